@@ -1,0 +1,1 @@
+"""Everything that runs: from Kafka's offsets topic to tables, queries and alerts."""
