@@ -113,16 +113,16 @@ def _retrieve(conf: JarSet, directory: Path) -> None:
         if not is_complete(conf, retrieved):
             what = f"expected {len(listed_jars(conf))} jars, found others"
             raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
-        if directory.exists():  # it was complete once, and somebody took a jar away or added one
-            directory.rename(Path(scratch) / "damaged")
-        _rename_unless_there(retrieved, directory)
+        _put_in_place(conf, retrieved, directory)
 
 
-def _rename_unless_there(source: Path, target: Path) -> None:
+def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
+    if directory.exists() and not is_complete(conf, directory):  # somebody took a jar away or added one
+        directory.rename(retrieved.with_name("damaged"))
     try:
-        source.rename(target)
-    except OSError:  # another process was first, with the same jars
-        if not target.is_dir():
+        retrieved.rename(directory)
+    except OSError:  # the directory is not empty: another process was first, with the same jars
+        if not is_complete(conf, directory):
             raise
 
 

@@ -1,0 +1,45 @@
+"""Fixtures that more than one test module uses: the jars, a broker; the Spark session is added here."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from streaming.jars import ensure_jars
+from streaming.local_broker import LocalBroker
+
+BrokerFactory = Callable[..., LocalBroker]
+
+# --- Kafka: mark a test that uses these with `broker` ----------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def broker_jars() -> Path:
+    """The directory of the broker's jars."""
+    return ensure_jars("broker")
+
+
+@pytest.fixture(scope="session")
+def broker(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """One broker for the whole run, with 8 offsets partitions: each test takes topics and groups of its own.
+
+    Do not stop it, and do not produce raw bytes into its `__consumer_offsets`: use `make_broker` for that.
+    """
+    with LocalBroker(tmp_path_factory.mktemp("broker"), jars=broker_jars) as running:
+        yield running
+
+
+@pytest.fixture
+def make_broker(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
+    """A function that starts a broker for one test; it takes the keyword arguments of `LocalBroker`."""
+    with ExitStack() as running:
+
+        def make(**options: object) -> LocalBroker:
+            directory = tmp_path_factory.mktemp("broker")
+            return running.enter_context(LocalBroker(directory, jars=broker_jars, **options))  # type: ignore[arg-type]
+
+        yield make
+
+
+# --- Spark: mark a test that uses these with `spark` -----------------------------------------------------
