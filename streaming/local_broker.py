@@ -42,11 +42,11 @@ kill -KILL "$1"
 """
 
 
-class BrokerError(OffsetlakeError):
+class LocalBrokerError(OffsetlakeError):
     """The local broker did not do what was asked of it."""
 
     @classmethod
-    def failed(cls, doing: str, *, expected: str, found: str, log: Path) -> "BrokerError":
+    def failed(cls, doing: str, *, expected: str, found: str, log: Path) -> "LocalBrokerError":
         """Say what was expected and found, and show the end of what the broker said."""
         return cls(
             f"{doing}: expected {expected}, found {found}. The end of {log}:\n"
@@ -88,7 +88,7 @@ class LocalBroker:
     def pid(self) -> int:
         """Return the broker's process id."""
         if self._process is None:
-            raise BrokerError(f"asking for the pid of the broker in {self.directory}: it is not running")
+            raise LocalBrokerError(f"asking for the pid of the broker in {self.directory}: it is not running")
         return self._process.pid
 
     @property
@@ -154,7 +154,7 @@ class LocalBroker:
         with self.log.open("ab") as output:
             exit_code = subprocess.run([*tool, *arguments], stdout=output, stderr=output).returncode
         if exit_code != 0:
-            raise BrokerError.failed(
+            raise LocalBrokerError.failed(
                 f"formatting {self.directory / 'data'}",
                 expected="exit code 0",
                 found=f"exit code {exit_code}",
@@ -182,16 +182,17 @@ class LocalBroker:
         )
 
     def _wait_until_ready(self, said_before: int) -> None:
-        doing = f"starting a broker in {self.directory}"
         deadline = time.monotonic() + _START_LIMIT
         while _READY not in _read_text(self.log)[said_before:]:
             if not self.is_running:
-                found = "that its process ended"
-                raise BrokerError.failed(doing, expected=f"it to say {_READY!r}", found=found, log=self.log)
+                raise self._not_ready("that its process ended")
             if time.monotonic() > deadline:
-                found = f"nothing of the kind in {_START_LIMIT:.0f} s"
-                raise BrokerError.failed(doing, expected=f"it to say {_READY!r}", found=found, log=self.log)
+                raise self._not_ready(f"nothing of the kind in {_START_LIMIT:.0f} s")
             time.sleep(0.05)
+
+    def _not_ready(self, found: str) -> LocalBrokerError:
+        doing = f"starting a broker in {self.directory}"
+        return LocalBrokerError.failed(doing, expected=f"it to say {_READY!r}", found=found, log=self.log)
 
     def _end(self, how: signal.Signals) -> None:
         """End the broker, then its watcher: so that nothing is unwatched at any moment."""

@@ -1,0 +1,103 @@
+"""What one batch changed for readers, as rows of the change feed: values before and after it."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.entries import ABSENT, KEY_NAMES, Index, Mask, MergedEntries
+from streaming.groups import Group
+from streaming.schemas import CHANGES_IN_BATCH, VALUE
+
+UNKNOWN_CAUSE: Final = "unknown"
+"""Why an offset was removed, as long as nothing more is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTransition:
+    """One group before and after a batch (None = not there), and the record that brought it about."""
+
+    group: str
+    before: Group | None
+    after: Group | None
+    is_ended: bool
+    record: tuple[int, int]
+
+    @property
+    def is_change(self) -> bool:
+        """Whether readers must be told: also of the end of a group that was not held."""
+        return self.before != self.after or (self.is_ended and self.after is None)
+
+
+def offset_changes(merged: MergedEntries) -> pa.Table:
+    """Return a row (schema `CHANGES_IN_BATCH`) per offset that was set, removed, hidden or shown."""
+    before, after = merged.visible_before, merged.visible_after
+    is_touched = merged.touched_row != ABSENT
+    is_removed = is_touched & (merged.after_row == ABSENT)  # also of a key that was not held
+    slots = np.flatnonzero((is_touched & (before | after)) | is_removed | (before != after))
+    before_rows = np.where(before[slots], merged.before_row[slots], ABSENT)
+    after_rows = np.where(after[slots], merged.after_row[slots], ABSENT)
+    key_rows = np.maximum(merged.before_row[slots], merged.touched_row[slots])
+    offsets, timestamps = merged.moment_of(slots)
+    return _changes(
+        "offset",
+        is_set=after_rows != ABSENT,
+        keys=merged.pool.select(KEY_NAMES).take(key_rows).columns,
+        before=_values(merged.pool.take(_nullable(before_rows)), before_rows == ABSENT),
+        after=_values(merged.rows(slots, after_rows), after_rows == ABSENT),
+        source=[pa.array(offsets), pa.array(timestamps)],
+    )
+
+
+def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
+    """Return a row (schema `CHANGES_IN_BATCH`) per group that appeared, changed or went."""
+    changed = [transition for transition in transitions if transition.is_change]
+    names = pa.array([transition.group for transition in changed], pa.string())
+    return _changes(
+        "group",
+        is_set=np.array([transition.after is not None for transition in changed], dtype=bool),
+        keys=[names, pa.nulls(len(changed), pa.string()), pa.nulls(len(changed), pa.int32())],
+        before=_structs([transition.before for transition in changed]),
+        after=_structs([transition.after for transition in changed]),
+        source=[
+            pa.array([offset for offset, _ in (t.record for t in changed)], pa.int64()),
+            pa.array([timestamp for _, timestamp in (t.record for t in changed)], pa.int64()),
+        ],
+    )
+
+
+def _changes(
+    kind: str,
+    *,
+    is_set: Mask,
+    keys: list[pa.Array],
+    before: pa.Array,
+    after: pa.Array,
+    source: list[pa.Array],
+) -> pa.Table:
+    ops = pa.array(np.where(is_set, "set", "remove"), pa.string())
+    is_removed_offset = ~is_set & (kind == "offset")
+    causes = pa.array(np.where(is_removed_offset, UNKNOWN_CAUSE, ""), pa.string(), mask=~is_removed_offset)
+    kinds = pa.array([kind] * len(ops), pa.string())
+    return pa.table([kinds, ops, *keys, before, after, causes, *source], schema=CHANGES_IN_BATCH)
+
+
+def _values(entries: pa.Table, is_absent: Mask) -> pa.Array:
+    """Wrap the values of entries as `VALUE` structs, null where absent; the fields of groups are null."""
+    columns = [
+        entries[field.name].combine_chunks()
+        if field.name in entries.column_names
+        else pa.nulls(len(entries), field.type)
+        for field in VALUE
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(VALUE), mask=pa.array(is_absent))
+
+
+def _structs(groups: list[Group | None]) -> pa.Array:
+    return pa.array([asdict(group) if group is not None else None for group in groups], VALUE)
+
+
+def _nullable(rows: Index) -> pa.Array:
+    return pa.array(rows, mask=rows == ABSENT)

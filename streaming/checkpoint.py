@@ -1,0 +1,53 @@
+"""Reads what Spark keeps in a query's checkpoint: which query it belongs to, and how far each batch
+reaches."""
+
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Checkpoint:
+    """The checkpoint of a streaming query, on whatever file system Spark can reach."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm
+        root = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
+
+    def query_id(self) -> str | None:
+        """Return the id of the query that the checkpoint belongs to; None when there is no checkpoint yet."""
+        text = self._read("metadata")
+        return None if text is None else json.loads(text)["id"]
+
+    def has_batches(self) -> bool:
+        """Tell whether any batch was completed."""
+        commits = self._path("commits")
+        return self._files.exists(commits) and len(self._files.listStatus(commits)) > 0
+
+    def positions(self, batch_id: int, topic: str) -> dict[int, int]:
+        """Return where a batch ends: for every partition of the topic the next source offset to read.
+
+        The file is Spark's offset log (`OffsetSeqLog`): a version line, a line of metadata, one line per
+        source.
+        """
+        text = self._read(f"offsets/{batch_id}")
+        assert text is not None, f"Spark writes {self.path}/offsets/{batch_id} before it runs the batch"
+        ends = json.loads(text.splitlines()[2])[topic]
+        return {int(partition): offset for partition, offset in ends.items()}
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.path, name)
+
+    def _read(self, name: str) -> str | None:
+        path = self._path(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            return text
+        finally:
+            stream.close()

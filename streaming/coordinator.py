@@ -1,0 +1,181 @@
+"""Replica of one offsets partition: what a group coordinator holds for the partition that it leads.
+
+`replay` takes a shard and a batch of decoded records and gives the next shard and what changed. It is pure
+Arrow and numpy: no Spark, no clock, no I/O. What it computes is exactly what the coordinator's own replay
+leaves behind for everything below the last stable offset (Kafka: `OffsetMetadataManager.replay`,
+`GroupMetadataManager.replay`):
+
+- the newest record of a (group, topic, partition) wins, by its offset in the log: never by a timestamp, never
+  by the size of the committed offset. Types 0 and 1 address the same entry. A tombstone removes it.
+- a commit whose value cannot be read keeps the last readable value and marks it with `unreadable_since`.
+- a group's tombstone does not touch offsets, it hides them: they are shown again once a commit or a record of
+  the group creates the group anew.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming import groups
+from streaming.changes import GroupTransition, group_changes, offset_changes
+from streaming.entries import Mask, MergedEntries, entry_codes, merge_entries
+from streaming.groups import GROUP_RECORDS, Group, GroupEvent, GroupRecords
+from streaming.schemas import ENTRIES
+
+COMMIT_TYPES: Final = pa.array([0, 1], pa.int16())
+GROUP_TYPES: Final = pa.array(list(groups.TYPE_OF_RECORD), pa.int16())
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The entries and group records of one offsets partition (schemas `ENTRIES`, `GROUP_RECORDS`)."""
+
+    entries: pa.Table
+    group_records: pa.Table
+
+    @classmethod
+    def empty(cls) -> "Shard":
+        """Return the shard of a partition that nothing was read from yet."""
+        return cls(ENTRIES.empty_table(), GROUP_RECORDS.empty_table())
+
+
+def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
+    """Apply a batch of decoded records; return the next shard and the changes (schema `CHANGES_IN_BATCH`).
+
+    There is at most one change per key, with the value before and after the batch. A tombstone for an entry
+    that is not held gives a `remove` without `before`, since a replayed batch need not see what its first
+    run saw.
+    """
+    records = _in_log_order(records)
+    about_groups = _GroupBatch.read(shard.group_records, records.filter(pa.array(_is_group_record(records))))
+    merged = merge_entries(
+        shard.entries,
+        records.filter(pa.array(_is_commit(records))),
+        created=about_groups.created(),
+        ended=about_groups.ended(),
+    )
+    transitions = _group_transitions(shard.group_records, merged, about_groups)
+    changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
+    return Shard(merged.entries_after(), about_groups.records_after(shard.group_records)), changes
+
+
+def drop_superseded(records: pa.Table) -> pa.Table:
+    """Drop offset commits that a later record of the same table supersedes, before they cost anything more.
+
+    Expects log order. Kept are the newest readable value and the newest tombstone of every key (`replay`
+    needs both to tell whether a group was created anew), and everything that is not a readable offset
+    commit.
+    """
+    droppable = _is_commit(records) & records["error_kind"].is_null().to_numpy()
+    rows = np.flatnonzero(droppable)
+    commits = records.take(rows)
+    codes, _, _ = entry_codes(commits)
+    is_tombstone = commits["is_tombstone"].to_numpy()
+    keep = np.ones(len(records), dtype=bool)
+    for chosen in (is_tombstone, ~is_tombstone):
+        superseded = pd.Series(codes[chosen]).duplicated(keep="last").to_numpy()
+        keep[rows[chosen][superseded]] = False
+    return records.filter(pa.array(keep))
+
+
+def _in_log_order(records: pa.Table) -> pa.Table:
+    offsets = records["source_offset"].to_numpy()
+    return records if np.all(offsets[:-1] < offsets[1:]) else records.take(np.argsort(offsets, kind="stable"))
+
+
+def _is_commit(records: pa.Table) -> Mask:
+    """Tell which records commit or remove an offset under a readable key; their value may be unreadable."""
+    of_type = pc.is_in(records["record_type"], value_set=COMMIT_TYPES)
+    return _mask(pc.and_(of_type, pc.is_valid(records["partition"])))
+
+
+def _is_group_record(records: pa.Table) -> Mask:
+    of_type = pc.is_in(records["record_type"], value_set=GROUP_TYPES)
+    return _mask(pc.and_(of_type, pc.is_valid(records["document"])))
+
+
+def _mask(values: pa.ChunkedArray) -> Mask:
+    mask: Mask = values.fill_null(False).to_numpy()
+    return mask
+
+
+class _GroupBatch:
+    """The records about groups in one batch: which groups they touch, before and after them."""
+
+    def __init__(self, before: dict[str, GroupRecords], events: list[GroupEvent]) -> None:
+        self.events = events
+        self.before = before
+        by_group: dict[str, list[GroupEvent]] = {}
+        for event in events:
+            by_group.setdefault(event.group, []).append(event)
+        self.after = {
+            group: groups.fold_events(before.get(group, {}), happened) for group, happened in by_group.items()
+        }
+
+    @classmethod
+    def read(cls, kept: pa.Table, records: pa.Table) -> "_GroupBatch":
+        """Read the batch's group records, and from `kept` what the shard holds of the groups they touch."""
+        events = groups.read_events(records)
+        return cls(_records_by_group(kept, {event.group for event in events}), events)
+
+    def records_after(self, kept: pa.Table) -> pa.Table:
+        """Return the group records that the shard keeps after the batch."""
+        if not self.events:
+            return kept
+        untouched = kept.filter(pc.invert(_is_of(kept, self.after.keys())))
+        rows = [asdict(event) for records in self.after.values() for event in records.values()]
+        return pa.concat_tables([untouched, pa.Table.from_pylist(rows, GROUP_RECORDS)]).combine_chunks()
+
+    def created(self) -> list[GroupEvent]:
+        """Return the records that create their group where it does not exist, in log order."""
+        return [event for event in self.events if event.value is not None]
+
+    def ended(self) -> dict[str, GroupEvent]:
+        """Return, by group, the last record that removed the group object."""
+        return {event.group: event for event in self.events if event.ends_group}
+
+
+def _records_by_group(kept: pa.Table, names: Iterable[str]) -> dict[str, GroupRecords]:
+    records: dict[str, GroupRecords] = {}
+    for row in kept.filter(_is_of(kept, names)).to_pylist():
+        records.setdefault(row["group"], {})[row["record_type"], row["part"]] = GroupEvent(**row)
+    return records
+
+
+def _is_of(kept: pa.Table, names: Iterable[str]) -> pa.ChunkedArray:
+    return pc.is_in(kept["group"], value_set=pa.array(list(names), pa.string()))
+
+
+def _group_transitions(
+    kept: pa.Table, merged: MergedEntries, about_groups: _GroupBatch
+) -> Iterator[GroupTransition]:
+    """Compare groups before and after the batch: those with records in it, and those whose first visible
+    offset came or whose last one went, which are groups (simple ones) as long as they have offsets."""
+    had, has = merged.groups_with_offsets()
+    numbers = {name: number for number, name in enumerate(merged.moments.names)}
+    came_or_went = {merged.moments.names[number] for number in np.flatnonzero(had != has)}
+    last_event = {event.group: event for event in about_groups.events}
+    records_of_others = _records_by_group(kept, came_or_went - last_event.keys())
+    for name in sorted(came_or_went | last_event.keys()):
+        number = numbers.get(name)
+        before = about_groups.before.get(name) or records_of_others.get(name)
+        after = about_groups.after[name] if name in last_event else before
+        event = last_event.get(name)
+        yield GroupTransition(
+            group=name,
+            before=_group(before, number is not None and bool(had[number])),
+            after=_group(after, number is not None and bool(has[number])),
+            is_ended=event is not None and event.ends_group,
+            record=(event.source_offset, event.source_timestamp)
+            if event
+            else merged.newest_record_of(numbers[name]),
+        )
+
+
+def _group(records: GroupRecords | None, has_offsets: bool) -> Group | None:
+    return groups.describe(records) if records else groups.SIMPLE if has_offsets else None

@@ -1,0 +1,46 @@
+"""Packs decoded records by offsets partition, on their way from the decoding UDF to the stateful operator."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.coordinator import drop_superseded
+from streaming.packets import count_records, pack
+from streaming.schemas import PACKED_RECORDS
+
+
+def pack_by_partition(records: pa.Table) -> dict[int, bytes]:
+    """Return one packet for each `source_partition` among the records (columns of `PACKED_RECORDS` and that
+    one).
+
+    Everything is counted; then superseded commits are dropped, and the bytes of what could be decoded.
+    """
+    records = _by_partition(records)
+    partitions = records["source_partition"].to_numpy()
+    starts = np.flatnonzero(np.diff(partitions, prepend=-1))
+    stops = np.append(starts[1:], len(partitions))
+    packed = _without_decoded_bytes(records.select(PACKED_RECORDS.names)).cast(PACKED_RECORDS)
+    return {
+        int(partitions[start]): _pack_one(int(partitions[start]), packed.slice(start, stop - start))
+        for start, stop in zip(starts, stops, strict=True)
+    }
+
+
+def _by_partition(records: pa.Table) -> pa.Table:
+    """Bring the records of each partition together, in the order they came in, which is that of the log."""
+    partitions = records["source_partition"].to_numpy()
+    if np.all(partitions[:-1] <= partitions[1:]):
+        return records
+    return records.take(np.argsort(partitions, kind="stable"))
+
+
+def _pack_one(source_partition: int, records: pa.Table) -> bytes:
+    return pack(drop_superseded(records), count_records(source_partition, records))
+
+
+def _without_decoded_bytes(records: pa.Table) -> pa.Table:
+    failed = pc.is_valid(records["error_kind"])
+    for name in ("key", "value"):
+        kept = pc.if_else(failed, records[name], pa.scalar(None, records[name].type))
+        records = records.set_column(records.schema.get_field_index(name), name, kept)
+    return records

@@ -1,0 +1,213 @@
+"""How far the job has come: what every commit to `changes` says about the source, in one JSON document.
+
+It is committed together with the rows it speaks of, so rows and progress are never at odds.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from streaming.broker import PartitionEnds
+from streaming.errors import OffsetlakeError
+
+FORMAT: Final = 1
+"""Version of the document; a newer one is refused."""
+
+STALLED_AFTER_MS: Final = 30_000
+"""How long a last stable offset may stand still below the high watermark before it counts as stalled.
+
+Transactions that commit offsets are open for seconds at most.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionProgress:
+    """How far one offsets partition has been read, and where it ended when the broker was last asked.
+
+    `position` is the next source offset to read, from Spark's own offset log. `load_target` is the last
+    stable offset seen when the job first started; once `position` has reached it the partition is `loaded`
+    for good.
+    """
+
+    position: int = 0
+    last_stable_offset: int | None = None
+    high_watermark: int | None = None
+    load_target: int | None = None
+    loaded: bool = False
+    held_back_since: int | None = (
+        None  # ms; since when the last stable offset stands still below the high watermark
+    )
+
+    @property
+    def behind(self) -> int | None:
+        """How many source offsets lie between the position and the last stable offset; None = not known."""
+        return None if self.last_stable_offset is None else max(0, self.last_stable_offset - self.position)
+
+    def is_stalled(self, now: int) -> bool:
+        """Tell whether a transaction that stays open holds the partition back."""
+        return self.held_back_since is not None and now - self.held_back_since >= STALLED_AFTER_MS
+
+    def state(self, now: int) -> str:
+        """Name the state: `loading`, `stalled`, `current` or `behind`."""
+        if not self.loaded:
+            return "loading"
+        if self.is_stalled(now):
+            return "stalled"
+        return "current" if self.behind == 0 else "behind"
+
+    def at(self, position: int) -> "PartitionProgress":
+        """Return the progress after a batch that ended at `position`."""
+        moved = replace(self, position=max(position, self.position))
+        return replace(moved, loaded=moved._is_loaded())
+
+    def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
+        """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
+        is_held_back = ends.last_stable_offset < ends.high_watermark
+        stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
+        since = self.held_back_since if stands_still and self.held_back_since is not None else now
+        seen = replace(
+            self,
+            last_stable_offset=ends.last_stable_offset,
+            high_watermark=ends.high_watermark,
+            load_target=ends.last_stable_offset if self.load_target is None else self.load_target,
+            held_back_since=since if is_held_back else None,
+        )
+        return replace(seen, loaded=seen._is_loaded())
+
+    def _is_loaded(self) -> bool:
+        return self.loaded or (self.load_target is not None and self.position >= self.load_target)
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in the offsets topic."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownRecords:
+    """Records of one type and value version that this release cannot decode: how many, and where."""
+
+    record_type: int
+    value_version: int | None
+    count: int
+    first: Position
+    last: Position
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Counters over all records read since the tables began.
+
+    `unknown` is ordered by type and version.     `decoded` includes the tombstones. `clamped` counts
+    timestamps outside the years 1 to 9999, which no table can hold.
+    """
+
+    decoded: int = 0
+    tombstones: int = 0
+    malformed: int = 0
+    clamped: int = 0
+    unknown: tuple[UnknownRecords, ...] = ()
+
+    def __add__(self, other: "Totals") -> "Totals":
+        """Add counters; of unknown records the first sighting stays the first."""
+        return Totals(
+            decoded=self.decoded + other.decoded,
+            tombstones=self.tombstones + other.tombstones,
+            malformed=self.malformed + other.malformed,
+            clamped=self.clamped + other.clamped,
+            unknown=_merged_unknown([*self.unknown, *other.unknown]),
+        )
+
+    def __bool__(self) -> bool:
+        """Whether anything was counted."""
+        return self != Totals()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What one commit to `changes` says beside its rows.
+
+    Times are milliseconds since 1970 (UTC).     `sequence` is that of the newest rows, `batch_time` when
+    they were written, `heartbeat` when this was written.
+    """
+
+    query_id: str | None = None
+    batch_id: int = -1
+    sequence: int = 0
+    batch_time: int | None = None
+    heartbeat: int = 0
+    topic: str = ""
+    cluster_id: str | None = None
+    partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
+    totals: Totals = Totals()
+
+    def with_positions(self, positions: Mapping[int, int]) -> "Progress":
+        """Return the progress after a batch that ended at these positions."""
+        moved = {
+            partition: self.partitions.get(partition, PartitionProgress()).at(position)
+            for partition, position in positions.items()
+        }
+        return replace(self, partitions={**self.partitions, **moved})
+
+    def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
+        """Return the progress with the partitions' ends as the broker gave them at `now` (ms)."""
+        seen = {
+            partition: self.partitions.get(partition, PartitionProgress()).with_ends(end, now)
+            for partition, end in ends.items()
+        }
+        return replace(self, partitions={**self.partitions, **seen})
+
+    def to_json(self) -> str:
+        """Write the document."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Progress":
+        """Read the document; raises `OffsetlakeError` when a newer release wrote it."""
+        document = json.loads(text)
+        written_format = document.pop("format")
+        if written_format > FORMAT:
+            raise OffsetlakeError(
+                f"progress in the tables: expected format {FORMAT} or older, found {written_format}. "
+                "A newer offsetlake wrote these tables; use that release or a newer one."
+            )
+        return cls(
+            **{
+                **document,
+                "partitions": {
+                    int(number): PartitionProgress(**p) for number, p in document["partitions"].items()
+                },
+                "totals": _totals(document["totals"]),
+            }
+        )
+
+
+def _totals(document: Mapping[str, Any]) -> Totals:
+    unknown = tuple(
+        UnknownRecords(**{**kind, "first": Position(**kind["first"]), "last": Position(**kind["last"])})
+        for kind in document["unknown"]
+    )
+    return Totals(**{**document, "unknown": unknown})
+
+
+def totals_from_json(text: str) -> Totals:
+    """Read counters that `totals_to_json` wrote."""
+    return _totals(json.loads(text))
+
+
+def totals_to_json(totals: Totals) -> str:
+    """Write counters."""
+    return json.dumps(asdict(totals), separators=(",", ":"))
+
+
+def _merged_unknown(kinds: Iterable[UnknownRecords]) -> tuple[UnknownRecords, ...]:
+    merged: dict[tuple[int, int], UnknownRecords] = {}
+    for kind in kinds:
+        key = (kind.record_type, -1 if kind.value_version is None else kind.value_version)
+        seen = merged.get(key)
+        merged[key] = kind if seen is None else replace(seen, count=seen.count + kind.count, last=kind.last)
+    return tuple(merged[key] for key in sorted(merged))

@@ -1,0 +1,155 @@
+"""Questions about the tables, answered without a JVM and while the job runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.errors import MisuseError
+from streaming.progress import Progress
+from streaming.schemas import TIMESTAMP
+from streaming.tables import Tables
+
+STATUS: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("state", pa.string()),  # loading, current, behind or stalled
+        ("position", pa.int64()),  # the next source offset to read
+        ("last_stable_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("behind", pa.int64()),  # source offsets between position and last stable offset
+        ("loaded", pa.bool_()),
+        ("held_back_since", TIMESTAMP),  # null = no open transaction holds the partition back
+    ]
+)
+
+TOTALS: Final = pa.schema(
+    [
+        ("counter", pa.string()),  # decoded, tombstones, malformed, clamped or unknown
+        ("count", pa.int64()),
+        ("record_type", pa.int16()),  # this and the rest: of unknown records only
+        ("value_version", pa.int16()),
+        ("first_partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("last_partition", pa.int32()),
+        ("last_offset", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TopicPartitions:
+    """A topic, and the partitions of it that are asked for (None = all)."""
+
+    topic: str
+    partitions: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "TopicPartitions":
+        """Read `T` or `T:0,1`, as Kafka's own tools take it.
+
+        >>> TopicPartitions.parse("orders:0,1").topic
+        'orders'
+        """
+        topic, colon, numbers = text.partition(":")
+        if not colon:
+            return cls(topic)
+        try:
+            return cls(topic, frozenset(int(number) for number in numbers.split(",")))
+        except ValueError as error:
+            raise MisuseError(
+                f"--topic {text}: expected a topic or topic:partition,partition (orders:0,1), "
+                f"found {numbers!r} after the colon."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows, and the progress that they reflect."""
+
+    rows: pa.Table
+    progress: Progress
+
+    @property
+    def loading_partitions(self) -> list[int]:
+        """Offsets partitions that were not read to their end yet, so that groups may be missing."""
+        return [number for number, partition in self.progress.partitions.items() if not partition.loaded]
+
+
+def list_offsets(
+    tables: Tables, groups: Sequence[str] = (), topics: Sequence[TopicPartitions] = ()
+) -> Answer:
+    """Return the committed offsets (schema `OFFSETS`) of the named groups or of all, sorted by key."""
+    snapshot = tables.read(groups or None)
+    rows = snapshot.offsets
+    if topics:
+        rows = rows.filter(_of_topics(rows, topics))
+    by_key = [("group", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
+    return Answer(rows.sort_by(by_key), snapshot.progress)
+
+
+def list_groups(tables: Tables, groups: Sequence[str] = ()) -> Answer:
+    """Return the live groups (schema `GROUPS`), the named ones or all, sorted by name."""
+    snapshot = tables.read(groups or None)
+    return Answer(_sorted(snapshot.groups, "group"), snapshot.progress)
+
+
+def status(progress: Progress, now: int) -> pa.Table:
+    """Return how far each offsets partition has been read (schema `STATUS`); `now` in milliseconds."""
+    rows = [
+        {
+            "partition": number,
+            "state": partition.state(now),
+            "position": partition.position,
+            "last_stable_offset": partition.last_stable_offset,
+            "high_watermark": partition.high_watermark,
+            "behind": partition.behind,
+            "loaded": partition.loaded,
+            "held_back_since": None
+            if partition.held_back_since is None
+            else partition.held_back_since * 1_000,  # microseconds
+        }
+        for number, partition in sorted(progress.partitions.items())
+    ]
+    return pa.Table.from_pylist(rows, STATUS)
+
+
+def totals(progress: Progress) -> pa.Table:
+    """Return the counters over all that was read (schema `TOTALS`)."""
+    counted = progress.totals
+    rows: list[dict[str, Any]] = [
+        {"counter": name, "count": getattr(counted, name)}
+        for name in ("decoded", "tombstones", "malformed", "clamped")
+    ]
+    rows += [
+        {
+            "counter": "unknown",
+            "count": kind.count,
+            "record_type": kind.record_type,
+            "value_version": kind.value_version,
+            "first_partition": kind.first.partition,
+            "first_offset": kind.first.offset,
+            "last_partition": kind.last.partition,
+            "last_offset": kind.last.offset,
+        }
+        for kind in counted.unknown
+    ]
+    return pa.Table.from_pylist(rows, TOTALS)
+
+
+def _of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.ChunkedArray:
+    chosen = pa.array([False] * len(rows))
+    for topic in topics:
+        of_topic = pc.equal(rows["topic"], topic.topic)
+        if topic.partitions is not None:
+            numbers = pa.array(sorted(topic.partitions), pa.int32())
+            of_topic = pc.and_(of_topic, pc.is_in(rows["partition"], value_set=numbers))
+        chosen = pc.or_(chosen, of_topic)
+    return chosen
+
+
+def _sorted(rows: pa.Table, column: str) -> pa.Table:
+    """Sort by a column (`Table.sort_by` cannot carry every nested column)."""
+    return rows.take(pc.sort_indices(rows[column]))

@@ -1,0 +1,253 @@
+"""Runs the job: checks what it stands on, starts the query, keeps house beside it, and stops it cleanly."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.broker import Broker, BrokerError, TopicFacts
+from streaming.checkpoint import Checkpoint
+from streaming.errors import MisuseError, OffsetlakeError
+from streaming.jars import ensure_jars
+from streaming.job import start_query
+from streaming.progress import Progress
+from streaming.session import start_session
+from streaming.settings import Settings
+from streaming.tables import Tables
+from streaming.writer import BatchReport, BatchWriter, now_ms
+
+_POLL_S: Final = 0.2
+_STOP_LIMIT_S: Final = 120.0
+
+
+class JobFailedError(OffsetlakeError):
+    """The query or its housekeeping failed."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Where the job reports to: sentences for people, and what each batch did."""
+
+    say: Callable[[str], None]
+    batch: Callable[[BatchReport], None]
+
+
+def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
+    """Run until `stop` is set (with `once`: until the present end is reached), then stop after the current
+    batch.
+
+    Raises `OffsetlakeError` for everything that a user can do something about.
+    """
+    jars = ensure_jars("connector")
+    broker = Broker(settings.source)
+    facts = broker.wait_for_topic(listener.say, stop.is_set)
+    if facts is None:
+        return
+    tables = Tables(settings.tables.root, settings.tables.storage_options)
+    tables.create()
+    spark = start_session(settings.spark, settings.job, jars)
+    try:
+        checkpoint = Checkpoint(spark, settings.job.checkpoint)
+        progress = bound_progress(tables.progress(), checkpoint, settings, facts)
+        progress = progress.with_ends(broker.ends(facts.partition_count), now_ms())
+        writer = BatchWriter(
+            tables,
+            progress,
+            query_id=checkpoint.query_id,
+            positions=lambda batch_id: checkpoint.positions(batch_id, settings.source.topic),
+            report=listener.batch,
+        )
+        gate = _Gate(writer, stop)
+        query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
+        with _housekeeping(writer, broker, facts, settings, listener.say) as house:
+            _wait(query, gate, house, stop)
+        _finish(writer, broker, facts, listener.say)
+    finally:
+        spark.stop()
+
+
+def bound_progress(
+    progress: Progress, checkpoint: Checkpoint, settings: Settings, facts: TopicFacts
+) -> Progress:
+    """Return the progress to go on from, if checkpoint, tables and topic belong together; else raise
+    `MisuseError`."""
+    known, query_id = progress.query_id, checkpoint.query_id()
+    where = f"table root {settings.tables.root} and checkpoint {settings.job.checkpoint}"
+    fresh = "Use the pair that belongs together, or move both away to read the topic anew from its start."
+    if known != query_id and not (known is None and not checkpoint.has_batches()):
+        raise MisuseError(
+            f"{where} do not belong together: expected the checkpoint of query {known or '(none)'}, "
+            f"found that of query {query_id or '(none)'}. {fresh}"
+        )
+    if progress.topic not in ("", settings.source.topic):
+        raise MisuseError(
+            f"{where}: expected topic {progress.topic}, which they were filled from, "
+            f"found {settings.source.topic}. Each topic needs a table root and a checkpoint of its own."
+        )
+    if None not in (progress.cluster_id, facts.cluster_id) and progress.cluster_id != facts.cluster_id:
+        raise MisuseError(
+            f"{where}: expected Kafka cluster {progress.cluster_id}, which they were filled from, "
+            f"found cluster {facts.cluster_id} at {settings.source.bootstrap_servers}. "
+            "Each cluster needs a table root and a checkpoint of its own."
+        )
+    return replace(progress, topic=settings.source.topic, cluster_id=facts.cluster_id)
+
+
+class StoppedBeforeBatchError(Exception):
+    """Raised inside Spark's callback to end the query before a batch instead of within one."""
+
+
+class _Gate:
+    """Lets batches through to the writer until the job is to stop; remembers what went wrong in Python."""
+
+    def __init__(self, writer: BatchWriter, stop: threading.Event) -> None:
+        self._writer = writer
+        self._stop = stop
+        self.failure: BaseException | None = None
+        self.is_closed = False
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch; refuse to begin one once the job is to stop (it will be replayed at the next
+        start)."""
+        if self._stop.is_set():
+            self.is_closed = True
+            raise StoppedBeforeBatchError
+        try:
+            self._writer.write(batch, batch_id)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+class _Housekeeping(threading.Thread):
+    """Heartbeats and folds at their own pace, also when no batch comes."""
+
+    def __init__(
+        self,
+        writer: BatchWriter,
+        broker: Broker,
+        facts: TopicFacts,
+        settings: Settings,
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="offsetlake-housekeeping", daemon=True)
+        self._writer, self._broker, self._facts, self._settings, self._say = (
+            writer,
+            broker,
+            facts,
+            settings,
+            say,
+        )
+        self._done = threading.Event()
+        self._is_reachable = True
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Beat and fold until told to end; a failure is kept for the main thread."""
+        try:
+            next_beat = next_fold = time.monotonic()
+            while not self._done.wait(_POLL_S):
+                now = time.monotonic()
+                if now >= next_beat:
+                    next_beat = now + self._settings.job.heartbeat_every_ms / 1_000
+                    self._beat()
+                waiting = self._writer.rows_since_fold
+                if waiting >= self._settings.tables.fold_rows or (waiting and now >= next_fold):
+                    self._writer.fold()
+                    next_fold = time.monotonic() + self._settings.tables.fold_every_ms / 1_000
+        except BaseException as error:
+            self.failure = error
+
+    def end(self) -> None:
+        """End after what is under way."""
+        self._done.set()
+        self.join()
+
+    def _beat(self) -> None:
+        try:
+            ends = self._broker.ends(self._facts.partition_count)
+        except BrokerError as error:
+            ends = {}
+            if self._is_reachable:
+                self._say(f"{error} Going on; Kafka's client keeps trying.")
+        if ends and not self._is_reachable:
+            self._say(f"{self._settings.source.bootstrap_servers} answers again")
+        self._is_reachable = bool(ends)
+        self._writer.beat(ends)
+
+
+@contextmanager
+def _housekeeping(*arguments: Any) -> Iterator[_Housekeeping]:
+    house = _Housekeeping(*arguments)
+    house.start()
+    try:
+        yield house
+    finally:
+        house.end()
+
+
+def _wait(query: StreamingQuery, gate: _Gate, house: _Housekeeping, stop: threading.Event) -> None:
+    """Wait until the query has ended by itself, failed, or was stopped between two batches."""
+    give_up_at = None
+    while query.isActive:
+        time.sleep(_POLL_S)
+        if house.failure is not None:
+            stop.set()
+        if stop.is_set():
+            give_up_at = give_up_at or time.monotonic() + _STOP_LIMIT_S
+            is_idle = not query.status["isTriggerActive"]
+            if is_idle or time.monotonic() > give_up_at:
+                query.stop()
+    if house.failure is not None:
+        raise _explained("keeping the tables", house.failure) from house.failure
+    failure = query.exception()
+    if failure is not None and not gate.is_closed:
+        cause = gate.failure or failure
+        raise _explained("running the query", cause) from cause
+
+
+def _explained(doing: str, cause: BaseException) -> OffsetlakeError:
+    if isinstance(cause, OffsetlakeError):
+        return cause
+    if isinstance(cause, StreamingQueryException):
+        lines = [line for line in str(cause).splitlines() if line.strip()]
+        return JobFailedError(f"{doing} failed: {lines[0] if lines else cause}")
+    return JobFailedError(f"{doing} failed: {type(cause).__name__}: {cause}")
+
+
+def _finish(writer: BatchWriter, broker: Broker, facts: TopicFacts, say: Callable[[str], None]) -> None:
+    """Leave the tables folded and with the last word on how far they reach."""
+    writer.fold()
+    try:
+        ends = broker.ends(facts.partition_count)
+    except BrokerError as error:
+        say(str(error))
+        ends = {}
+    writer.beat(ends)
+
+
+@contextmanager
+def stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Set `stop` on Ctrl-C and SIGTERM; a second Ctrl-C interrupts at once."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous: Mapping[int, Any] = {
+        number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

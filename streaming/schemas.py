@@ -1,0 +1,135 @@
+"""The columns of state and tables, each declared once.
+
+Inside the job timestamps are int64 milliseconds; the tables hold them as UTC timestamps (`table_schema`).
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from decoders import RECORD_SCHEMA
+
+KEY: Final = [
+    pa.field("group", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+]
+"""What identifies a committed offset.
+
+The empty group id is a group like any other.
+"""
+
+SOURCE: Final = [
+    pa.field("source_offset", pa.int64()),
+    pa.field("source_timestamp", pa.int64()),
+]
+"""Where a record stands in its partition of the offsets topic."""
+
+OFFSET_VALUE: Final = [
+    pa.field("committed_offset", pa.int64()),  # null = no value of this key was ever readable
+    pa.field("leader_epoch", pa.int32()),  # null = none
+    pa.field("metadata", pa.string()),
+    pa.field("commit_timestamp", pa.int64()),
+    pa.field("expire_timestamp", pa.int64()),  # null = none
+    pa.field("topic_id", pa.string()),  # null = none
+    pa.field("unreadable_since", pa.int64()),  # source offset of a newer commit that could not be read
+]
+
+MEMBER: Final = pa.struct(
+    [
+        pa.field("member_id", pa.string()),
+        pa.field("group_instance_id", pa.string()),  # null = not a static member
+        pa.field("client_id", pa.string()),
+        pa.field("client_host", pa.string()),
+    ]
+)
+
+GROUP_VALUE: Final = [
+    pa.field("type", pa.string()),  # classic, consumer, share, streams
+    pa.field("protocol_type", pa.string()),
+    pa.field("protocol", pa.string()),  # null = none, or unknown
+    pa.field("state", pa.string()),
+    pa.field("generation_or_epoch", pa.int32()),  # null = none (simple groups)
+    pa.field("state_timestamp", pa.int64()),  # null = unknown
+    pa.field("members", pa.list_(MEMBER)),
+    pa.field("subscribed_topics", pa.list_(pa.string())),  # null = unknown
+]
+
+ENTRIES: Final = pa.schema([*KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
+"""The committed offsets that a shard holds.
+
+`hidden`: their group object is gone, so nobody sees them.
+"""
+
+VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
+"""A value before or after a change: the fields of an offset or those of a group, the others null."""
+
+CHANGES_IN_BATCH: Final = pa.schema(
+    [
+        pa.field("kind", pa.string()),  # offset or group
+        pa.field("op", pa.string()),  # set or remove
+        *KEY,  # topic and partition are null for groups
+        pa.field("before", VALUE),
+        pa.field("after", VALUE),
+        pa.field("cause", pa.string()),  # why removed
+        *SOURCE,
+    ]
+)
+"""What one shard says has changed in one micro-batch: at most one row per key."""
+
+PACKED_RECORDS: Final = pa.schema(
+    [
+        *RECORD_SCHEMA,
+        pa.field("key", pa.binary()),  # key and value only where the record could not be decoded
+        pa.field("value", pa.binary()),
+        *SOURCE,
+    ]
+)
+"""Decoded records of one offsets partition on their way to the stateful operator."""
+
+QUARANTINE_IN_BATCH: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        *SOURCE,
+        pa.field("error_kind", pa.string()),
+        pa.field("record_type", pa.int16()),
+        pa.field("value_version", pa.int16()),
+        pa.field("reason", pa.string()),
+        pa.field("field", pa.string()),
+        pa.field("at_byte", pa.int32()),
+    ]
+)
+"""Records that could not be decoded, with their bytes and why."""
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+TIMESTAMPS: Final = frozenset(
+    {"commit_timestamp", "expire_timestamp", "state_timestamp", "source_timestamp", "batch_time"}
+)
+"""Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
+
+_IN_COMMIT: Final = [pa.field("sequence", pa.int64()), pa.field("batch_time", pa.int64())]
+_SOURCE_PARTITION: Final = pa.field("source_partition", pa.int32())
+
+
+def table_schema(fields: list[pa.Field]) -> pa.Schema:
+    """Return the schema of a table: the same columns, with milliseconds as UTC timestamps."""
+    return pa.schema([_table_field(field) for field in fields])
+
+
+def _table_field(field: pa.Field) -> pa.Field:
+    if field.name in TIMESTAMPS:
+        return field.with_type(TIMESTAMP)
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_table_field(child) for child in field.type]))
+    return field
+
+
+CHANGES: Final = table_schema(
+    [*CHANGES_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, pa.field("day", pa.date32())]
+)
+OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, _SOURCE_PARTITION, *SOURCE])
+GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, _SOURCE_PARTITION, *SOURCE])
+QUARANTINE: Final = table_schema(
+    [*QUARANTINE_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, pa.field("day", pa.date32())]
+)

@@ -1,0 +1,55 @@
+"""Starts the Spark session that the job needs."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from streaming.conf_dir import conf_dir
+from streaming.settings import JobSettings, SparkSettings
+from streaming.source import SESSION_CONF
+
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_CONF: Final[Mapping[str, str]] = {
+    **SESSION_CONF,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A packet holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.structuredLogging.enabled": "false",
+}
+"""What offsetlake sets; a user's `spark.conf` wins, except over what the source needs to see anything."""
+
+
+def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSession:
+    """Start a Spark session with the Kafka connector; `jars` is the directory that holds it."""
+    # Workers would otherwise be started with the system's Python, which has none of our packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("offsetlake").master(spark.master)
+    for name, value in session_conf(spark, job, jars).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str, str]:
+    """Return every Spark setting of the session."""
+    log4j = (conf_dir() / "log4j2.properties").as_uri()
+    return {
+        **_CONF,
+        "spark.driver.memory": spark.driver_memory,
+        "spark.sql.shuffle.partitions": str(job.state_partitions),
+        "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
+        **spark.conf,
+        **SESSION_CONF,
+    }

@@ -1,0 +1,195 @@
+"""Settings: `conf/offsetlake.toml`, a user's file and command-line options become one frozen object."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from streaming.conf_dir import conf_dir
+from streaming.errors import MisuseError
+
+FREE_TABLES: Final = frozenset({"source.client", "tables.storage_options", "spark.conf"})
+"""Tables whose keys are other programs' settings: any key is allowed, values are passed on as text."""
+
+DURATIONS: Final = frozenset(
+    {
+        "source.connect_timeout",
+        "source.topic_poll_every",
+        "tables.fold_every",
+        "job.trigger",
+        "job.heartbeat_every",
+    }
+)
+
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_SECRET: Final = re.compile(r"password|secret|jaas|token|credential|access.?key", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """Which topic is read, and how its brokers are reached.
+
+    `client` holds Kafka's own (Java) names.
+    """
+
+    bootstrap_servers: str
+    topic: str
+    max_records_per_batch: int
+    connect_timeout_ms: int
+    topic_poll_every_ms: int
+    client: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """Where the Delta tables are, and how often they are folded."""
+
+    root: str
+    fold_every_ms: int
+    fold_rows: int
+    storage_options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """How the query runs.
+
+    `state_partitions` is pinned to the checkpoint by Spark.
+    """
+
+    checkpoint: str
+    trigger_ms: int
+    state_partitions: int
+    heartbeat_every_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSettings:
+    """What is handed to Spark as it is."""
+
+    master: str
+    driver_memory: str
+    conf: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of one run; made by `read_settings` and never changed."""
+
+    source: SourceSettings
+    tables: TableSettings
+    job: JobSettings
+    spark: SparkSettings
+
+    def describe(self) -> list[str]:
+        """Return one `name = value` line per setting, with secrets left out."""
+        return [f"{name} = {value}" for name, value in sorted(_shown(vars(self)).items())]
+
+
+def read_settings(file: Path | None = None, options: Mapping[str, object] | None = None) -> Settings:
+    """Read the defaults, lay `file` (TOML) over them, and `options` (dotted names, None = not given) last.
+
+    Raises `MisuseError` for a file that cannot be read, an unknown name or a value of another type.
+    """
+    values = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
+    known = dict(values)
+    if file is not None:
+        values |= _checked(_flatten(_parse(file)), known, where=str(file))
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    values |= _checked(given, known, where="the command line")
+    return _build(values)
+
+
+def parse_duration_ms(text: str, *, name: str) -> int:
+    """Read `500ms`, `10s`, `5m`, `24h` or `7d` as milliseconds."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise MisuseError(
+            f"{name}: expected a duration such as 500ms, 10s, 5m, 24h or 7d, found {text!r}. "
+            "Write a whole number followed by its unit."
+        )
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MisuseError(f"settings file {file}: cannot be read ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MisuseError(f"settings file {file}: expected TOML, found an error: {error}.") from error
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested tables into dotted names; a free table stays one value."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if name in FREE_TABLES and isinstance(value, dict):
+            flat[name] = _flatten(value)  # `a.b = 1` and `"a.b" = 1` mean the same here
+        elif isinstance(value, dict):
+            flat |= _flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _checked(values: Mapping[str, Any], known: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Refuse unknown names and values of another type than the default's; merge free tables."""
+    checked: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise MisuseError(
+                f"{where}: unknown setting {name!r}. Known settings: {', '.join(sorted(known))}."
+            )
+        if type(value) is not type(known[name]):
+            raise MisuseError(
+                f"{where}: setting {name!r} expects {_type_name(known[name])}, found {value!r}."
+            )
+        if isinstance(value, int) and value <= 0:
+            raise MisuseError(f"{where}: setting {name!r} expects a number above 0, found {value}.")
+        checked[name] = {**known[name], **value} if name in FREE_TABLES else value
+    return checked
+
+
+def _type_name(value: object) -> str:
+    return {str: "text in quotes", int: "a whole number", dict: "a table"}[type(value)]
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    sections: dict[str, dict[str, Any]] = {"source": {}, "tables": {}, "job": {}, "spark": {}}
+    for name, value in values.items():
+        section, key = name.split(".", 1)
+        if name in DURATIONS:
+            sections[section][f"{key}_ms"] = parse_duration_ms(value, name=name)
+        elif name in FREE_TABLES:
+            sections[section][key] = MappingProxyType({k: _text(v) for k, v in value.items()})
+        else:
+            sections[section][key] = value
+    return Settings(
+        source=SourceSettings(**sections["source"]),
+        tables=TableSettings(**sections["tables"]),
+        job=JobSettings(**sections["job"]),
+        spark=SparkSettings(**sections["spark"]),
+    )
+
+
+def _text(value: object) -> str:
+    """Write a TOML value the way Java and Rust settings spell it (`true`, not `True`)."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    shown: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            shown |= _shown(value, f"{prefix}{key}.")
+        elif hasattr(value, "__dataclass_fields__"):
+            shown |= _shown(vars(value), f"{prefix}{key}.")
+        else:
+            shown[f"{prefix}{key}"] = "(hidden)" if _SECRET.search(f"{key}") else str(value)
+    return shown

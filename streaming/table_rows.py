@@ -1,0 +1,61 @@
+"""Turns what the job computes (int64 milliseconds) into rows of the tables (UTC timestamps), and back into
+JSON."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.schemas import CHANGES, QUARANTINE, TIMESTAMP
+
+FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00.000Z
+LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+
+
+def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    """Return rows of `changes` (schema `CHANGES`), and how many timestamps had to be clamped."""
+    return _rows(changes, CHANGES, sequence=sequence, batch_time=batch_time)
+
+
+def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    """Return rows of `quarantine` (schema `QUARANTINE`), and how many timestamps had to be clamped."""
+    return _rows(failed, QUARANTINE, sequence=sequence, batch_time=batch_time)
+
+
+def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    day = datetime.fromtimestamp(batch_time / 1_000, UTC).date()
+    constants = {
+        "sequence": pa.scalar(sequence, pa.int64()),
+        "batch_time": pa.scalar(batch_time, pa.int64()),
+        "day": pa.scalar(day, pa.date32()),
+    }
+    columns, clamped = [], 0
+    for field in schema:
+        constant = constants.get(field.name)
+        values = table[field.name].combine_chunks() if constant is None else pa.repeat(constant, len(table))
+        column, count = _to_type(values, field.type)
+        columns.append(column)
+        clamped += count
+    return pa.table(columns, schema=schema), clamped
+
+
+def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
+    """Give `values` the wanted type, in which milliseconds are timestamps; count what was clamped."""
+    if pa.types.is_struct(wanted):
+        children = [_to_type(values.field(i), wanted[i].type) for i in range(wanted.num_fields)]
+        struct = pa.StructArray.from_arrays(
+            [child for child, _ in children], fields=list(wanted), mask=values.is_null()
+        )
+        return struct, sum(count for _, count in children)
+    if wanted == TIMESTAMP and pa.types.is_int64(values.type):
+        return _to_timestamps(values)
+    return values.cast(wanted), 0
+
+
+def _to_timestamps(milliseconds: pa.Array) -> tuple[pa.Array, int]:
+    clamped = pc.max_element_wise(
+        pc.min_element_wise(milliseconds, LAST_MS, skip_nulls=False), FIRST_MS, skip_nulls=False
+    )
+    count = pc.sum(pc.not_equal(milliseconds, clamped)).as_py() or 0
+    return clamped.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP), count

@@ -1,0 +1,68 @@
+"""The vectorized pandas UDFs around `decoders`; no logic of their own."""
+
+from typing import Final
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from decoders import RECORD_SCHEMA, decode_columns
+from streaming.packing import pack_by_partition
+
+RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
+"""What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""
+
+PACKET_TYPE: Final = StructType(
+    [StructField("source_partition", IntegerType()), StructField("records", BinaryType())]
+)
+
+POSITION: Final = ("source_partition", "source_offset", "source_timestamp")
+
+
+@pandas_udf(RECORD_TYPE)  # type: ignore[call-overload, untyped-decorator] # the stubs want a functionType
+def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.DataFrame:
+    """Decode the key and value (binary, null = tombstone) of n records of the offsets topic.
+
+    Gives a struct per record, with either what the record says or why it could not be decoded (`error_kind`,
+    `reason`, `field`, `at_byte`); it never fails because of the bytes. Works in a batch and in a stream:
+
+        df.select(decode_record("key", "value").alias("record")).select("record.*")
+
+    Inside the job a second UDF is applied to the result, and Spark runs both in one worker without anything
+    in between. For it alone, three more columns (partition, offset and timestamp of the record) may be given:
+    they and the bytes travel along, beside the declared fields.
+    """
+    decoded = decode_columns(_binary(key), _binary(value))
+    frame = pd.DataFrame({name: _as_series(decoded[name]) for name in decoded.column_names}, copy=False)
+    if position:
+        frame = frame.assign(key=key, value=value, **dict(zip(POSITION, position, strict=True)))
+    return frame
+
+
+@pandas_udf(PACKET_TYPE)  # type: ignore[call-overload, untyped-decorator]
+def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
+    """Pack n decoded records (with their positions) into one packet per offsets partition.
+
+    Gives n rows, as a UDF must: first the packets, then nulls.
+    """
+    packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False))
+    padding = [None] * (len(decoded) - len(packets))
+    return pd.DataFrame(
+        {
+            "source_partition": pd.array([*packets, *padding], dtype="Int32"),
+            "records": [*packets.values(), *padding],
+        }
+    )
+
+
+pack_records = pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
+
+
+def _binary(values: pd.Series) -> pa.Array:
+    return pa.array(values, pa.binary(), from_pandas=True)
+
+
+def _as_series(column: pa.ChunkedArray) -> pd.Series:
+    return pd.Series(column, dtype=pd.ArrowDtype(column.type), copy=False)

@@ -1,0 +1,174 @@
+"""Writes micro-batches to the tables, and what must be written when none arrive: heartbeats and folds."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streaming import packets
+from streaming.broker import PartitionEnds
+from streaming.progress import Progress, Totals, totals_from_json
+from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.table_rows import change_rows, quarantine_rows
+from streaming.tables import Tables
+
+Clock = Callable[[], int]
+
+
+def now_ms() -> int:
+    """Return the time as milliseconds since 1970 (UTC)."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReport:
+    """What one micro-batch did; `moved` counts source offsets, markers and gaps included."""
+
+    batch_id: int
+    moved: int
+    totals: Totals
+    changed_offsets: int
+    changed_groups: int
+    quarantined: int
+    seconds: float
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class ShardResults:
+    """What all shards gave in one batch, with `source_partition` added to their rows."""
+
+    changes: pa.Table
+    quarantine: pa.Table
+    totals: Totals
+
+    @classmethod
+    def nothing(cls) -> "ShardResults":
+        """Return the results of a batch that changes nothing."""
+        return cls(
+            _shard_tables([], "", CHANGES_IN_BATCH), _shard_tables([], "", QUARANTINE_IN_BATCH), Totals()
+        )
+
+    @classmethod
+    def collect(cls, batch: DataFrame) -> "ShardResults":
+        """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
+        rows = batch.toArrow().to_pylist()
+        return cls(
+            changes=_shard_tables(rows, "changes", CHANGES_IN_BATCH),
+            quarantine=_shard_tables(rows, "quarantine", QUARANTINE_IN_BATCH),
+            totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
+        )
+
+
+class BatchWriter:
+    """Applies batches to the tables, in order and each once; the only writer of progress.
+
+    One lock serializes it with heartbeats and folds, which come from another thread.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        progress: Progress,
+        *,
+        query_id: Callable[[], str | None],
+        positions: Callable[[int], Mapping[int, int]],
+        report: Callable[[BatchReport], None],
+        clock: Clock = now_ms,
+    ) -> None:
+        self._tables = tables
+        self._query_id = query_id
+        self._positions = positions
+        self._report = report
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows_since_fold = tables.unfolded_rows()
+        self.progress = progress
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
+        started = time.monotonic()
+        results = ShardResults.collect(batch)
+        with self._lock:
+            report = self._apply(results, batch_id, started)
+        self._report(report)
+
+    def beat(self, ends: Mapping[int, PartitionEnds]) -> None:
+        """Commit a heartbeat: the progress as it stands, with the partitions' ends as the broker now gives
+        them."""
+        with self._lock:
+            now = self._clock()
+            self.progress = replace(self.progress.with_ends(ends, now), heartbeat=now)
+            self._tables.append_changes(CHANGES.empty_table(), self.progress, is_batch=False)
+
+    def fold(self) -> int:
+        """Fold what has been appended; return the number of rows."""
+        with self._lock:
+            self._rows_since_fold = 0
+            return self._tables.fold()
+
+    @property
+    def rows_since_fold(self) -> int:
+        """How many appended rows wait for a fold."""
+        return self._rows_since_fold
+
+    def _apply(self, results: ShardResults, batch_id: int, started: float) -> BatchReport:
+        before = self.progress
+        query_id = before.query_id or self._query_id()
+        assert query_id is not None, "Spark writes the query's id before it runs the first batch"
+        if self._tables.is_appended(query_id, batch_id):
+            results = ShardResults.nothing()
+            self.progress = self._tables.progress()
+        else:
+            self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
+        kinds = results.changes["kind"].to_pylist()
+        return BatchReport(
+            batch_id=batch_id,
+            moved=_moved(before, self.progress),
+            totals=results.totals,
+            changed_offsets=kinds.count("offset"),
+            changed_groups=kinds.count("group"),
+            quarantined=len(results.quarantine),
+            seconds=time.monotonic() - started,
+            progress=self.progress,
+        )
+
+    def _append(self, results: ShardResults, progress: Progress) -> None:
+        """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""
+        now, is_first = self._clock(), self.progress.query_id is None
+        sequence = progress.sequence + 1 if len(results.changes) else progress.sequence
+        changes, clamped = change_rows(results.changes, sequence=sequence, batch_time=now)
+        failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
+        counted = results.totals + Totals(clamped=clamped + clamped_failed)
+        after = replace(
+            progress.with_positions(self._positions(progress.batch_id)),
+            sequence=sequence,
+            batch_time=now if len(changes) else progress.batch_time,
+            totals=progress.totals + counted,
+        )
+        if len(changes) or counted or is_first:  # the first commit binds the tables to the query
+            after = replace(after, heartbeat=now)
+            self._tables.append_quarantine(failed, progress)
+            self._tables.append_changes(changes, after, is_batch=True)
+            self._rows_since_fold += len(changes)
+        self.progress = after
+
+
+def _moved(before: Progress, after: Progress) -> int:
+    starts = {partition: progress.position for partition, progress in before.partitions.items()}
+    return sum(
+        progress.position - starts.get(partition, 0) for partition, progress in after.partitions.items()
+    )
+
+
+def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
+    source = pa.field("source_partition", pa.int32())
+    tables = [
+        table.append_column(source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table)))
+        for row in rows
+        if len(table := packets.from_bytes(row[name]))
+    ]
+    return pa.concat_tables(tables) if tables else schema.append(source).empty_table()
