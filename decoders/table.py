@@ -1,0 +1,172 @@
+"""Whole Arrow columns of keys and values to one table: every record decoded, or with the reason why not.
+
+Keys and the values of offset commits are read as columns (`columns`), all rows at once. Other values become
+documents, one at a time (`documents`); so do the records that cannot be read, for the sake of the reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from construct import Struct
+
+from decoders.buffers import Array, Arrays, BinaryColumn, Ints
+from decoders.columns import FieldColumn, Fields, read_message
+from decoders.documents import Message, message_reader, to_json
+from decoders.errors import DecodeError
+from decoders.layout import Layout, Part, layout_of
+from decoders.records import RECORD_TYPES, RecordTypes
+from decoders.rows import PREFIX_BYTES, decode_document
+from decoders.shapes import Shape, shape_of
+from decoders.wire import INT16
+
+# Rows are decoded in blocks: their arrays stay in the processor's cache, and a column of texts, which have at
+# most 32767 bytes each and treble at worst when bytes become U+FFFD, stays under Arrow's 2 GiB.
+BLOCK_ROWS: Final = 16_384
+
+_LAYOUT: Final = layout_of(RECORD_TYPES)
+RECORD_SCHEMA: Final[pa.Schema] = _LAYOUT.schema
+
+
+def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = RECORD_TYPES) -> pa.Table:
+    """Decode n keys and their n values (binary arrays, chunked or not) to a table of n rows, in their order.
+
+    Columns, which `RECORD_SCHEMA` lists with their types:
+
+    - `record_type` (null: no readable key prefix), `value_version` (null: a tombstone, or no readable value
+      prefix) and `is_tombstone` (the value is null), for every row;
+    - `group`, for every row whose key can be read;
+    - for offset commits (types 0 and 1): `topic` and `partition`, also beside a value that cannot be read;
+      `committed_offset`, `leader_epoch`, `metadata`, `commit_timestamp` (ms since 1970; -1 is a value),
+      `expire_timestamp` (ms), `topic_id` (base64url), null where there is none;
+    - for other types: `document`, the record as the compact JSON that Kafka's message formatter prints;
+    - where the record cannot be decoded: `error_kind` (an `ErrorKind`), `reason` (a sentence), `field` (as
+      Kafka names it) and `at_byte` (of the key or the value).
+
+    No bytes make it raise; `ValueError` if there are not as many keys as values.
+    """
+    if len(keys) != len(values):
+        raise ValueError(f"every key needs a value: got {len(keys)} keys and {len(values)} values")
+    layout = _LAYOUT if record_types is RECORD_TYPES else layout_of(record_types)
+    key_array, value_array = _unchunked(keys), _unchunked(values)
+    blocks = [
+        _decode_block(
+            BinaryColumn.from_arrow(key_array.slice(start, BLOCK_ROWS)),
+            BinaryColumn.from_arrow(value_array.slice(start, BLOCK_ROWS)),
+            layout,
+            record_types,
+        )
+        for start in range(0, len(keys), BLOCK_ROWS)
+    ]
+    return pa.concat_tables(blocks) if blocks else layout.schema.empty_table()
+
+
+def _unchunked(column: Arrays) -> Array:
+    """A column as one array. Several chunks are copied together, with offsets that cannot overflow."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if len(chunks) == 1:
+        return chunks[0]
+    return pa.concat_arrays(
+        [pa.array([], pa.large_binary()), *(chunk.cast(pa.large_binary()) for chunk in chunks)]
+    )
+
+
+def _decode_block(
+    keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes
+) -> pa.Table:
+    count = len(keys)
+    prefix = shape_of(INT16)
+    type_ids, versions = _prefixes(keys), _prefixes(values)
+
+    key_fields = _blank(layout.key_shapes, count)
+    has_key = np.zeros(count, np.bool_)
+    for part in layout.keys:
+        rows = np.flatnonzero(type_ids.is_there & part.matches(type_ids.values, versions.values))
+        has_key[_read_part(part, keys, rows, key_fields)] = True
+
+    value_fields = _blank(layout.value_shapes, count)
+    is_decoded = has_key & values.is_null & np.isin(type_ids.values, layout.tabular_ids)
+    for part in layout.values:
+        rows = np.flatnonzero(has_key & versions.is_there & part.matches(type_ids.values, versions.values))
+        is_decoded[_read_part(part, values, rows, value_fields)] = True
+
+    arrays = [
+        prefix.to_arrow(type_ids.values, type_ids.is_there, keys),
+        prefix.to_arrow(versions.values, versions.is_there, values),
+        pa.array(values.is_null),
+        *_to_arrow(layout.key_shapes, key_fields, keys),
+        *_to_arrow(layout.value_shapes, value_fields, values),
+        *_read_alone(np.flatnonzero(~is_decoded), keys, values, record_types),
+    ]
+    return pa.Table.from_arrays(arrays, schema=layout.schema)
+
+
+def _prefixes(column: BinaryColumn) -> FieldColumn:
+    """The record type or the version in front of every row."""
+    cursor = column.cursor(np.arange(len(column)))
+    values = shape_of(INT16).read(cursor)
+    return FieldColumn(values, cursor.is_valid & ~column.is_null)
+
+
+def _blank(shapes: Mapping[str, Shape], count: int) -> Fields:
+    return {
+        name: FieldColumn(shape.blank(count), np.zeros(count, np.bool_)) for name, shape in shapes.items()
+    }
+
+
+def _read_part(part: Part, column: BinaryColumn, rows: Ints, columns: Fields) -> Ints:
+    """Read a message in some rows into their places in the columns; returns the rows that have it."""
+    cursor = column.cursor(rows, skip=PREFIX_BYTES)
+    fields = read_message(part.declaration, cursor)
+    is_valid = cursor.is_valid
+    readable = rows[is_valid]
+    for field, name in part.columns.items():
+        columns[name].values[readable] = fields[field].values[is_valid]
+        columns[name].is_there[readable] = fields[field].is_there[is_valid]
+    return readable
+
+
+def _to_arrow(shapes: Mapping[str, Shape], fields: Fields, column: BinaryColumn) -> list[Array]:
+    return [
+        shape.to_arrow(fields[name].values, fields[name].is_there, column) for name, shape in shapes.items()
+    ]
+
+
+def _read_alone(
+    rows: Ints, keys: BinaryColumn, values: BinaryColumn, record_types: RecordTypes
+) -> list[Array]:
+    """What some rows decode to, one by one: the columns from `document` to `at_byte`."""
+    documents: dict[int, str] = {}
+    errors: dict[int, DecodeError] = {}
+    for row in rows.tolist():
+        try:
+            document = decode_document(
+                keys.row(row), values.row(row), record_types=record_types, read=_read_message
+            )
+        except DecodeError as error:
+            errors[row] = error
+        else:
+            documents[row] = to_json(document)
+    failures = list(errors.values())
+    return [
+        _spread(documents, list(documents.values()), pa.string(), len(keys)),
+        _spread(errors, [error.kind.value for error in failures], pa.string(), len(keys)),
+        _spread(errors, [error.reason for error in failures], pa.string(), len(keys)),
+        _spread(errors, [error.field for error in failures], pa.string(), len(keys)),
+        _spread(errors, [error.at_byte for error in failures], pa.int32(), len(keys)),
+    ]
+
+
+def _read_message(declaration: Struct, data: bytes, at_byte: int) -> Message:
+    message: Message
+    message, _ = message_reader(declaration)(data, at_byte)
+    return message
+
+
+def _spread(rows: Mapping[int, Any], content: Sequence[Any], arrow_type: pa.DataType, count: int) -> Array:
+    """A column of `count` rows that is null but for `rows`, which hold `content`."""
+    places = np.full(count, -1)
+    places[list(rows)] = np.arange(len(rows))
+    spread: Array = pa.array(content, arrow_type).take(pa.array(places, mask=places < 0))
+    return spread

@@ -1,0 +1,369 @@
+"""Kafka's wire types as `construct` declarations: the alphabet in which `records` spells every format.
+
+Each type below is a class that states *what* stands in the bytes (`length`, `nullable`, `tags`, ...), because
+the fast readers are derived by walking these attributes (`documents`, `columns`). Its `_parse` is the
+reference that those readers are tested against; its `_build` makes the bytes for tests.
+
+All integers are big-endian. The oddities follow Kafka's own reader (`org.apache.kafka.common.protocol`): a
+length is null when it is negative, a varint drops the bits above 32, text is never refused for its bytes.
+"""
+
+# mypy: allow-subclassing-any
+# construct carries no type hints: its classes are `Any` to mypy.
+
+import base64
+import re
+import struct
+from collections.abc import Mapping
+from copy import deepcopy
+from types import MappingProxyType
+from typing import IO, Any, Final
+
+from construct import (
+    Adapter,
+    Bytes,
+    Construct,
+    ConstructError,
+    Container,
+    FormatField,
+    ListContainer,
+    Renamed,
+    Struct,
+    Subconstruct,
+    stream_size,
+)
+
+MAX_TEXT_BYTES: Final = 0x7FFF  # Kafka refuses longer text, also where the length is a varint
+MAX_VARINT_BYTES: Final = 5
+
+
+class WireError(ConstructError):
+    """Bytes that break the format: what was expected for which field at which byte, and what was found."""
+
+    def __init__(self, expected: str, found: object, *, at_byte: int, field: str = "") -> None:
+        super().__init__()
+        self.expected = expected
+        self.found = found
+        self.at_byte = at_byte
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"expected {self.expected} for {self.field} at byte {self.at_byte}, found {self.found}"
+
+    def within(self, parent: str) -> "WireError":
+        """The same error, its field now named as part of `parent`: `name` becomes `members[0].name`."""
+        joint = "." if self.field and not self.field.startswith("[") else ""
+        self.field = f"{parent}{joint}{self.field}"
+        return self
+
+
+def missing_bytes(wanted: int, found: int, *, at_byte: int, field: str = "") -> WireError:
+    """The error of data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
+    return WireError(f"{wanted} byte{'' if wanted == 1 else 's'}", found, at_byte=at_byte, field=field)
+
+
+def unended_varint(*, at_byte: int, is_cut: bool, field: str = "") -> WireError:
+    """The error of a varint without a last byte: the data ends inside it, or it goes on after five bytes."""
+    found = "the end of the data" if is_cut else "more"
+    return WireError(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, at_byte=at_byte, field=field)
+
+
+def unexpected_null(length: int, *, at_byte: int, field: str = "") -> WireError:
+    """The error of a length that says null where the format has no null."""
+    return WireError("a length of 0 or more", length, at_byte=at_byte, field=field)
+
+
+def overlong_text(length: int, *, at_byte: int, field: str = "") -> WireError:
+    """The error of text over Kafka's limit, which only a varint length can announce."""
+    return WireError(f"at most {MAX_TEXT_BYTES} bytes of text", length, at_byte=at_byte, field=field)
+
+
+def as_int32(number: int) -> int:
+    """The low 32 bits of `number` as Java's `int` holds them."""
+    return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+
+
+# Java reads an encoded surrogate, whole or cut short, as one malformed sequence; Python as two or three.
+_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
+
+
+def decode_text(data: bytes) -> str:
+    """UTF-8 as Java's `new String(data, UTF_8)` reads it: U+FFFD for what is not UTF-8, never an error."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def decode_uuid(data: bytes) -> str:
+    """Sixteen bytes as Kafka writes an id: unpadded base64url, 22 characters."""
+    return base64.urlsafe_b64encode(data)[:-2].decode("ascii")
+
+
+ZERO_UUID: Final = decode_uuid(bytes(16))
+
+
+def _read(stream: IO[bytes], size: int, path: str) -> bytes:
+    at_byte = stream.tell()
+    data = stream.read(size)
+    if len(data) < size:
+        raise missing_bytes(size, len(data), at_byte=at_byte, field=_field(path))
+    return data
+
+
+def _field(path: str) -> str:
+    """The field that construct's path `(parsing) -> members[0] -> name` leads to: `members[0].name`."""
+    return ".".join(path.split(" -> ")[1:])
+
+
+class Integer(FormatField):
+    """An integer of fixed width, given by its letter in Python's `struct`."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(">", letter)
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> int:
+        (value,) = struct.unpack(self.fmtstr, _read(stream, self.length, path))
+        return int(value)
+
+
+class Varint(Construct):
+    """Unsigned LEB128 of at most five bytes, read into Java's `int`: from 2^31 on the value is negative."""
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> int:
+        at_byte = stream.tell()
+        value = 0
+        for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
+            byte = stream.read(1)
+            if not byte:
+                raise unended_varint(at_byte=at_byte, is_cut=True, field=_field(path))
+            value |= (byte[0] & 0x7F) << shift
+            if byte[0] < 0x80:
+                return as_int32(value)
+        raise unended_varint(at_byte=at_byte, is_cut=False, field=_field(path))
+
+    def _build(self, obj: int, stream: IO[bytes], context: Container, path: str) -> int:
+        rest = obj & 0xFFFF_FFFF
+        while rest > 0x7F:
+            stream.write(bytes([rest & 0x7F | 0x80]))
+            rest >>= 7
+        stream.write(bytes([rest]))
+        return obj
+
+
+class CompactLength(Adapter):
+    """The length in front of compact types: a varint that holds length + 1, so that 0 is null (-1)."""
+
+    def __init__(self) -> None:
+        super().__init__(Varint())
+
+    def _decode(self, obj: int, context: Container, path: str) -> int:
+        return as_int32(obj - 1)
+
+    def _encode(self, obj: int, context: Container, path: str) -> int:
+        return obj + 1
+
+
+class Uuid(Adapter):
+    """An id of 16 bytes, as Kafka's text form of it (`decode_uuid`)."""
+
+    def __init__(self) -> None:
+        super().__init__(Bytes(16))
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> str:
+        return decode_uuid(_read(stream, 16, path))
+
+    def _encode(self, obj: str, context: Container, path: str) -> bytes:
+        return base64.urlsafe_b64decode(obj + "==")
+
+
+class Counted(Construct):
+    """Something with its length (in bytes or elements) in front; a negative length is null, if allowed."""
+
+    def __init__(self, length: Construct, *, nullable: bool = False) -> None:
+        super().__init__()
+        self.length = length
+        self.nullable = nullable
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> Any:
+        at_byte = stream.tell()
+        length = self.length._parsereport(stream, context, path)
+        if length >= 0:
+            return self._parse_content(stream, length, at_byte, context, path)
+        if self.nullable:
+            return None
+        raise unexpected_null(length, at_byte=at_byte, field=_field(path))
+
+    def _build(self, obj: Any, stream: IO[bytes], context: Container, path: str) -> Any:
+        if obj is None:
+            self.length._build(-1, stream, context, path)
+        else:
+            self._build_content(obj, stream, context, path)
+        return obj
+
+    def _parse_content(
+        self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
+    ) -> Any:
+        raise NotImplementedError
+
+    def _build_content(self, obj: Any, stream: IO[bytes], context: Container, path: str) -> None:
+        raise NotImplementedError
+
+
+class Blob(Counted):
+    """Bytes that stay bytes."""
+
+    def _parse_content(
+        self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
+    ) -> Any:
+        return _read(stream, length, path)
+
+    def _build_content(self, obj: bytes, stream: IO[bytes], context: Container, path: str) -> None:
+        self.length._build(len(obj), stream, context, path)
+        stream.write(obj)
+
+
+class Text(Counted):
+    """UTF-8 text, read as Java reads it (`decode_text`)."""
+
+    def _parse_content(
+        self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
+    ) -> Any:
+        if length > MAX_TEXT_BYTES:
+            raise overlong_text(length, at_byte=at_byte, field=_field(path))
+        return decode_text(_read(stream, length, path))
+
+    def _build_content(self, obj: str, stream: IO[bytes], context: Container, path: str) -> None:
+        data = obj.encode()
+        self.length._build(len(data), stream, context, path)
+        stream.write(data)
+
+
+class Sequence(Counted):
+    """Elements of one kind. A count over the number of bytes left is refused at once, as in Kafka."""
+
+    def __init__(self, length: Construct, element: Construct, *, nullable: bool = False) -> None:
+        super().__init__(length, nullable=nullable)
+        self.element = element
+
+    def _parse_content(
+        self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
+    ) -> Any:
+        _refuse_impossible_count(stream, length, path)
+        return ListContainer(
+            self.element._parsereport(stream, context, f"{path}[{index}]") for index in range(length)
+        )
+
+    def _build_content(self, obj: list[Any], stream: IO[bytes], context: Container, path: str) -> None:
+        self.length._build(len(obj), stream, context, path)
+        for index, element in enumerate(obj):
+            self.element._build(element, stream, context, f"{path}[{index}]")
+
+
+def _refuse_impossible_count(stream: IO[bytes], count: int, path: str) -> None:
+    """Every element takes a byte or more, so `count` elements need at least `count` bytes."""
+    at_byte = stream.tell()
+    remaining = stream_size(stream) - at_byte
+    if count > remaining:
+        raise missing_bytes(count, remaining, at_byte=at_byte, field=_field(path))
+
+
+class FlexibleStruct(Struct):
+    """A struct of a flexible version: its fields, then a section of tagged fields (KIP-482).
+
+    `tags` maps a tag to its field, which is a `Default`: a tagged field that is absent has its default.
+    Unknown tags are skipped by their size. As in Kafka's reader, a tag may come twice (the last wins) and in
+    any order, and the size of a known tag is not looked at. To build, leave a tagged field out of the dict to
+    leave it out of the bytes.
+    """
+
+    def __init__(self, *fields: Construct, tags: Mapping[int, Renamed] = MappingProxyType({})) -> None:
+        super().__init__(*fields)
+        self.tags = MappingProxyType(dict(tags))
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> Container:
+        message = super()._parse(stream, context, path)
+        message.update((field.name, deepcopy(field.subcon.value)) for field in self.tags.values())
+        tags_path = f"{path} -> tags"
+        count = VARINT._parsereport(stream, context, tags_path)
+        _refuse_impossible_count(stream, count, tags_path)
+        for _ in range(count):
+            tag = VARINT._parsereport(stream, context, tags_path)
+            size = VARINT._parsereport(stream, context, tags_path)
+            if field := self.tags.get(tag):
+                message[field.name] = field._parsereport(stream, context, path)
+            elif size < 0:
+                raise unexpected_null(size, at_byte=stream.tell(), field=_field(tags_path))
+            else:
+                _read(stream, size, tags_path)
+        return message
+
+    def _build(self, obj: Mapping[str, Any], stream: IO[bytes], context: Container, path: str) -> Any:
+        super()._build(obj, stream, context, path)
+        present = {tag: field for tag, field in sorted(self.tags.items()) if field.name in obj}
+        VARINT._build(len(present), stream, context, path)
+        for tag, field in present.items():
+            content = field.subcon.build(obj[field.name])
+            VARINT._build(tag, stream, context, path)
+            VARINT._build(len(content), stream, context, path)
+            stream.write(content)
+        return obj
+
+
+class NullableStruct(Subconstruct):
+    """A struct behind a marker: `null` and everything below it says that there is none."""
+
+    def __init__(self, struct: Struct, marker: Construct, *, null: int) -> None:
+        super().__init__(struct)
+        self.marker = marker
+        self.null = null
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> Any:
+        if self.marker._parsereport(stream, context, path) <= self.null:
+            return None
+        return self.subcon._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: IO[bytes], context: Container, path: str) -> Any:
+        self.marker._build(self.null if obj is None else 1, stream, context, path)
+        if obj is not None:
+            self.subcon._build(obj, stream, context, path)
+        return obj
+
+
+INT8: Final = Integer("b")
+INT16: Final = Integer("h")
+UINT16: Final = Integer("H")
+INT32: Final = Integer("l")
+INT64: Final = Integer("q")
+VARINT: Final = Varint()
+COMPACT_LENGTH: Final = CompactLength()
+UUID: Final = Uuid()
+
+STRING: Final = Text(INT16)
+NULLABLE_STRING: Final = Text(INT16, nullable=True)
+COMPACT_STRING: Final = Text(COMPACT_LENGTH)
+COMPACT_NULLABLE_STRING: Final = Text(COMPACT_LENGTH, nullable=True)
+BYTES: Final = Blob(INT32)
+NULLABLE_BYTES: Final = Blob(INT32, nullable=True)
+COMPACT_BYTES: Final = Blob(COMPACT_LENGTH)
+
+
+def array(element: Construct) -> Sequence:
+    """The elements behind an int32 count (versions that are not flexible)."""
+    return Sequence(INT32, element)
+
+
+def compact_array(element: Construct, *, nullable: bool = False) -> Sequence:
+    """The elements behind a varint count (flexible versions)."""
+    return Sequence(COMPACT_LENGTH, element, nullable=nullable)
+
+
+def nullable_struct(struct: Struct) -> NullableStruct:
+    """A struct that may be null, as an ordinary field: an int8 of -1 or 1 in front."""
+    return NullableStruct(struct, INT8, null=-1)
+
+
+def nullable_tagged_struct(struct: Struct) -> NullableStruct:
+    """A struct that may be null, as the content of a tag: a varint of 0 or 1 in front."""
+    return NullableStruct(struct, VARINT, null=0)
