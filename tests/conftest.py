@@ -5,9 +5,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from java_records import JavaRecords, start_java_records
+from pyspark.sql import SparkSession
 
 from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
+from streaming.session import start_session
+from streaming.settings import read_settings
 
 BrokerFactory = Callable[..., LocalBroker]
 
@@ -42,4 +46,26 @@ def make_broker(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield make
 
 
+@pytest.fixture(scope="session")
+def java_records(broker_jars: Path) -> Iterator[JavaRecords]:
+    """Kafka's own record classes, in one Java process for the whole run."""
+    with start_java_records(broker_jars) as oracle:
+        yield oracle
+
+
 # --- Spark: mark a test that uses these with `spark` -----------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for the whole run, as the job starts it: two cores, two state partitions."""
+    settings = read_settings(
+        options={
+            "spark.master": "local[2]",
+            "spark.log_file": str(tmp_path_factory.mktemp("spark") / "spark.log"),
+            "job.state_partitions": 2,
+        }
+    )
+    session = start_session(settings.spark, settings.job, ensure_jars("connector"))
+    yield session
+    session.stop()

@@ -182,6 +182,7 @@ class TestRetrieval:
         with pytest.raises(JarError, match=r"did not give every jar.*module not found: org.example#gone;1.0"):
             ensure_jars("connector", cache=cache)
 
+    @pytest.mark.timeout(20)
     def test_a_registry_that_never_answers_is_given_up(
         self, cache: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

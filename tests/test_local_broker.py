@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from conftest import BrokerFactory
 
 from streaming import local_broker
-from streaming.local_broker import BrokerError, LocalBroker, free_ports, server_properties
+from streaming.local_broker import LocalBroker, LocalBrokerError, free_ports, server_properties
 
 OWNER = """
 import sys, time
@@ -73,7 +73,7 @@ class TestSettings:
         broker = LocalBroker(tmp_path)
         broker.stop()
         assert not broker.is_running
-        with pytest.raises(BrokerError, match="is not running"):
+        with pytest.raises(LocalBrokerError, match="is not running"):
             broker.pid  # noqa: B018
 
 
@@ -125,7 +125,7 @@ class TestRunning:
 class TestFailing:
     def test_a_bad_setting_shows_what_the_format_tool_said(self, broker_jars: Path, tmp_path: Path) -> None:
         broker = LocalBroker(tmp_path, jars=broker_jars, overrides={"node.id": "one"})
-        with pytest.raises(BrokerError, match=r"(?s)formatting .*exit code 1.*Invalid value one"):
+        with pytest.raises(LocalBrokerError, match=r"(?s)formatting .*exit code 1.*Invalid value one"):
             broker.start()
 
     def test_a_broker_that_ends_shows_the_end_of_its_log(self, broker_jars: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ class TestFailing:
             taken.bind((host, int(port)))
             taken.listen()
             with pytest.raises(
-                BrokerError, match=r"(?s)found that its process ended.*Address already in use"
+                LocalBrokerError, match=r"(?s)found that its process ended.*Address already in use"
             ):
                 broker.start()
         assert not broker.is_running
@@ -145,6 +145,6 @@ class TestFailing:
     ) -> None:
         monkeypatch.setattr(local_broker, "_START_LIMIT", 0.2)
         broker = LocalBroker(tmp_path, jars=broker_jars)
-        with pytest.raises(BrokerError, match="nothing of the kind"):
+        with pytest.raises(LocalBrokerError, match="nothing of the kind"):
             broker.start()
         assert not broker.is_running
