@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.broker import Broker, BrokerError, TopicFacts
@@ -51,27 +51,41 @@ def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, on
     facts = broker.wait_for_topic(listener.say, stop.is_set)
     if facts is None:
         return
-    tables = Tables(settings.tables.root, settings.tables.storage_options)
-    tables.create()
     spark = start_session(settings.spark, settings.job, jars)
     try:
-        checkpoint = Checkpoint(spark, settings.job.checkpoint)
-        progress = bound_progress(tables.progress(), checkpoint, settings, facts)
-        progress = progress.with_ends(broker.ends(facts.partition_count), now_ms())
-        writer = BatchWriter(
-            tables,
-            progress,
-            query_id=checkpoint.query_id,
-            positions=lambda batch_id: checkpoint.positions(batch_id, settings.source.topic),
-            report=listener.batch,
-        )
-        gate = _Gate(writer, stop)
-        query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
-        with _housekeeping(writer, broker, facts, settings, listener.say) as house:
-            _wait(query, gate, house, stop)
-        _finish(writer, broker, facts, listener.say)
+        follow_topic(spark, settings, broker, facts, listener, stop, once=once)
     finally:
         spark.stop()
+
+
+def follow_topic(
+    spark: SparkSession,
+    settings: Settings,
+    broker: Broker,
+    facts: TopicFacts,
+    listener: Listener,
+    stop: threading.Event,
+    *,
+    once: bool,
+) -> None:
+    """Do what `run_job` does, on a session that is there and a topic that exists."""
+    tables = Tables(settings.tables.root, settings.tables.storage_options)
+    tables.create()
+    checkpoint = Checkpoint(spark, settings.job.checkpoint)
+    progress = bound_progress(tables.progress(), checkpoint, settings, facts)
+    progress = progress.with_ends(broker.ends(facts.partition_count), now_ms())
+    writer = BatchWriter(
+        tables,
+        progress,
+        query_id=checkpoint.query_id,
+        positions=lambda batch_id: checkpoint.positions(batch_id, settings.source.topic),
+        report=listener.batch,
+    )
+    gate = _Gate(writer, stop)
+    query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
+    with _housekeeping(writer, broker, facts, settings, listener.say) as house:
+        _wait(query, gate, house, stop)
+    _finish(writer, broker, facts, listener.say)
 
 
 def bound_progress(

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,27 @@ def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSe
     builder = SparkSession.builder.appName("offsetlake").master(spark.master)
     for name, value in session_conf(spark, job, jars).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _output_to(Path(spark.log_file)):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _output_to(log_file: Path) -> Iterator[None]:
+    """Send what processes started meanwhile (the JVM and its Python workers) print to a file.
+
+    They inherit standard output and error, and would mix their chatter into the command's own lines.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    ours = [os.dup(stream) for stream in (1, 2)]
+    with log_file.open("ab") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+        try:
+            yield
+        finally:
+            for stream, saved in zip((1, 2), ours, strict=True):
+                os.dup2(saved, stream)
+                os.close(saved)
 
 
 def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str, str]:

@@ -73,6 +73,7 @@ class SparkSettings:
 
     master: str
     driver_memory: str
+    log_file: str
     conf: Mapping[str, str]
 
 

@@ -1,0 +1,55 @@
+# offsetlake: everything a newcomer needs. `make` explains itself.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP_DONE := .venv/.setup-done
+ARGS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)$$/  make \1|\2/' | column -t -s '|'
+
+.PHONY: setup
+setup: $(SETUP_DONE) ## Make .venv from requirements.lock and fill the jar cache
+	@$(BIN)/python -m streaming.jars
+
+$(SETUP_DONE): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make setup: expected Python 3.11 or newer, found $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Watch real consumer groups in a live table (ARGS="--for 60s" ends by itself)
+	@$(BIN)/offsetlake demo $(ARGS)
+
+.PHONY: test
+test: setup ## Run all tests, against a real broker (ARGS="-m 'not broker and not spark'" for the quick ones)
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: bench
+bench: setup ## Measure: records per second, and ratios to what runs beside (ARGS="--help" for sizes)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz the decoders until stopped (needs atheris: pip install atheris)
+	@$(BIN)/python tests/fuzz/fuzz_decoders.py $(ARGS)
+
+.PHONY: lint
+lint: setup ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+.PHONY: lock
+lock: setup ## Renew requirements.lock from pyproject.toml
+	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --python-version 3.11 --no-header \
+	  --quiet --output-file requirements.lock pyproject.toml
+
+.PHONY: clean
+clean: ## Remove .venv and caches (not the jar cache, tables or checkpoints)
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

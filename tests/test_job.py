@@ -1,0 +1,252 @@
+"""The job against a real broker: what it writes into the tables is what the broker itself answers."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import kafka_clients as kafka
+import pyarrow as pa
+import pyarrow.compute
+import pytest
+import raw_requests
+from kafka_clients import OffsetTransaction
+from pyspark.sql import SparkSession
+from running_job import RunningJob
+
+from streaming.demo_traffic import CommittedOffset, OffsetKey
+from streaming.errors import MisuseError
+from streaming.local_broker import LocalBroker
+from streaming.tables import Tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+JobFactory = Callable[..., RunningJob]
+
+
+@pytest.fixture
+def make_job(spark: SparkSession, broker: LocalBroker, tmp_path: Path) -> JobFactory:
+    """A function that makes a job on the shared broker; it takes the fields of `RunningJob`."""
+
+    def make(**fields: object) -> RunningJob:
+        return RunningJob(spark, broker.bootstrap_servers, tmp_path, **fields)  # type: ignore[arg-type]
+
+    return make
+
+
+def table_offsets(tables: Tables) -> dict[OffsetKey, CommittedOffset]:
+    rows = tables.read().offsets.to_pylist()
+    return {
+        OffsetKey(row["group"], row["topic"], row["partition"]): CommittedOffset(
+            row["committed_offset"], row["leader_epoch"], row["metadata"]
+        )
+        for row in rows
+    }
+
+
+def broker_offsets(bootstrap: str) -> dict[OffsetKey, CommittedOffset]:
+    """Return what the broker answers for every group, byte for byte.
+
+    Asked by raw OffsetFetch requests: confluent-kafka ends metadata with a NUL when it commits, and cuts it at
+    the first NUL when it reads.
+    """
+    groups = {key.group for key in kafka.broker_offsets(bootstrap)}
+    return {
+        OffsetKey(group, topic, partition): committed
+        for group in groups
+        for (topic, partition), committed in raw_requests.offset_fetch(bootstrap, group).items()
+    }
+
+
+def commit_of_every_kind(bootstrap: str, name: str) -> None:
+    """Commits, rewinds, deletions and transactions of several groups, all named after `name`."""
+    topic, other = f"{name}-orders", f"{name}-payments"
+    kafka.create_topics(bootstrap, {topic: 3, other: 2})
+    kafka.commit_offsets(bootstrap, f"{name}-plain", {(topic, 0): 10, (topic, 1): 20})
+    kafka.commit_offsets(bootstrap, f"{name}-plain", {(topic, 0): 4})  # a rewind
+    for size in (0, 126, 127, 128, 4_095):
+        metadata = CommittedOffset(size, metadata="é" * size)
+        kafka.alter_offsets(bootstrap, f"{name}-metadata-{size}", {(topic, 2): metadata})
+    kafka.alter_offsets(
+        bootstrap, f"{name}-ünï-😀", {(topic, 0): CommittedOffset(7, metadata='{"a":"\x01"}')}
+    )
+    kafka.alter_offsets(bootstrap, "", {(topic, 0): 3, (other, 1): 5})
+    kafka.commit_offsets(bootstrap, f"{name}-losing", {(topic, 0): 1, (other, 0): 2})
+    kafka.delete_offsets(bootstrap, f"{name}-losing", [(topic, 0)])
+    kafka.commit_offsets(bootstrap, f"{name}-deleted", {(topic, 0): 1})
+    kafka.delete_group(bootstrap, f"{name}-deleted")
+    for offset, end in ((30, OffsetTransaction.commit), (99, OffsetTransaction.abort)):
+        transaction = OffsetTransaction(bootstrap, f"{name}-transactional")
+        transaction.send(f"{name}-transactional", {(topic, 0): offset})
+        end(transaction)
+
+
+def test_the_tables_equal_the_brokers_answers_across_a_restart(
+    make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    broker = make_broker(offsets_partitions=3)
+    job = RunningJob(spark, broker.bootstrap_servers, tmp_path)
+    commit_of_every_kind(broker.bootstrap_servers, "first")
+    assert table_offsets(job.run_once()) == broker_offsets(broker.bootstrap_servers)
+
+    commit_of_every_kind(broker.bootstrap_servers, "second")
+    kafka.delete_group(broker.bootstrap_servers, "first-plain")
+    kafka.commit_offsets(broker.bootstrap_servers, "first-losing", {("first-payments", 0): 1})
+    tables = job.run_once()
+    expected = broker_offsets(broker.bootstrap_servers)
+    assert table_offsets(tables) == expected
+    assert sorted(tables.read().groups["group"].to_pylist()) == sorted({key.group for key in expected})
+
+
+def test_an_open_transaction_is_not_seen_until_it_commits(
+    make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    broker = make_broker(offsets_partitions=1)
+    bootstrap = broker.bootstrap_servers
+    job = RunningJob(spark, bootstrap, tmp_path)
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    transaction = OffsetTransaction(bootstrap, "g")
+    transaction.send("g", {("t", 0): 50})
+    kafka.commit_offsets(bootstrap, "h", {("t", 0): 2})
+
+    tables = job.run_once()
+    assert {key.group: value.offset for key, value in table_offsets(tables).items()} == {"g": 1}
+    progress = tables.progress().partitions[0]
+    assert progress.last_stable_offset is not None
+    assert progress.high_watermark is not None
+    assert progress.position == progress.last_stable_offset < progress.high_watermark
+    assert progress.held_back_since is not None
+
+    transaction.commit()
+    tables = job.run_once()
+    assert table_offsets(tables) == broker_offsets(bootstrap)
+    assert tables.progress().partitions[0].held_back_since is None
+
+
+def test_starting_again_reads_nothing_twice_and_changes_nothing(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    job = make_job()
+    kafka.create_topics(broker.bootstrap_servers, {"again": 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "again", {("again", 0): 1})
+    tables = job.run_once()
+    before, rows, counted = tables.read(), len(tables.read_changes()), tables.progress().totals
+    job.reports.clear()
+    tables = job.run_once()
+    after = tables.read()
+    assert after.offsets.sort_by("group").equals(before.offsets.sort_by("group"))
+    assert len(tables.read_changes()) == rows
+    assert tables.progress().totals == counted
+    assert sum(report.totals.decoded for report in job.reports) == 0
+
+
+def test_the_job_follows_live_commits_and_beats_when_nothing_comes(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    job = make_job(options={"job.heartbeat_every": "500ms", "tables.fold_every": "1s"})
+    bootstrap, stop = broker.bootstrap_servers, threading.Event()
+    kafka.create_topics(bootstrap, {"live": 1})
+    kafka.commit_offsets(bootstrap, "live", {("live", 0): 1})
+    job.tables.create()
+    running = threading.Thread(target=job.run, args=(stop,))
+    running.start()
+    try:
+
+        def shown() -> int | None:
+            value = table_offsets(job.tables).get(OffsetKey("live", "live", 0))
+            return None if value is None else value.offset
+
+        kafka.wait_until(lambda: shown() == 1, "the first commit in the tables", timeout_s=60)
+        kafka.commit_offsets(bootstrap, "live", {("live", 0): 2})
+        kafka.wait_until(lambda: shown() == 2, "the second commit in the tables", timeout_s=60)
+        beat = job.tables.progress().heartbeat
+        kafka.wait_until(lambda: job.tables.progress().heartbeat > beat + 400, "a heartbeat", timeout_s=20)
+        assert all(
+            partition.state(beat) == "current" for partition in job.tables.progress().partitions.values()
+        )
+    finally:
+        stop.set()
+        running.join(60)
+    assert not running.is_alive()
+    assert job.tables.unfolded_rows() == 0
+
+
+def test_a_checkpoint_and_tables_that_do_not_belong_together_are_refused(
+    make_job: JobFactory, broker: LocalBroker, tmp_path: Path
+) -> None:
+    kafka.ensure_offsets_topic(broker.bootstrap_servers)
+    kafka.create_topics(broker.bootstrap_servers, {"pair": 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "pair", {("pair", 0): 1})
+    make_job().run_once()
+    for options in (
+        {"job.checkpoint": str(tmp_path / "new")},
+        {"tables.root": str(tmp_path / "new")},
+    ):
+        with pytest.raises(MisuseError, match="do not belong together"):
+            make_job(options=options).run_once()
+    with pytest.raises(MisuseError, match="expected topic __consumer_offsets"):
+        make_job(topic="pair").run_once()
+
+
+def test_bad_records_are_kept_counted_and_stop_nothing(make_job: JobFactory, broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    kafka.create_topics(bootstrap, {"copy": 1})
+    key = bytes.fromhex("000100016700017400000003")
+    good = bytes.fromhex("0003000000000000002a0000000700016d00000000000003e8")
+    other_key = bytes.fromhex("000100016800017400000003")
+    records = [
+        (key, good),  # 0
+        (key, good[:-3]),  # 1: cut short
+        (b"\xff\xfe", b"garbage"),  # 2: an unknown (negative) type
+        (b"\x00", b""),  # 3: no type at all
+        (bytes.fromhex("0063000167"), b"\x00\x00"),  # 4: type 99
+        (key, b"\x00\x05" + good[2:]),  # 5: a value version of the future
+        (other_key, good),  # 6
+        (bytes.fromhex("0063000167"), None),  # 7: type 99 again
+    ]
+    kafka.produce_raw(bootstrap, "copy", records)
+    tables = make_job(topic="copy").run_once()
+
+    rows = {row["group"]: row for row in tables.read().offsets.to_pylist()}
+    assert rows["g"]["committed_offset"] == 42
+    assert rows["g"]["unreadable_since"] == 1
+    assert rows["h"]["unreadable_since"] is None
+    kept = tables.read_quarantine().sort_by("source_offset")
+    assert kept["source_offset"].to_pylist() == [1, 3, 5]
+    assert kept["error_kind"].to_pylist() == ["malformed", "malformed", "unsupported_version"]
+    assert kept["value"].to_pylist() == [good[:-3], b"", b"\x00\x05" + good[2:]]
+    totals = tables.progress().totals
+    assert (totals.decoded, totals.malformed) == (2, 2)
+    assert [
+        (kind.record_type, kind.count, kind.first.offset, kind.last.offset) for kind in totals.unknown
+    ] == [
+        (-2, 1, 2, 2),
+        (1, 1, 5, 5),
+        (99, 1, 7, 7),  # a tombstone has no version
+        (99, 1, 4, 4),
+    ]
+
+
+def test_changes_hold_values_before_and_after_in_sequence(make_job: JobFactory, broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    kafka.create_topics(bootstrap, {"steps": 1})
+    job = make_job()
+    for offset in (5, 3):
+        kafka.commit_offsets(bootstrap, "steps", {("steps", 0): offset})
+        job.run_once()
+    kafka.delete_group(bootstrap, "steps")
+    rows = job.run_once().read_changes()
+    mine = rows.filter(pa.compute.equal(rows["group"], "steps")).to_pylist()
+    steps = [
+        (
+            row["op"],
+            *((row[side] or {}).get("committed_offset") for side in ("before", "after")),
+            row["cause"],
+        )
+        for row in mine
+        if row["kind"] == "offset"
+    ]
+    assert steps == [("set", None, 5, None), ("set", 5, 3, None), ("remove", 3, None, "unknown")]
+    sequences = [row["sequence"] for row in mine]
+    assert sequences == sorted(sequences)
+    assert [row["op"] for row in mine if row["kind"] == "group"] == ["set", "remove"]
