@@ -1,0 +1,461 @@
+"""Real Delta tables in a folder: what is read equals a replay in plain dicts, whatever was folded when."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streaming.broker import PartitionEnds
+from streaming.progress import Progress, Totals
+from streaming.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE, QUARANTINE_IN_BATCH
+from streaming.table_rows import FIRST_MS, LAST_MS, change_rows, quarantine_rows
+from streaming.tables import ProgressMissingError, Tables, TablesMissingError, TablesUnreachableError
+
+Key = tuple[str, str, int]
+Row = dict[str, Any]
+Batch = dict[Key | str, Row | None]
+"""What one batch changes: an offset (by its key) or a group (by its name) gets a value; None removes it."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+QUERY = "query-1"
+SOURCE_PARTITION = pa.field("source_partition", pa.int32())
+OFFSET: Row = {"committed_offset": 7, "metadata": "", "commit_timestamp": 1_000}
+GROUP: Row = {"type": "classic", "protocol_type": "consumer", "state": "Stable", "members": []}
+POSITION: Row = {"source_partition": 3, "source_offset": 11, "source_timestamp": 2_000}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    made = Tables(str(tmp_path / "tables"))
+    made.create()
+    return made
+
+
+# --- writing batches -------------------------------------------------------------------------------------
+
+
+def append(tables: Tables, batch: Batch) -> Progress:
+    """Append one batch as the job does: one sequence and one batch id further than the newest commit."""
+    before = tables.progress()
+    sequence, batch_id = before.sequence + 1, before.batch_id + 1
+    rows, _ = change_rows(changes_of(batch), sequence=sequence, batch_time=sequence * 1_000)
+    after = replace(before, query_id=QUERY, batch_id=batch_id, sequence=sequence)
+    tables.append_changes(rows, after, is_batch=True)
+    return after
+
+
+def changes_of(batch: Batch) -> pa.Table:
+    rows = [change(key, value) for key, value in batch.items()]
+    return pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+
+
+def change(key: Key | str, value: Row | None) -> Row:
+    group, topic, partition = (key, None, None) if isinstance(key, str) else key
+    return {
+        "kind": "group" if isinstance(key, str) else "offset",
+        "op": "remove" if value is None else "set",
+        "group": group,
+        "topic": topic,
+        "partition": partition,
+        "after": value,
+        "cause": "unknown" if value is None else None,
+        **(POSITION if value is None else {name: value[name] for name in POSITION}),
+    }
+
+
+def offset(**changed: Any) -> Row:
+    return OFFSET | POSITION | changed
+
+
+def group(**changed: Any) -> Row:
+    return GROUP | POSITION | changed
+
+
+# --- reading, and the replay it must equal ---------------------------------------------------------------
+
+
+def replay(batches: list[Batch]) -> Batch:
+    live: Batch = {}
+    for batch in batches:
+        live |= batch
+    return {key: value for key, value in live.items() if value is not None}
+
+
+def as_read(tables: Tables, groups: list[str] | None = None) -> Batch:
+    """Read offsets and groups back into the form of a batch; a key that comes twice fails."""
+    snapshot = tables.read(groups)
+    rows = [*snapshot.offsets.to_pylist(), *snapshot.groups.to_pylist()]
+    live = {key_of(row): {name: as_ms(value) for name, value in row.items()} for row in rows}
+    assert len(live) == len(rows)
+    return live
+
+
+def key_of(row: Row) -> Key | str:
+    return (row.pop("group"), row.pop("topic"), row.pop("partition")) if "topic" in row else row.pop("group")
+
+
+def as_ms(value: Any) -> Any:
+    return (value - EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
+
+
+def completed(live: Batch) -> Batch:
+    """Fill in the columns that a value leaves out."""
+    names = {True: GROUP_VALUE, False: OFFSET_VALUE}
+    return {
+        key: dict.fromkeys(field.name for field in names[isinstance(key, str)]) | (value or {})
+        for key, value in live.items()
+    }
+
+
+# --- histories -------------------------------------------------------------------------------------------
+
+GROUP_IDS = st.sampled_from(
+    ["", "g", "it's", 'say "hi"', "grüße 🐢", "a\\'b", "\0", "x" * 100, "x" * 99 + "y", "%_"]
+)
+TOPICS = st.sampled_from(["orders", "order's", "t" * 249])
+TIMESTAMPS = st.one_of(st.integers(FIRST_MS, LAST_MS), st.sampled_from([FIRST_MS, -1, 0, LAST_MS]))
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
+
+
+def optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | values
+
+
+POSITIONS = {"source_partition": st.integers(0, 49), "source_offset": INT64, "source_timestamp": TIMESTAMPS}
+OFFSETS = st.fixed_dictionaries(
+    {
+        **POSITIONS,
+        "committed_offset": optional(INT64),
+        "leader_epoch": optional(INT32),
+        "metadata": optional(TEXTS),
+        "commit_timestamp": TIMESTAMPS,
+        "expire_timestamp": optional(TIMESTAMPS),
+        "topic_id": optional(st.just("AAAAAAAAAAEAAAAAAAAAAg")),
+        "unreadable_since": optional(INT64),
+    }
+)
+MEMBERS = st.fixed_dictionaries(
+    {"member_id": TEXTS, "group_instance_id": optional(TEXTS), "client_id": TEXTS, "client_host": TEXTS}
+)
+GROUPS = st.fixed_dictionaries(
+    {
+        **POSITIONS,
+        "type": st.just("classic"),
+        "protocol_type": TEXTS,
+        "protocol": optional(TEXTS),
+        "state": st.sampled_from(["Empty", "Stable"]),
+        "generation_or_epoch": optional(INT32),
+        "state_timestamp": optional(TIMESTAMPS),
+        "members": st.lists(MEMBERS, max_size=2),
+        "subscribed_topics": optional(st.lists(TEXTS, max_size=2)),
+    }
+)
+BATCHES = st.builds(
+    lambda offsets, groups: {**offsets, **groups},
+    st.dictionaries(st.tuples(GROUP_IDS, TOPICS, st.integers(0, 1)), optional(OFFSETS), max_size=4),
+    st.dictionaries(GROUP_IDS, optional(GROUPS), max_size=3),
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=6), asked=st.lists(GROUP_IDS, max_size=2))
+def test_read_equals_a_replay_of_the_changes_at_every_moment(
+    history: list[tuple[Batch, bool]], asked: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    assert as_read(tables) == {}
+    for count, (batch, folds_after) in enumerate(history, start=1):
+        append(tables, batch)
+        expected = completed(replay([batch for batch, _ in history[:count]]))
+        of_asked = {
+            key: row for key, row in expected.items() if (key if isinstance(key, str) else key[0]) in asked
+        }
+        assert as_read(tables) == expected
+        if folds_after:
+            tables.fold()
+            assert as_read(tables) == expected
+            assert tables.unfolded_rows() == 0
+        assert as_read(tables, asked) == of_asked
+
+
+# --- batches and progress --------------------------------------------------------------------------------
+
+
+def test_a_batch_and_its_progress_are_one_commit(tables: Tables) -> None:
+    before = tables._open("changes").version()
+    written = append(tables, {("g", "t", 0): offset(), "g": group()})
+    assert tables._open("changes").version() == before + 1
+    assert tables.progress() == written
+
+
+def test_progress_of_new_tables_is_fresh(tables: Tables) -> None:
+    assert tables.progress() == Progress()
+
+
+def test_progress_without_rows_is_committed_too(tables: Tables) -> None:
+    progress = Progress(topic="t", totals=Totals(decoded=3)).with_positions({0: 5})
+    progress = progress.with_ends({0: PartitionEnds(5, 6)}, now=9)
+    tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)
+    assert tables.progress() == progress
+    assert tables.unfolded_rows() == 0
+
+
+@pytest.mark.parametrize(
+    ("query_id", "batch_id", "is_known"),
+    [(QUERY, 0, True), (QUERY, 1, True), (QUERY, 2, False), ("another query", 0, False)],
+)
+def test_replay_of_a_batch_is_recognized(
+    tables: Tables, query_id: str, batch_id: int, is_known: bool
+) -> None:
+    append(tables, {"g": group()})
+    append(tables, {})
+    assert tables.is_appended(query_id, batch_id) is is_known
+
+
+def test_heartbeat_is_not_taken_for_its_batch(tables: Tables) -> None:
+    tables.append_changes(CHANGES.empty_table(), Progress(query_id=QUERY, batch_id=0), is_batch=False)
+    assert not tables.is_appended(QUERY, 0)
+
+
+def test_quarantine_of_a_replayed_batch_is_written_once(tables: Tables) -> None:
+    row = {
+        "key": b"\0",
+        "value": None,
+        "reason": "cut short",
+        "at_byte": 1,
+        "error_kind": "malformed",
+        **POSITION,
+    }
+    failed = pa.Table.from_pylist([row], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    rows, _ = quarantine_rows(failed, sequence=1, batch_time=0)
+    for batch_id in (0, 0, 1):
+        tables.append_quarantine(rows, Progress(query_id=QUERY, batch_id=batch_id))
+    kept = tables.read_quarantine().to_pylist()
+    assert [row["key"] for row in kept] == [b"\0", b"\0"]
+    assert kept[0]["source_timestamp"] == EPOCH + timedelta(seconds=2)
+
+
+def test_progress_belongs_to_the_version_that_was_opened(tables: Tables) -> None:
+    first = append(tables, {"g": group()})
+    opened = tables._open("changes")
+    append(tables, {"h": group()})
+    assert tables._progress(opened) == first
+
+
+def test_commit_of_another_program_does_not_hide_the_progress(tables: Tables) -> None:
+    written = append(tables, {"g": group()})
+    tables._open("changes").alter.set_table_description("seen by an administrator")
+    assert tables.progress() == written
+
+
+def test_progress_and_transactions_survive_a_cleaned_up_log(tables: Tables) -> None:
+    forget_old_commits(tables)
+    for number in range(3):
+        written = append(tables, {"g": group(generation_or_epoch=number)})
+    clean_up(tables)
+    assert tables.progress() == written
+    assert tables.is_appended(QUERY, written.batch_id)
+    assert not tables.is_appended(QUERY, written.batch_id + 1)
+    assert as_read(tables) == completed({"g": group(generation_or_epoch=2)})
+
+
+def test_progress_that_was_cleaned_away_is_not_taken_for_a_fresh_start(tables: Tables) -> None:
+    forget_old_commits(tables)
+    append(tables, {"g": group()})
+    tables._open("changes").alter.set_table_description("seen by an administrator")
+    clean_up(tables)
+    with pytest.raises(ProgressMissingError, match="found none back to version 2"):
+        tables.progress()
+
+
+def forget_old_commits(tables: Tables) -> None:
+    tables._open("changes").alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+
+
+def clean_up(tables: Tables) -> None:
+    changes = tables._open("changes")
+    changes.create_checkpoint()
+    changes.cleanup_metadata()
+    assert len(list(Path(tables.root, "changes", "_delta_log").glob("*.json"))) == 1
+
+
+def test_changes_are_read_in_the_order_of_batches(tables: Tables) -> None:
+    for number in range(3):
+        append(tables, {"g": group(generation_or_epoch=number)})
+    assert tables.read_changes()["sequence"].to_pylist() == [1, 2, 3]
+
+
+def test_absent_value_is_not_a_value_of_nulls(tables: Tables) -> None:
+    nothing_known = dict.fromkeys(OFFSET) | POSITION
+    append(tables, {("g", "t", 0): nothing_known, ("g", "t", 1): None})
+    values = {row["partition"]: row["after"] for row in tables.read_changes().to_pylist()}
+    assert values[0] is not None
+    assert values[0]["committed_offset"] is None
+    assert values[1] is None
+
+
+# --- folding ---------------------------------------------------------------------------------------------
+
+
+def test_fold_is_idempotent(tables: Tables) -> None:
+    append(tables, {("g", "t", 0): offset(), "g": group()})
+    assert tables.fold() == 2
+    versions = versions_of(tables)
+    assert tables.fold() == 0
+    assert versions_of(tables) == versions
+
+
+def test_fold_goes_on_where_an_interrupted_one_stopped(tables: Tables, tmp_path: Path) -> None:
+    live: Batch = {("g", "t", 0): offset(committed_offset=2), "g": group(state="Empty")}
+    append(tables, {("g", "t", 0): offset(), "g": group(), "h": group()})
+    tables.fold()
+    append(tables, {**live, "h": None})
+    shutil.copytree(tmp_path / "tables" / "groups", tmp_path / "groups before")
+    tables.fold()
+    shutil.rmtree(tmp_path / "tables" / "groups")  # as if it had ended after `offsets`
+    shutil.copytree(tmp_path / "groups before", tmp_path / "tables" / "groups")
+    assert as_read(tables) == completed(live)
+    assert tables.unfolded_rows() == 3
+    assert tables.fold() == 2
+    assert as_read(tables) == completed(live)
+    assert tables.unfolded_rows() == 0
+
+
+@pytest.mark.parametrize("first", [{}, {"g": group()}], ids=["first fold", "later fold"])
+def test_fold_of_changes_without_effect_is_noted(tables: Tables, first: Batch) -> None:
+    append(tables, first)
+    tables.fold()
+    append(tables, {"never seen": None, ("never", "seen", 0): None})
+    tables.fold()
+    assert tables.unfolded_rows() == 0
+
+
+def test_other_engines_read_the_last_fold(tables: Tables) -> None:
+    append(tables, {("g", "t", 0): offset(), ("g", "t", 1): offset()})
+    tables.fold()
+    append(tables, {("g", "t", 0): offset(committed_offset=8), ("g", "t", 1): None})
+    tables.fold()
+    folded = DeltaTable(f"{tables.root}/offsets")
+    found = pa.table(
+        QueryBuilder().register("o", folded).execute('SELECT "partition", committed_offset FROM o').read_all()
+    )
+    assert found.to_pylist() == [{"partition": 0, "committed_offset": 8}]
+
+
+def versions_of(tables: Tables) -> list[int]:
+    return [tables._open(name).version() for name in ("changes", "offsets", "groups")]
+
+
+# --- readers beside the writer ---------------------------------------------------------------------------
+
+
+def test_readers_beside_a_writer_see_whole_batches_only(tables: Tables) -> None:
+    keys: list[Key] = [("a", "t", 0), ("b", "t", 0), ("c", "t", 0)]
+    last = 12
+
+    def write() -> None:
+        for number in range(1, last + 1):
+            batch: Batch = {key: offset(committed_offset=number) for key in keys}
+            append(tables, {**batch, "g": group(generation_or_epoch=number)})
+            if number % 3 == 0:
+                tables.fold()
+
+    seen = []
+    with running(write) as is_running:
+        while is_running():
+            snapshot = tables.read()
+            numbers = [*snapshot.offsets["committed_offset"].to_pylist()]
+            numbers += snapshot.groups["generation_or_epoch"].to_pylist()
+            assert numbers == [snapshot.progress.sequence] * (4 if numbers else 0)
+            seen.append(snapshot.progress.sequence)
+    assert seen == sorted(seen)
+    assert tables.read().progress.sequence == last
+
+
+class running:  # noqa: N801 (reads as a word)
+    """Runs a function in a thread for the length of a block, and raises what it raised."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(work,))
+
+    def __enter__(self) -> Callable[[], bool]:
+        self._thread.start()
+        return self._thread.is_alive
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failure = error
+
+
+# --- roots -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(
+    params=["{}/lake", "{}/lake/", "file://{}/lake", "file://{}/lake/", "{}/two words", "{}/größe"]
+)
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return request.param.format(tmp_path)
+
+
+def test_root_is_a_folder_or_a_url_with_or_without_a_slash(root: str) -> None:
+    tables = Tables(root)
+    tables.create()
+    append(tables, {"g": group()})
+    tables.fold()
+    append(tables, {"h": group()})
+    assert as_read(Tables(root)).keys() == {"g", "h"}
+
+
+def test_relative_root_is_below_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Tables("lake").create()
+    assert Tables(str(tmp_path / "lake")).progress() == Progress()
+    append(Tables("lake"), {"g": group()})
+    assert as_read(Tables("lake")).keys() == {"g"}
+
+
+def test_creating_tables_again_keeps_them(tables: Tables) -> None:
+    append(tables, {"g": group()})
+    tables.create()
+    assert as_read(tables).keys() == {"g"}
+
+
+@pytest.mark.parametrize("name", ["lake", "a plain file/lake"])
+def test_missing_tables_are_a_clear_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a plain file").touch()
+    with pytest.raises(
+        TablesMissingError, match=r"expected a Delta table at .*, found none\. Check --table-root"
+    ):
+        Tables(str(tmp_path / name)).read()
+
+
+def test_broken_table_is_a_clear_error(tables: Tables) -> None:
+    for commit in Path(tables.root, "groups", "_delta_log").iterdir():
+        commit.write_text("{")
+    with pytest.raises(
+        TablesUnreachableError, match=r"reading .*/groups: expected a Delta table, found: .*"
+    ) as raised:
+        tables.read()
+    assert "\n" not in str(raised.value)
