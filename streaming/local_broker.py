@@ -28,7 +28,7 @@ from streaming.java import find_java
 _READY: Final = "Kafka Server started"
 _START_LIMIT: Final = 60.0  # seconds; 2 s are usual
 _STOP_LIMIT: Final = 20.0  # seconds; 0.3 s are usual
-_LOG_TAIL: Final = 25  # lines shown when the broker fails
+_SHOWN_LINES: Final = 25  # of the log, when the broker fails
 _CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: this says "offsetlake-local"
 
 # Below the ephemeral ports: a client that retries a stopped broker there would in time connect to itself.
@@ -46,12 +46,12 @@ class LocalBrokerError(OffsetlakeError):
     """The local broker did not do what was asked of it."""
 
     @classmethod
-    def failed(cls, doing: str, *, expected: str, found: str, log: Path) -> "LocalBrokerError":
-        """Say what was expected and found, and show the end of what the broker said."""
-        return cls(
-            f"{doing}: expected {expected}, found {found}. The end of {log}:\n"
-            + "\n".join(_read_text(log).splitlines()[-_LOG_TAIL:])
-        )
+    def failed(
+        cls, doing: str, *, expected: str, found: str, log: Path, said_before: int
+    ) -> "LocalBrokerError":
+        """Say what was expected and found, and show what the broker said about it."""
+        said = _telling_lines(_read_text(log)[said_before:])
+        return cls(f"{doing}: expected {expected}, found {found}. From {log}:\n{said}")
 
 
 class LocalBroker:
@@ -151,6 +151,7 @@ class LocalBroker:
         # The first compiler tier and the serial collector: 0.6 s instead of 1 s for a program this short.
         tool = [*_java(jars, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), "kafka.tools.StorageTool"]
         arguments = ["format", "--cluster-id", _CLUSTER_ID, "--config", str(properties)]
+        said_before = len(_read_text(self.log))
         with self.log.open("ab") as output:
             exit_code = subprocess.run([*tool, *arguments], stdout=output, stderr=output).returncode
         if exit_code != 0:
@@ -159,6 +160,7 @@ class LocalBroker:
                 expected="exit code 0",
                 found=f"exit code {exit_code}",
                 log=self.log,
+                said_before=said_before,
             )
 
     def _launch(self, jars: Path, properties: Path) -> None:
@@ -185,14 +187,19 @@ class LocalBroker:
         deadline = time.monotonic() + _START_LIMIT
         while _READY not in _read_text(self.log)[said_before:]:
             if not self.is_running:
-                raise self._not_ready("that its process ended")
+                raise self._not_ready("that its process ended", said_before)
             if time.monotonic() > deadline:
-                raise self._not_ready(f"nothing of the kind in {_START_LIMIT:.0f} s")
+                raise self._not_ready(f"nothing of the kind in {_START_LIMIT:.0f} s", said_before)
             time.sleep(0.05)
 
-    def _not_ready(self, found: str) -> LocalBrokerError:
-        doing = f"starting a broker in {self.directory}"
-        return LocalBrokerError.failed(doing, expected=f"it to say {_READY!r}", found=found, log=self.log)
+    def _not_ready(self, found: str, said_before: int) -> LocalBrokerError:
+        return LocalBrokerError.failed(
+            f"starting a broker in {self.directory}",
+            expected=f"it to say {_READY!r}",
+            found=found,
+            log=self.log,
+            said_before=said_before,
+        )
 
     def _end(self, how: signal.Signals) -> None:
         """End the broker, then its watcher: so that nothing is unwatched at any moment."""
@@ -264,6 +271,14 @@ def _end_process(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _telling_lines(log: str) -> str:
+    """Return the log from its first error on, else its end: a long shutdown may follow an error."""
+    lines = log.splitlines()
+    errors = (number for number, line in enumerate(lines) if " ERROR " in line or " FATAL " in line)
+    first = next(errors, len(lines) - _SHOWN_LINES)
+    return "\n".join(lines[max(0, first) :][:_SHOWN_LINES])
 
 
 def _read_text(path: Path) -> str:

@@ -128,7 +128,7 @@ class TestFailing:
         with pytest.raises(LocalBrokerError, match=r"(?s)formatting .*exit code 1.*Invalid value one"):
             broker.start()
 
-    def test_a_broker_that_ends_shows_the_end_of_its_log(self, broker_jars: Path, tmp_path: Path) -> None:
+    def test_a_broker_that_ends_shows_its_first_error(self, broker_jars: Path, tmp_path: Path) -> None:
         broker = LocalBroker(tmp_path, jars=broker_jars)
         with socket.socket() as taken:
             host, port = broker.bootstrap_servers.split(":")
