@@ -47,9 +47,11 @@ class BinaryColumn:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def row(self, index: int) -> bytes | None:
-        """One row as Python has it."""
-        return None if self.is_null[index] else self.data[self.starts[index] : self.stops[index]].tobytes()
+    def rows(self, rows: Ints) -> list[bytes | None]:
+        """Some rows as Python has them."""
+        memory = self.data.data
+        bounds = zip(*(part[rows].tolist() for part in (self.starts, self.stops, self.is_null)), strict=True)
+        return [None if is_null else memory[start:stop].tobytes() for start, stop, is_null in bounds]
 
     def cursor(self, rows: Ints, skip: int = 0) -> "Cursor":
         """A cursor over some rows, `skip` bytes after their start (which they must have)."""

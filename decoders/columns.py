@@ -4,6 +4,7 @@ In goes a cursor over n rows, out come the fields as numpy arrays; no Python run
 break the format are no longer valid in the cursor afterwards. Why, the row reader says.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from construct import Renamed, Struct
 from numpy.typing import NDArray
 
 from decoders.buffers import Bools, Cursor, Ints
-from decoders.documents import tags_reader
+from decoders.documents import tags_reader_of
 from decoders.shapes import Shape, shape_of
 from decoders.wire import FlexibleStruct, WireError
 
@@ -60,11 +61,13 @@ def _read_field(field: Renamed, cursor: Cursor) -> FieldColumn:
 def _read_tags(declaration: FlexibleStruct, cursor: Cursor) -> Fields:
     """The section of tagged fields; a field that is absent is not there, like one that holds its default."""
     found = {field.name: _absent(field, cursor) for field in declaration.tags.values()}
+    section_starts = cursor.at
     left = cursor.varints()
     cursor.refuse(left > cursor.stops - cursor.at)  # a tagged field takes a byte or more
     is_long = left > MAX_TAG_PASSES
     for row in np.flatnonzero(is_long & cursor.is_valid):
-        _read_tags_alone(declaration, cursor, int(row), int(left[row]), found)
+        cursor.at[row] = section_starts[row]
+        _read_tags_alone(declaration, cursor, row, found)
     left[is_long] = 0
     while len(rows := np.flatnonzero((left > 0) & cursor.is_valid)):
         _read_one_tag(declaration, cursor, rows, found)
@@ -94,17 +97,16 @@ def _read_one_tag(declaration: FlexibleStruct, cursor: Cursor, rows: Ints, found
     cursor.put_back(rows, part)
 
 
-def _read_tags_alone(
-    declaration: FlexibleStruct, cursor: Cursor, row: int, count: int, found: Fields
-) -> None:
-    """All tagged fields of one row, by the reader of single messages."""
+def _read_tags_alone(declaration: FlexibleStruct, cursor: Cursor, row: np.intp, found: Fields) -> None:
+    """The whole section of one row, by the reader of single records."""
     rest = cursor.data[cursor.at[row] : cursor.stops[row]].tobytes()
     try:
-        shown, size = tags_reader(declaration)(rest, 0, count)
+        texts, size = tags_reader_of(declaration)(rest, 0)
     except WireError:
         cursor.is_valid[row] = False
         return
     cursor.at[row] += size
+    shown = json.loads(f"{{{','.join(texts)}}}")
     for field in declaration.tags.values():
         if field.name in shown:
             found[field.name].values[row] = shape_of(field).stored(shown[field.name])

@@ -1,28 +1,30 @@
-"""Fast reader of one message at a time, derived from its declaration: bytes to the values of Kafka's JSON.
+"""Fast reader of one record at a time, derived from its declarations: bytes to the JSON text that Kafka
+prints.
 
-`construct` needs tens of microseconds for a message; the functions derived here need a few, and raise the
-same `WireError` with the same field and byte. A derived function takes the record's bytes and the byte to
-start at, and returns the value and the byte after it:
+`construct` takes tens of microseconds for a message; the functions derived here take a few, and raise the
+same `WireError`, with the same field and byte. Each reads one thing. It takes the record's bytes, the byte to
+start at and a list; it appends the JSON of what it has read to the list (text, or an integer) and returns the
+byte after it. A field that breaks is therefore the one that its list has not got yet.
 
-    >>> from decoders.records import RECORD_TYPES
-    >>> message_reader(RECORD_TYPES[2].key)(bytes.fromhex("0002000167"), 2)
-    ({'group': 'g'}, 5)
-
-Values are those of Kafka's JSON converters: ids and bytes are base64 text, a tagged field is left out where
-it holds its default.
+The text is that of Kafka's JSON converters: ids and bytes are base64, a tagged field that holds its default
+is left out.
 """
 
 import struct
 from base64 import b64encode
 from collections.abc import Callable
-from functools import cache, singledispatch
-from json.encoder import JSONEncoder
+from collections.abc import Sequence as Items
+from functools import cache, lru_cache, singledispatch
+from itertools import groupby
+from json.encoder import JSONEncoder, encode_basestring
 from re import Match
 from re import compile as regex
 from typing import Any, Final
 
 from construct import Construct, Default, Renamed, Struct
 
+from decoders.records import RECORD_TYPES, RecordTypes
+from decoders.rows import read_record
 from decoders.wire import (
     MAX_TEXT_BYTES,
     MAX_VARINT_BYTES,
@@ -46,34 +48,76 @@ from decoders.wire import (
     unexpected_null,
 )
 
-Message = dict[str, Any]
-Read = Callable[[bytes, int], tuple[Any, int]]
-ReadTags = Callable[[bytes, int, int], tuple[Message, int]]
+Read = Callable[[bytes, int, list[Any]], int]
+ReadNumber = Callable[[bytes, int], tuple[int, int]]  # of a number that is not shown: value and next byte
+ReadContent = Callable[[bytes, int, int, list[Any]], int]  # takes data, start, length and list
+ReadElements = Callable[[bytes, int, int], tuple[str, int]]  # takes data, start and count: JSON and next byte
+
+
+def document_text(key: bytes | None, value: bytes | None, *, record_types: RecordTypes = RECORD_TYPES) -> str:
+    """One record as the compact JSON that Kafka's message formatter prints; raises `DecodeError`.
+
+    >>> document_text(bytes.fromhex("0002000167"), None)
+    '{"key":{"type":2,"data":{"group":"g"}},"value":null}'
+    """
+    type_id, key_text, version, value_text = read_record(key, value, record_types, _read_key, _read_message)
+    value_document = "null" if value is None else f'{{"version":{version},"data":{value_text}}}'
+    return f'{{"key":{{"type":{type_id},"data":{key_text}}},"value":{value_document}}}'
+
+
+def _read_message(declaration: Struct, data: bytes, at: int) -> str:
+    texts: list[str] = []
+    reader_of(declaration)(data, at, texts)
+    return texts[0]
+
+
+# The same groups and members come again and again.
+_read_key = lru_cache(maxsize=2_048)(_read_message)
 
 
 @cache
-def message_reader(declaration: Construct) -> Read:
-    """The reader of a declaration; derived once."""
-    return _derive(declaration)
+def reader_of(declaration: Construct) -> Read:
+    """The function that reads what is declared; derived once."""
+    return _reader_of(declaration)
 
 
 @singledispatch
-def _derive(declaration: Construct) -> Read:
+def _reader_of(declaration: Construct) -> Read:
     raise TypeError(f"no reader can be derived from {declaration!r}")
 
 
-@_derive.register
+@_reader_of.register
 def _(declaration: Renamed) -> Read:
-    return _derive(declaration.subcon)
+    return _reader_of(declaration.subcon)
 
 
-@_derive.register
+@_reader_of.register
 def _(declaration: Default) -> Read:
-    return _derive(declaration.subcon)
+    return _reader_of(declaration.subcon)
 
 
-@_derive.register
+# --- numbers ---------------------------------------------------------------------------------------------
+
+
+@_reader_of.register
 def _(declaration: Integer) -> Read:
+    read_number = _number_reader_of(declaration)
+
+    def read(data: bytes, at: int, out: list[Any]) -> int:
+        value, at = read_number(data, at)
+        out.append(value)
+        return at
+
+    return read
+
+
+@singledispatch
+def _number_reader_of(declaration: Construct) -> ReadNumber:
+    raise TypeError(f"{declaration!r} is not a number")
+
+
+@_number_reader_of.register
+def _(declaration: Integer) -> ReadNumber:
     size, unpack = declaration.length, struct.Struct(declaration.fmtstr).unpack_from
 
     def read(data: bytes, at: int) -> tuple[int, int]:
@@ -86,6 +130,8 @@ def _(declaration: Integer) -> Read:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:  # one byte: nearly always
+        return data[at], at + 1
     value = 0
     for index, byte in enumerate(data[at : at + MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << 7 * index
@@ -95,89 +141,168 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_compact_length(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:  # nearly always
+    if at < len(data) and data[at] < 0x80:
         return data[at] - 1, at + 1
     length, at = _read_varint(data, at)
     return as_int32(length - 1), at
 
 
-@_derive.register
-def _(declaration: Varint) -> Read:
+@_number_reader_of.register
+def _(declaration: Varint) -> ReadNumber:
     return _read_varint
 
 
-@_derive.register
-def _(declaration: CompactLength) -> Read:
+@_number_reader_of.register
+def _(declaration: CompactLength) -> ReadNumber:
     return _read_compact_length
 
 
-def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
-    stop = at + size
-    if stop > len(data):
-        raise missing_bytes(size, len(data) - at, at_byte=at)
-    return data[at:stop], stop
+def _integers_reader(integers: Items[Integer]) -> Read:
+    """Reads neighbouring integers at once."""
+    letters = "".join(integer.fmtstr[-1] for integer in integers)
+    packed, single_reads = struct.Struct(f">{letters}"), [_reader_of(integer) for integer in integers]
 
-
-@_derive.register
-def _(declaration: Uuid) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        content, at = _take(data, at, 16)
-        return decode_uuid(content), at
+    def read(data: bytes, at: int, out: list[Any]) -> int:
+        if at + packed.size <= len(data):
+            out += packed.unpack_from(data, at)
+            return at + packed.size
+        for read_one in single_reads:  # one of them says what is missing
+            at = read_one(data, at, out)
+        return at
 
     return read
 
 
-def _counted(declaration: Counted, read_content: Callable[[bytes, int, int, int], tuple[Any, int]]) -> Read:
-    """Reads the length in front, then `read_content(data, start, length, byte of the length)`."""
-    read_length, nullable = _derive(declaration.length), declaration.nullable
+# --- ids, texts and bytes --------------------------------------------------------------------------------
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+
+def _take(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise missing_bytes(size, len(data) - at, at_byte=at)
+    return data[at : at + size]
+
+
+@_reader_of.register
+def _(declaration: Uuid) -> Read:
+    def read(data: bytes, at: int, out: list[Any]) -> int:
+        out.append(f'"{decode_uuid(_take(data, at, 16))}"')
+        return at + 16
+
+    return read
+
+
+def _counted_reader(declaration: Counted, read_content: ReadContent) -> Read:
+    read_length, nullable = _number_reader_of(declaration.length), declaration.nullable
+
+    def read(data: bytes, at: int, out: list[Any]) -> int:
         length, start = read_length(data, at)
         if length >= 0:
-            return read_content(data, start, length, at)
-        if nullable:
-            return None, start
-        raise unexpected_null(length, at_byte=at)
+            return read_content(data, start, length, out)
+        if not nullable:
+            raise unexpected_null(length, at_byte=at)
+        out.append("null")
+        return start
 
     return read
 
 
-@_derive.register
-def _(declaration: Blob) -> Read:
-    def read_content(data: bytes, start: int, length: int, length_at: int) -> tuple[str, int]:
-        content, stop = _take(data, start, length)
-        return b64encode(content).decode("ascii"), stop
-
-    return _counted(declaration, read_content)
-
-
-@_derive.register
+@_reader_of.register
 def _(declaration: Text) -> Read:
-    def read_content(data: bytes, start: int, length: int, length_at: int) -> tuple[str, int]:
-        if length > MAX_TEXT_BYTES:
-            raise overlong_text(length, at_byte=length_at)
-        content, stop = _take(data, start, length)
-        return decode_text(content), stop
+    read_length, nullable = _number_reader_of(declaration.length), declaration.nullable
 
-    return _counted(declaration, read_content)
+    def read(data: bytes, at: int, out: list[Any]) -> int:
+        length, start = read_length(data, at)
+        stop = start + length
+        if 0 <= length <= MAX_TEXT_BYTES and stop <= len(data):
+            quoted = encode_basestring(decode_text(data[start:stop]))
+            out.append(_with_kafkas_escapes(quoted) if "\\u" in quoted else quoted)
+            return stop
+        if length < 0 and nullable:
+            out.append("null")
+            return start
+        raise _text_error(data, at, length, start)
+
+    return read
 
 
-@_derive.register
+def _text_error(data: bytes, at: int, length: int, start: int) -> WireError:
+    if length < 0:
+        return unexpected_null(length, at_byte=at)
+    if length > MAX_TEXT_BYTES:
+        return overlong_text(length, at_byte=at)
+    return missing_bytes(length, len(data) - start, at_byte=start)
+
+
+@_reader_of.register
+def _(declaration: Blob) -> Read:
+    def read_content(data: bytes, start: int, length: int, out: list[Any]) -> int:
+        out.append(f'"{b64encode(_take(data, start, length)).decode("ascii")}"')
+        return start + length
+
+    return _counted_reader(declaration, read_content)
+
+
+_ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
+
+
+def _with_kafkas_escapes(quoted: str) -> str:
+    """A JSON string of Python's as Kafka writes it: the hexadecimal digits of escapes in upper case."""
+    return _ESCAPE.sub(_in_upper_case, quoted)
+
+
+def _in_upper_case(escape: Match[str]) -> str:
+    text = escape[0]
+    return rf"\u{text[2:].upper()}" if text.startswith(r"\u") else text
+
+
+# --- arrays and structs ----------------------------------------------------------------------------------
+
+
+@_reader_of.register
 def _(declaration: Sequence) -> Read:
-    read_element = _derive(declaration.element)
+    element = declaration.element
+    read_elements = _integers_text(element) if isinstance(element, Integer) else _elements_text(element)
 
-    def read_content(data: bytes, at: int, length: int, length_at: int) -> tuple[list[Any], int]:
-        _refuse_impossible_count(data, at, length)
-        elements = []
-        for index in range(length):
-            try:
-                element, at = read_element(data, at)
-            except WireError as error:
-                raise error.within(f"[{index}]") from None
-            elements.append(element)
-        return elements, at
+    def read_content(data: bytes, start: int, length: int, out: list[Any]) -> int:
+        if not length:
+            out.append("[]")
+            return start
+        _refuse_impossible_count(data, start, length)
+        text, stop = read_elements(data, start, length)
+        out.append(text)
+        return stop
 
-    return _counted(declaration, read_content)
+    return _counted_reader(declaration, read_content)
+
+
+def _elements_text(element: Construct) -> ReadElements:
+    read_element = _reader_of(element)
+
+    def read(data: bytes, at: int, count: int) -> tuple[str, int]:
+        elements: list[Any] = []
+        try:
+            for _ in range(count):
+                at = read_element(data, at, elements)
+        except WireError as error:
+            raise error.within(f"[{len(elements)}]") from None
+        return f"[{','.join(elements)}]", at
+
+    return read
+
+
+def _integers_text(element: Integer) -> ReadElements:
+    """Reads integers all at once."""
+    size, letter = element.length, element.fmtstr[-1]
+
+    def read(data: bytes, at: int, count: int) -> tuple[str, int]:
+        present = min(count, (len(data) - at) // size)
+        stop = at + present * size
+        if present < count:
+            raise missing_bytes(size, len(data) - stop, at_byte=stop, field=f"[{present}]")
+        elements = list(struct.unpack_from(f">{count}{letter}", data, at))
+        return str(elements).replace(" ", ""), stop
+
+    return read
 
 
 def _refuse_impossible_count(data: bytes, at: int, count: int) -> None:
@@ -185,76 +310,103 @@ def _refuse_impossible_count(data: bytes, at: int, count: int) -> None:
         raise missing_bytes(count, len(data) - at, at_byte=at)
 
 
-@_derive.register
+@_reader_of.register
 def _(declaration: Struct) -> Read:
-    fields = [(field.name, _derive(field)) for field in declaration.subcons]
+    names, reads = [field.name for field in declaration.subcons], _field_readers(declaration)
+    template = ",".join(f'"{name}":%s' for name in names)
+    read_tags = tags_reader_of(declaration) if isinstance(declaration, FlexibleStruct) else None
 
-    def read(data: bytes, at: int) -> tuple[Message, int]:
-        message: Message = {}
-        for name, read_field in fields:
-            try:
-                message[name], at = read_field(data, at)
-            except WireError as error:
-                raise error.within(name) from None
-        return message, at
-
-    return read
-
-
-@_derive.register
-def _(declaration: FlexibleStruct) -> Read:
-    read_fields = _derive.dispatch(Struct)(declaration)
-    read_tags = tags_reader(declaration)
-
-    def read(data: bytes, at: int) -> tuple[Message, int]:
-        message, at = read_fields(data, at)
-        if data[at : at + 1] == b"\0":  # no tags: nearly always
-            return message, at + 1
+    def read(data: bytes, at: int, out: list[Any]) -> int:
+        fields: list[Any] = []
         try:
-            count, at = _read_varint(data, at)
-            _refuse_impossible_count(data, at, count)
+            for read_field in reads:
+                at = read_field(data, at, fields)
         except WireError as error:
-            raise error.within("tags") from None
-        tagged, at = read_tags(data, at, count)
-        message.update(tagged)
-        return message, at
+            raise error.within(names[len(fields)]) from None
+        text = template % tuple(fields)
+        if read_tags:
+            tagged, at = read_tags(data, at)
+            text = ",".join([text, *tagged] if text else tagged) if tagged else text
+        out.append(f"{{{text}}}")
+        return at
 
     return read
+
+
+def _field_readers(declaration: Struct) -> list[Read]:
+    """Readers of a struct's untagged fields: one for each, or for a run of integers."""
+    runs = groupby(map(_bare, declaration.subcons), lambda bare: isinstance(bare, Integer))
+    return [
+        read
+        for is_integer, fields in runs
+        for read in ([_integers_reader(list(fields))] if is_integer else map(_reader_of, fields))
+    ]
+
+
+def _bare(field: Construct) -> Construct:
+    """What stands on the wire for a field, without its name and default."""
+    return _bare(field.subcon) if isinstance(field, Renamed | Default) else field
+
+
+@_reader_of.register
+def _(declaration: NullableStruct) -> Read:
+    read_marker, null = _number_reader_of(declaration.marker), declaration.null
+    read_struct = _reader_of(declaration.subcon)
+
+    def read(data: bytes, at: int, out: list[Any]) -> int:
+        marker, at = read_marker(data, at)
+        if marker > null:
+            return read_struct(data, at, out)
+        out.append("null")
+        return at
+
+    return read
+
+
+# --- tagged fields ---------------------------------------------------------------------------------------
 
 
 @cache
-def tags_reader(declaration: FlexibleStruct) -> ReadTags:
-    """The reader of tagged fields: takes the data, the byte after their count and the count.
+def tags_reader_of(declaration: FlexibleStruct) -> Callable[[bytes, int], tuple[list[str], int]]:
+    """The function that reads a section of tagged fields: takes the data and where its count stands.
 
-    Returns the fields that do not hold their default, in the order of their tags, and the byte after the
-    last.
+    It returns those fields that do not hold their default, as `"name":content` in the order of their tags,
+    and the byte after the section.
     """
-    known = {tag: (field.name, _derive(field), field.subcon.value) for tag, field in declaration.tags.items()}
+    names = {tag: field.name for tag, field in declaration.tags.items()}
+    defaults = {tag: _to_json(field.subcon.value) for tag, field in declaration.tags.items()}
+    reads = {tag: _reader_of(field) for tag, field in declaration.tags.items()}
 
-    def read(data: bytes, at: int, count: int) -> tuple[Message, int]:
-        found: dict[int, Any] = {}
+    def read(data: bytes, at: int) -> tuple[list[str], int]:
+        if data[at : at + 1] == b"\0":  # no tags: nearly always
+            return [], at + 1
+        count, at = _read_tag_count(data, at)
+        found = dict(defaults)
         for _ in range(count):
             tag, size, at = _read_tag_header(data, at)
-            if tag not in known:
+            if tag in reads:
+                found[tag], at = _read_tagged(reads[tag], names[tag], data, at)
+            else:
                 at = _skip(data, at, size)
-                continue
-            name, read_field, _default = known[tag]
-            try:
-                found[tag], at = read_field(data, at)
-            except WireError as error:
-                raise error.within(name) from None
-        shown = {
-            name: found[tag]
-            for tag, (name, _read, default) in known.items()
-            if tag in found and found[tag] != default
-        }
-        return shown, at
+        return [f'"{names[tag]}":{text}' for tag, text in found.items() if text != defaults[tag]], at
 
     return read
 
 
+_to_json: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _read_tag_count(data: bytes, at: int) -> tuple[int, int]:
+    try:
+        count, at = _read_varint(data, at)
+        _refuse_impossible_count(data, at, count)
+    except WireError as error:
+        raise error.within("tags") from None
+    return count, at
+
+
 def _read_tag_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """The tag, the size of its content (negative: refused where it is needed) and the byte after both."""
+    """The tag, the size of its content (negative is refused where it is needed) and the byte after both."""
     try:
         tag, at = _read_varint(data, at)
         size, at = _read_varint(data, at)
@@ -263,38 +415,18 @@ def _read_tag_header(data: bytes, at: int) -> tuple[int, int, int]:
     return tag, size, at
 
 
-def _skip(data: bytes, at: int, size: int) -> int:
+def _read_tagged(read: Read, name: str, data: bytes, at: int) -> tuple[str, int]:
+    texts: list[Any] = []
     try:
-        if size < 0:
-            raise unexpected_null(size, at_byte=at)
-        return _take(data, at, size)[1]
+        at = read(data, at, texts)
     except WireError as error:
-        raise error.within("tags") from None
+        raise error.within(name) from None
+    return str(texts[0]), at
 
 
-@_derive.register
-def _(declaration: NullableStruct) -> Read:
-    read_marker, null = _derive(declaration.marker), declaration.null
-    read_struct = _derive(declaration.subcon)
-
-    def read(data: bytes, at: int) -> tuple[Message | None, int]:
-        marker, at = read_marker(data, at)
-        return (None, at) if marker <= null else read_struct(data, at)
-
-    return read
-
-
-_encode: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
-
-
-def to_json(document: Message) -> str:
-    """The document as compact JSON text, character for character as Kafka prints it."""
-    text = _encode(document)
-    return _ESCAPE.sub(_as_kafka_escapes, text) if "\\u00" in text else text
-
-
-def _as_kafka_escapes(escape: Match[str]) -> str:
-    """Kafka's JSON library writes the hexadecimal digits of an escape in upper case."""
-    text = escape[0]
-    return "\\u" + text[2:].upper() if text.startswith("\\u") else text
+def _skip(data: bytes, at: int, size: int) -> int:
+    if size < 0:
+        raise unexpected_null(size, at_byte=at, field="tags")
+    if at + size > len(data):
+        raise missing_bytes(size, len(data) - at, at_byte=at, field="tags")
+    return at + size

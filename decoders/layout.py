@@ -26,13 +26,21 @@ _RECORD_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
     ("value_version", pa.int16()),
     ("is_tombstone", pa.bool_()),
 ]
-_OUTCOME_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
+OUTCOME_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
     ("document", pa.string()),
     ("error_kind", pa.string()),
     ("reason", pa.string()),
     ("field", pa.string()),
     ("at_byte", pa.int32()),
 ]
+
+
+def is_any_of(numbers: NDArray[np.int16], wanted: list[int]) -> Bools:
+    """Whether each number is one of the wanted few."""
+    is_wanted = np.zeros(len(numbers), np.bool_)
+    for number in wanted:
+        is_wanted |= numbers == number
+    return is_wanted
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Part:
 
     def matches(self, type_ids: NDArray[np.int16], versions: NDArray[np.int16]) -> Bools:
         """The rows of its record types and its version."""
-        is_type = np.isin(type_ids, self.type_ids)
+        is_type = is_any_of(type_ids, self.type_ids)
         return is_type if self.version is None else is_type & (versions == self.version)
 
     @property
@@ -71,7 +79,7 @@ class Layout:
         """The decoded table's columns and their types."""
         shapes = {**self.key_shapes, **self.value_shapes}
         fields: list[tuple[str, pa.DataType]] = [(name, shape.arrow_type) for name, shape in shapes.items()]
-        return pa.schema([*_RECORD_COLUMNS, *fields, *_OUTCOME_COLUMNS])
+        return pa.schema([*_RECORD_COLUMNS, *fields, *OUTCOME_COLUMNS])
 
 
 def layout_of(record_types: RecordTypes) -> Layout:

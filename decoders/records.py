@@ -14,6 +14,7 @@ to 4.4.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -443,9 +444,18 @@ class RecordType:
     values: Mapping[int, Struct]
     tabular: bool = False
 
+    @cached_property
+    def key_subject(self) -> str:
+        """The key as messages to people call it: `offset-commit key`."""
+        return f"{self._spoken_name} key"
+
+    @cached_property
+    def value_subject(self) -> str:
+        """The value as messages to people call it: `offset-commit value`."""
+        return f"{self._spoken_name} value"
+
     @property
-    def subject(self) -> str:
-        """The name as messages to people spell it: `offset-commit` for `OffsetCommit`."""
+    def _spoken_name(self) -> str:
         return re.sub(r"(?<!^)(?=[A-Z])", "-", self.name).lower()
 
 

@@ -1,15 +1,15 @@
 """The row reader: one record as the document that Kafka's own tools print, or the reason why there is none.
 
 A document is `{"key": {"type": 1, "data": {...}}, "value": {"version": 4, "data": {...}}}`, its value None
-for a tombstone. What reads the messages inside is an argument: `construct` itself here, which is the
-reference, or the fast derived reader (`documents`).
+for a tombstone. `read_record` takes the readers of the messages inside as arguments: `construct` itself,
+which is the reference, or the fast reader derived from the declarations (`documents`).
 """
 
 from base64 import b64encode
 from collections.abc import Callable
 from functools import singledispatch
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 from construct import Construct, Default, Renamed, Struct
 
@@ -19,14 +19,14 @@ from decoders.wire import Blob, FlexibleStruct, NullableStruct, Sequence, WireEr
 
 Message = dict[str, Any]
 Document = dict[str, Any]
-ReadMessage = Callable[[Struct, bytes, int], Message]
+M = TypeVar("M")  # what a message is read as
+ReadMessage = Callable[[Struct, bytes, int], M]
 
 PREFIX_BYTES = 2  # the record type in front of a key, the version in front of a value
 
 
 def parse_message(declaration: Struct, data: bytes, at_byte: int = 0) -> Message:
-    """The message that starts at a byte, read by `construct`, with values as Kafka's JSON converters show
-    them.
+    """A message read by `construct`, from a byte on; values as Kafka's JSON converters show them.
 
     Raises `WireError`. Bytes after the last known field are ignored, as Kafka ignores them.
     """
@@ -80,33 +80,46 @@ def _(declaration: NullableStruct, value: Message | None) -> Message | None:
 
 
 def decode_document(
-    key: bytes | None,
-    value: bytes | None,
-    *,
-    record_types: RecordTypes = RECORD_TYPES,
-    read: ReadMessage = parse_message,
+    key: bytes | None, value: bytes | None, *, record_types: RecordTypes = RECORD_TYPES
 ) -> Document:
-    """One record as Kafka's message formatter prints it; raises `DecodeError`.
+    """One record as Kafka's message formatter prints it, read by `construct`; raises `DecodeError`.
 
     >>> decode_document(bytes.fromhex("0002000167"), None)
     {'key': {'type': 2, 'data': {'group': 'g'}}, 'value': None}
     """
-    type_id = read_prefix(key, "key", "type")
-    record_type = _known_type(type_id, record_types)
+    type_id, key_data, version, value_data = read_record(
+        key, value, record_types, parse_message, parse_message
+    )
     return {
-        "key": {
-            "type": type_id,
-            "data": _read_message(record_type.key, key, f"{record_type.subject} key", read),
-        },
-        "value": None if value is None else _decode_value(record_type, value, read),
+        "key": {"type": type_id, "data": key_data},
+        "value": None if value is None else {"version": version, "data": value_data},
     }
 
 
-def _decode_value(record_type: RecordType, value: bytes, read: ReadMessage) -> Document:
-    subject = f"{record_type.subject} value"
-    version = read_prefix(value, subject, "version")
-    declaration = _known_version(version, record_type, subject)
-    return {"version": version, "data": _read_message(declaration, value, subject, read)}
+def read_record(
+    key: bytes | None,
+    value: bytes | None,
+    record_types: RecordTypes,
+    read_key: ReadMessage[M],
+    read_value: ReadMessage[M],
+) -> tuple[int, M, int | None, M | None]:
+    """Record type, key, value version and value, the messages as the given readers make them.
+
+    Version and value are None for a tombstone. Raises `DecodeError`.
+    """
+    type_id = read_prefix(key, "key", "type")
+    record_type = _known_type(type_id, record_types)
+    key_message = _read_message(record_type.key, key, read_key, record_type.key_subject)
+    if value is None:
+        return type_id, key_message, None, None
+    version = read_prefix(value, record_type.value_subject, "version")
+    declaration = _known_version(version, record_type)
+    return (
+        type_id,
+        key_message,
+        version,
+        _read_message(declaration, value, read_value, record_type.value_subject),
+    )
 
 
 def read_prefix(data: bytes | None, subject: str, field: str) -> int:
@@ -117,27 +130,29 @@ def read_prefix(data: bytes | None, subject: str, field: str) -> int:
     return int.from_bytes(data[:PREFIX_BYTES], signed=True)
 
 
-def _read_message(declaration: Struct, data: Any, subject: str, read: ReadMessage) -> Message:
+def _known_type(type_id: int, record_types: RecordTypes) -> RecordType:
+    record_type = record_types.get(type_id)
+    if record_type is None:
+        expected = f"a known record type (the highest is {max(record_types)})"
+        reason = f"key: expected {expected} at byte 0, found {type_id}"
+        raise DecodeError(ErrorKind.UNKNOWN_TYPE, reason, field="type", at_byte=0)
+    return record_type
+
+
+def _known_version(version: int, record_type: RecordType) -> Struct:
+    declaration = record_type.values.get(version)
+    if declaration is None:
+        expected = f"a known version (the highest is {max(record_type.values)})"
+        reason = f"{record_type.value_subject}: expected {expected} at byte 0, found {version}"
+        raise DecodeError(ErrorKind.UNSUPPORTED_VERSION, reason, field="version", at_byte=0)
+    return declaration
+
+
+def _read_message(declaration: Struct, data: Any, read: ReadMessage[M], subject: str) -> M:
     try:
         return read(declaration, data, PREFIX_BYTES)
     except WireError as error:
         raise malformed(subject, error) from error
-
-
-def _known_type(type_id: int, record_types: RecordTypes) -> RecordType:
-    if type_id in record_types:
-        return record_types[type_id]
-    expected = f"a known record type (the highest is {max(record_types)})"
-    reason = f"key: expected {expected} at byte 0, found {type_id}"
-    raise DecodeError(ErrorKind.UNKNOWN_TYPE, reason, field="type", at_byte=0)
-
-
-def _known_version(version: int, record_type: RecordType, subject: str) -> Struct:
-    if version in record_type.values:
-        return record_type.values[version]
-    expected = f"a known version (the highest is {max(record_type.values)})"
-    reason = f"{subject}: expected {expected} at byte 0, found {version}"
-    raise DecodeError(ErrorKind.UNSUPPORTED_VERSION, reason, field="version", at_byte=0)
 
 
 def malformed(subject: str, error: WireError) -> DecodeError:

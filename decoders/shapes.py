@@ -136,12 +136,13 @@ def _base64url(ids: NDArray[Any]) -> NDArray[np.uint8]:
     return _DIGIT_PAIRS[numbers.reshape(len(ids), 12)].view(np.uint8)[:, :22]
 
 
+_SPAN: Final = np.dtype([("start", np.int64), ("stop", np.int64)])
 _NULL: Final = -1  # where a text that is null starts and stops
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts behind their length, kept as the places where they start and stop (n by 2)."""
+    """Texts behind their length, kept as the spans of the buffer in which they stand (n)."""
 
     length: "Integers | CompactLengths"
     nullable: bool
@@ -153,7 +154,7 @@ class Texts:
 
     def blank(self, count: int) -> NDArray[Any]:
         """Nulls."""
-        return np.full((count, 2), _NULL, np.int64)
+        return _spans(np.full(count, _NULL), np.full(count, _NULL))
 
     def read(self, cursor: Cursor) -> NDArray[Any]:
         """The places."""
@@ -163,13 +164,11 @@ class Texts:
         if not self.nullable:
             cursor.refuse(is_null)
         starts = cursor.step(np.maximum(lengths, 0))
-        spans = np.stack([starts, starts + lengths], axis=1)
-        spans[is_null] = _NULL
-        return spans
+        return _spans(np.where(is_null, _NULL, starts), np.where(is_null, _NULL, starts + lengths))
 
     def is_there(self, values: NDArray[Any]) -> Bools:
         """False for null."""
-        is_there: Bools = values[:, 0] != _NULL
+        is_there: Bools = values["start"] != _NULL
         return is_there
 
     def stored(self, shown: str | None) -> Any:
@@ -190,14 +189,20 @@ class CompactLengths:
         return as_int32(cursor.varints() - 1)
 
 
-def _pieces(column: BinaryColumn, spans: Ints, is_there: Bools) -> Array:
+def _spans(starts: Ints, stops: Ints) -> NDArray[Any]:
+    spans = np.empty(len(starts), _SPAN)
+    spans["start"], spans["stop"] = starts, stops
+    return spans
+
+
+def _pieces(column: BinaryColumn, spans: NDArray[Any], is_there: Bools) -> Array:
     """n pieces of the buffer, gathered by Arrow.
 
     Rows stand in the buffer one after the other, so the edges of their pieces only rise: they are the offsets
     of an array in which every second element is a piece, and the others the gaps between.
     """
     count = len(spans)
-    edges = np.where(is_there[:, None], spans, column.starts[:, None])
+    edges = np.where(is_there, spans, _spans(column.starts, column.starts))
     numbers = np.arange(0, 2 * count, 2)
     pieces_and_gaps = pa.Array.from_buffers(
         pa.large_binary(),

@@ -4,20 +4,19 @@ Keys and the values of offset commits are read as columns (`columns`), all rows 
 documents, one at a time (`documents`); so do the records that cannot be read, for the sake of the reason.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from construct import Struct
 
 from decoders.buffers import Array, Arrays, BinaryColumn, Ints
 from decoders.columns import FieldColumn, Fields, read_message
-from decoders.documents import Message, message_reader, to_json
+from decoders.documents import document_text
 from decoders.errors import DecodeError
-from decoders.layout import Layout, Part, layout_of
+from decoders.layout import OUTCOME_COLUMNS, Layout, Part, is_any_of, layout_of
 from decoders.records import RECORD_TYPES, RecordTypes
-from decoders.rows import PREFIX_BYTES, decode_document
+from decoders.rows import PREFIX_BYTES
 from decoders.shapes import Shape, shape_of
 from decoders.wire import INT16
 
@@ -86,7 +85,7 @@ def _decode_block(
         has_key[_read_part(part, keys, rows, key_fields)] = True
 
     value_fields = _blank(layout.value_shapes, count)
-    is_decoded = has_key & values.is_null & np.isin(type_ids.values, layout.tabular_ids)
+    is_decoded = has_key & values.is_null & is_any_of(type_ids.values, layout.tabular_ids)
     for part in layout.values:
         rows = np.flatnonzero(has_key & versions.is_there & part.matches(type_ids.values, versions.values))
         is_decoded[_read_part(part, values, rows, value_fields)] = True
@@ -117,13 +116,15 @@ def _blank(shapes: Mapping[str, Shape], count: int) -> Fields:
 
 def _read_part(part: Part, column: BinaryColumn, rows: Ints, columns: Fields) -> Ints:
     """Read a message in some rows into their places in the columns; returns the rows that have it."""
+    if not len(rows):
+        return rows
     cursor = column.cursor(rows, skip=PREFIX_BYTES)
     fields = read_message(part.declaration, cursor)
-    is_valid = cursor.is_valid
-    readable = rows[is_valid]
+    kept = np.flatnonzero(cursor.is_valid)
+    readable = rows[kept]
     for field, name in part.columns.items():
-        columns[name].values[readable] = fields[field].values[is_valid]
-        columns[name].is_there[readable] = fields[field].is_there[is_valid]
+        columns[name].values[readable] = fields[field].values[kept]
+        columns[name].is_there[readable] = fields[field].is_there[kept]
     return readable
 
 
@@ -137,36 +138,27 @@ def _read_alone(
     rows: Ints, keys: BinaryColumn, values: BinaryColumn, record_types: RecordTypes
 ) -> list[Array]:
     """What some rows decode to, one by one: the columns from `document` to `at_byte`."""
-    documents: dict[int, str] = {}
-    errors: dict[int, DecodeError] = {}
-    for row in rows.tolist():
-        try:
-            document = decode_document(
-                keys.row(row), values.row(row), record_types=record_types, read=_read_message
-            )
-        except DecodeError as error:
-            errors[row] = error
-        else:
-            documents[row] = to_json(document)
-    failures = list(errors.values())
+    outcomes = [
+        _outcome(key, value, record_types)
+        for key, value in zip(keys.rows(rows), values.rows(rows), strict=True)
+    ]
+    columns = zip(*outcomes, strict=True) if outcomes else [()] * len(_OUTCOME_TYPES)
+    places = np.full(len(keys), -1)
+    places[rows] = np.arange(len(rows))
+    place_of_each = pa.array(places, mask=places < 0)
     return [
-        _spread(documents, list(documents.values()), pa.string(), len(keys)),
-        _spread(errors, [error.kind.value for error in failures], pa.string(), len(keys)),
-        _spread(errors, [error.reason for error in failures], pa.string(), len(keys)),
-        _spread(errors, [error.field for error in failures], pa.string(), len(keys)),
-        _spread(errors, [error.at_byte for error in failures], pa.int32(), len(keys)),
+        pa.array(column, arrow_type).take(place_of_each)
+        for column, arrow_type in zip(columns, _OUTCOME_TYPES, strict=True)
     ]
 
 
-def _read_message(declaration: Struct, data: bytes, at_byte: int) -> Message:
-    message: Message
-    message, _ = message_reader(declaration)(data, at_byte)
-    return message
+_OUTCOME_TYPES: Final = [arrow_type for _, arrow_type in OUTCOME_COLUMNS]
+Outcome = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
-def _spread(rows: Mapping[int, Any], content: Sequence[Any], arrow_type: pa.DataType, count: int) -> Array:
-    """A column of `count` rows that is null but for `rows`, which hold `content`."""
-    places = np.full(count, -1)
-    places[list(rows)] = np.arange(len(rows))
-    spread: Array = pa.array(content, arrow_type).take(pa.array(places, mask=places < 0))
-    return spread
+def _outcome(key: bytes | None, value: bytes | None, record_types: RecordTypes) -> Outcome:
+    """One record's document, or what is wrong with it: not the error, which would keep its frames alive."""
+    try:
+        return document_text(key, value, record_types=record_types), None, None, None, None
+    except DecodeError as error:
+        return None, error.kind.value, error.reason, error.field, error.at_byte

@@ -16,6 +16,7 @@ import re
 import struct
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import lru_cache
 from types import MappingProxyType
 from typing import IO, Any, Final
 
@@ -96,6 +97,7 @@ def decode_text(data: bytes) -> str:
         return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
 
 
+@lru_cache(maxsize=4096)  # records by the million name topics by the thousand
 def decode_uuid(data: bytes) -> str:
     """Sixteen bytes as Kafka writes an id: unpadded base64url, 22 characters."""
     return base64.urlsafe_b64encode(data)[:-2].decode("ascii")
