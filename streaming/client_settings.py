@@ -7,44 +7,51 @@ a password, and a Java trust store becomes PEM text.
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from streaming.errors import MisuseError
 from streaming.java import find_java
 
-SAME_NAME: Final = frozenset(
-    {
-        "client.dns.lookup",
-        "client.id",
-        "metadata.max.age.ms",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "request.timeout.ms",
-        "sasl.kerberos.service.name",
-        "security.protocol",
-        "ssl.cipher.suites",
-    }
-)
-"""Settings that librdkafka knows under the same name and with the same meaning."""
+SAME_NAME: Final = frozenset({"client.dns.lookup", "client.id", "security.protocol"})
+"""Settings that librdkafka knows under the same name, with the same values and meaning.
 
-_JAAS_OPTION: Final = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;]+))')
-_PASSWORD_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
-_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+Others only look the same: `ssl.cipher.suites` has Java's names of ciphers, and intervals have other limits.
+"""
+
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms that both clients know with nothing but a user name and a password."""
+
+_LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
+
+_PROPERTY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_PROPERTY_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PROPERTY_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+_JAAS_VALUE: Final = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s="';]+"""
+_JAAS_OPTION: Final = re.compile(rf"([\w.-]+)\s*=\s*({_JAAS_VALUE})", re.DOTALL)
+_JAAS_ENTRY: Final = re.compile(
+    rf"\s*(?P<module>[\w.$]+)\s+\w+(?P<options>(?:\s+{_JAAS_OPTION.pattern})*)\s*;\s*", re.DOTALL
+)
+_JAAS_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_JAAS_ESCAPES: Final = {**_PROPERTY_ESCAPES, "a": "\a", "b": "\b", "v": "\v"}
+
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_JKS_MAGIC: Final = bytes.fromhex("feedfeed")
 
 
 def read_properties(file: Path) -> dict[str, str]:
     """Read a Java properties file, the one that Kafka's own tools take as `--command-config`.
 
+    Like these it takes the bytes for Latin-1: other characters are written as escapes (backslash, u, hex).
     Raises `MisuseError` when the file cannot be read.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MisuseError(f"client settings {file}: cannot be read ({error}).") from error
-    return dict(_property(line) for line in _logical_lines(text))
+        text = file.read_bytes().decode("latin-1")
+    except OSError as error:
+        raise MisuseError(f"client settings {file}: cannot be read ({error.strerror}).") from error
+    return dict(_property(line, file) for line in _logical_lines(text))
 
 
 def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
@@ -60,58 +67,85 @@ def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
     return translated
 
 
-def _logical_lines(text: str) -> list[str]:
+def _logical_lines(text: str) -> Iterator[str]:
     """Join continued lines (odd number of trailing backslashes); drop blank lines and comments."""
-    lines: list[str] = []
     pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip()
+    for raw in re.split(r"\r\n|\n|\r", text):
+        line = raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
+        line = pending + line
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending = line[:-1]
         else:
-            lines.append(line)
+            yield line
             pending = ""
-    return [*lines, pending] if pending else lines
+    if pending:
+        yield pending
 
 
-def _property(line: str) -> tuple[str, str]:
+def _property(line: str, file: Path) -> tuple[str, str]:
     """Split at the first unescaped `=`, `:` or blank, as java.util.Properties does."""
-    found = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
+    found = _PROPERTY.fullmatch(line)
     assert found is not None  # the pattern matches every text
-    return _unescape(found[1]), _unescape(found[2])
+    return _unescaped(found[1], file), _unescaped(found[2], file)
 
 
-def _unescape(text: str) -> str:
+def _unescaped(text: str, file: Path) -> str:
     def character(found: re.Match[str]) -> str:
         code = found[1]
-        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+        if code == "u":
+            raise MisuseError(f"client settings {file}: expected four hex digits after \\u, found {text!r}.")
+        return chr(int(code[1:], 16)) if len(code) == 5 else _PROPERTY_ESCAPES.get(code, code)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text, flags=re.DOTALL)
+    units = _PROPERTY_ESCAPE.sub(character, text)  # UTF-16, as Java has it: two of them may be one character
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _sasl_mechanism(client: Mapping[str, str]) -> dict[str, str]:
-    return {"sasl.mechanism": client["sasl.mechanism"]}
+    mechanism = client["sasl.mechanism"]
+    if mechanism not in SASL_MECHANISMS:
+        raise MisuseError(
+            f"sasl.mechanism: expected {', '.join(SASL_MECHANISMS[:-1])} or {SASL_MECHANISMS[-1]}, "
+            f"found {mechanism!r}. Other SASL mechanisms are not supported yet."
+        )
+    return {"sasl.mechanism": mechanism}
 
 
 def _sasl_credentials(client: Mapping[str, str]) -> dict[str, str]:
     """Take user name and password out of a JAAS entry; other login modules have no counterpart."""
-    jaas = client["sasl.jaas.config"]
-    module = jaas.split(maxsplit=1)[0] if jaas.split() else ""
-    options = {name: double or single or bare for name, double, single, bare in _JAAS_OPTION.findall(jaas)}
-    if not module.endswith(_PASSWORD_MODULES):
+    module, options = _read_jaas(client["sasl.jaas.config"])
+    if not module.endswith(_LOGIN_MODULES):
         raise MisuseError(
-            f"sasl.jaas.config: expected a login module named ...{' or ...'.join(_PASSWORD_MODULES)}, "
-            f"found {module or 'nothing'!r}. Other SASL mechanisms are not supported yet."
+            f"sasl.jaas.config: expected a login module named ...{' or ...'.join(_LOGIN_MODULES)}, "
+            f"found {module!r}. Other SASL mechanisms are not supported yet."
         )
     if not {"username", "password"} <= options.keys():
         raise MisuseError(f"sasl.jaas.config: expected username=... and password=... after {module}.")
-    return {
-        "sasl.username": _unescape(options["username"]),
-        "sasl.password": _unescape(options["password"]),
-    }
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _read_jaas(entry: str) -> tuple[str, dict[str, str]]:
+    """Read `module flag name=value ...;` as Kafka does: the module's class, and the options by name."""
+    found = _JAAS_ENTRY.fullmatch(entry)
+    if found is None:
+        raise MisuseError(  # without the entry itself: it holds the password
+            'sasl.jaas.config: expected one entry, LoginModule required name="value" ...; '
+            "found something else. Check its quotes and the semicolon at its end."
+        )
+    options = _JAAS_OPTION.findall(found["options"])
+    return found["module"], {name: _jaas_text(value) for name, value in options}
+
+
+def _jaas_text(value: str) -> str:
+    """Take quotes and escapes off a value, as java.io.StreamTokenizer does."""
+
+    def character(found: re.Match[str]) -> str:
+        code = found[1]
+        return chr(int(code, 8)) if code[0] in "01234567" else _JAAS_ESCAPES.get(code, code)
+
+    return _JAAS_ESCAPE.sub(character, value[1:-1]) if value[0] in "\"'" else value
 
 
 def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
@@ -119,24 +153,34 @@ def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
     location = client["ssl.truststore.location"]
     if client.get("ssl.truststore.type", "JKS").upper() == "PEM":
         return {"ssl.ca.location": location}
-    keytool = find_java().resolve().with_name("keytool")
-    listing = subprocess.run(
-        [str(keytool), "-list", "-rfc", "-keystore", location],
-        input=client.get("ssl.truststore.password", "") + "\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    pem = "\n".join(
-        re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", listing.stdout, re.S)
-    )
-    if not pem:
-        reason = (listing.stdout + listing.stderr).strip().splitlines()
+    answer = _list_store(location, client.get("ssl.truststore.password", ""))
+    certificates = _CERTIFICATE.findall(answer)
+    if not certificates:
+        reasons = [line for line in answer.splitlines() if "error" in line]
         raise MisuseError(
             f"ssl.truststore.location: no certificate could be read from {location}: "
-            f"{reason[-1] if reason else 'the store is empty'}. Check the file and ssl.truststore.password."
+            f"{reasons[0] if reasons else 'it shows none'}. Check the file and ssl.truststore.password."
         )
-    return {"ssl.ca.pem": pem}
+    return {"ssl.ca.pem": "\n".join(certificates)}
+
+
+def _list_store(location: str, password: str) -> str:
+    """Return what keytool says about a store; the password goes through a pipe, which nobody else can see."""
+    keytool = find_java().resolve().with_name("keytool")
+    try:
+        listing = subprocess.run(
+            [keytool, "-list", "-rfc", "-keystore", location],
+            input=f"{password}\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        raise MisuseError(
+            f"ssl.truststore.location: reading {location} takes keytool, which could not be started "
+            f"({error}). Use a PEM file and ssl.truststore.type=PEM, or a Java with keytool."
+        ) from error
+    return listing.stdout + listing.stderr
 
 
 def _trusted_pem(client: Mapping[str, str]) -> dict[str, str]:
@@ -145,19 +189,27 @@ def _trusted_pem(client: Mapping[str, str]) -> dict[str, str]:
 
 def _client_certificate(client: Mapping[str, str]) -> dict[str, str]:
     location = client["ssl.keystore.location"]
-    kind = client.get("ssl.keystore.type", "JKS").upper()
-    if kind == "PEM":
+    if client.get("ssl.keystore.type", "JKS").upper() == "PEM":
         return {"ssl.certificate.location": location, "ssl.key.location": location} | _key_password(client)
-    if kind == "PKCS12" or location.endswith((".p12", ".pfx")):
-        return {
-            "ssl.keystore.location": location,
-            "ssl.keystore.password": client.get("ssl.keystore.password", ""),
-        }
-    raise MisuseError(
-        f"ssl.keystore.location: {location} is a {kind} store; a PKCS12 or PEM store is needed. "
-        "Convert it with keytool -importkeystore -srckeystore OLD -destkeystore NEW.p12 "
-        "-deststoretype PKCS12 and set ssl.keystore.type=PKCS12."
-    )
+    if _is_jks(location):
+        raise MisuseError(
+            f"ssl.keystore.location: expected a PKCS12 or PEM store, found a JKS store at {location}. "
+            "Convert it with keytool -importkeystore -srckeystore OLD -destkeystore NEW.p12 "
+            "-deststoretype PKCS12 and set ssl.keystore.type=PKCS12."
+        )
+    return {
+        "ssl.keystore.location": location,
+        "ssl.keystore.password": client.get("ssl.keystore.password", ""),
+    }
+
+
+def _is_jks(location: str) -> bool:
+    """Tell JKS from PKCS12 by the file: Java reads either under both names, and keytool writes PKCS12."""
+    try:
+        with Path(location).open("rb") as store:
+            return store.read(len(_JKS_MAGIC)) == _JKS_MAGIC
+    except OSError as error:
+        raise MisuseError(f"ssl.keystore.location: {location} cannot be read ({error.strerror}).") from error
 
 
 def _client_pem(client: Mapping[str, str]) -> dict[str, str]:
@@ -172,9 +224,9 @@ def _key_password(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _host_name_check(client: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "ssl.endpoint.identification.algorithm": client["ssl.endpoint.identification.algorithm"] or "none"
-    }
+    """Say whether certificates must name the host; Java's empty text is librdkafka's `none`."""
+    name = "ssl.endpoint.identification.algorithm"
+    return {name: client[name] or "none"}
 
 
 _TRANSLATIONS: Final[Mapping[str, Callable[[Mapping[str, str]], dict[str, str]]]] = {

@@ -26,7 +26,10 @@ DURATIONS: Final = frozenset(
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_SECRET: Final = re.compile(r"password|secret|jaas|token|credential|access.?key", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"(password|secret|jaas|token|credential|signature|(?<![a-z])key(?![a-z]))[^=]*=", re.IGNORECASE
+)
+"""Finds a secret in `name=value`: by its name, or as an option inside the value (`-Dpassword=...`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,21 +143,33 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _checked(values: Mapping[str, Any], known: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """Refuse unknown names and values of another type than the default's; merge free tables."""
+    """Refuse unknown names and values that a setting cannot have; merge free tables."""
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             raise MisuseError(
                 f"{where}: unknown setting {name!r}. Known settings: {', '.join(sorted(known))}."
             )
-        if type(value) is not type(known[name]):
-            raise MisuseError(
-                f"{where}: setting {name!r} expects {_type_name(known[name])}, found {value!r}."
-            )
-        if isinstance(value, int) and value <= 0:
-            raise MisuseError(f"{where}: setting {name!r} expects a number above 0, found {value}.")
+        expected = _unmet_expectation(value, known[name])
+        if expected is not None:
+            raise MisuseError(f"{where}: setting {name!r} expects {expected}, found {value!r}.")
         checked[name] = {**known[name], **value} if name in FREE_TABLES else value
     return checked
+
+
+def _unmet_expectation(value: object, default: object) -> str | None:
+    """Say what a setting with this default expects, if the value is not that."""
+    if type(value) is not type(default):
+        return _type_name(default)
+    match value:
+        case "":
+            return "text that is not empty"
+        case int() if value <= 0:
+            return "a number above 0"
+        case dict() if not all(isinstance(item, str | int | float) for item in value.values()):
+            return "texts, numbers, true or false in its table"
+        case _:
+            return None
 
 
 def _type_name(value: object) -> str:
@@ -192,5 +207,5 @@ def _shown(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif hasattr(value, "__dataclass_fields__"):
             shown |= _shown(vars(value), f"{prefix}{key}.")
         else:
-            shown[f"{prefix}{key}"] = "(hidden)" if _SECRET.search(f"{key}") else str(value)
+            shown[f"{prefix}{key}"] = "(hidden)" if _SECRET.search(f"{key}={value}") else str(value)
     return shown

@@ -1,0 +1,178 @@
+"""Settings: defaults, a user's file over them, options last; mistakes are named, secrets are not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.errors import MisuseError
+from streaming.settings import Settings, parse_duration_ms, read_settings
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Any:
+    """A function that writes a settings file and returns its path."""
+
+    def write(text: str) -> Path:
+        file = tmp_path / "mine.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def test_defaults_need_no_file() -> None:
+    settings = read_settings()
+    assert settings.source.topic == "__consumer_offsets"
+    assert settings.source.client == {}
+    assert settings.job.trigger_ms == 5_000
+
+
+def test_file_wins_over_defaults_and_options_over_the_file(settings_file: Any) -> None:
+    file = settings_file('[source]\ntopic = "copy"\nbootstrap_servers = "kafka:9092"\n[job]\ntrigger = "1m"')
+    settings = read_settings(file, {"source.topic": "other", "job.trigger": None})
+    assert settings.source.topic == "other"
+    assert settings.source.bootstrap_servers == "kafka:9092"
+    assert settings.job.trigger_ms == 60_000
+    assert settings.tables == read_settings().tables
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[source.client]\n"security.protocol" = "SSL"',
+        '[source.client]\nsecurity.protocol = "SSL"',
+        '[source.client.security]\nprotocol = "SSL"',
+        '[source]\nclient = { "security.protocol" = "SSL" }',
+        'source.client."security.protocol" = "SSL"',
+        '"source.client" = { security.protocol = "SSL" }',
+    ],
+)
+def test_free_tables_take_dotted_and_quoted_names_alike(settings_file: Any, text: str) -> None:
+    assert read_settings(settings_file(text)).source.client == {"security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    ("value", "passed_on"), [("true", "true"), ("false", "false"), ("12", "12"), ("0.5", "0.5"), ('""', "")]
+)
+def test_values_of_free_tables_are_spelled_as_java_does(
+    settings_file: Any, value: str, passed_on: str
+) -> None:
+    settings = read_settings(settings_file(f"[spark.conf]\nname = {value}"))
+    assert settings.spark.conf == {"name": passed_on}
+
+
+MISTAKES = {
+    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: job."),
+    "unknown table": ("[sauce]\nx = 1", "unknown setting 'sauce.x'"),
+    "text for a table": ('source = "x"', "unknown setting 'source'"),
+    "text for a free table": ('source.client = "x"', "'source.client' expects a table, found 'x'"),
+    "number for text": ("source.topic = 1", "'source.topic' expects text in quotes, found 1"),
+    "text for a number": ('tables.fold_rows = "1"', "'tables.fold_rows' expects a whole number, found '1'"),
+    "fraction for a number": ("tables.fold_rows = 1.5", "expects a whole number, found 1.5"),
+    "boolean for a number": ("tables.fold_rows = true", "expects a whole number, found True"),
+    "number for a duration": ("job.trigger = 5", "'job.trigger' expects text in quotes, found 5"),
+    "zero": ("tables.fold_rows = 0", "expects a number above 0, found 0"),
+    "empty text": ('tables.root = ""', "'tables.root' expects text that is not empty, found ''"),
+    "list in a free table": (
+        "source.client.x = [1]",
+        "'source.client' expects texts, numbers, true or false",
+    ),
+    "bad duration": ('job.trigger = "5 parsecs"', "job.trigger: expected a duration such as 500ms, 10s"),
+    "no TOML": ("job.trigger", "expected TOML, found an error"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_mistake_in_a_file_is_named(settings_file: Any, text: str, message: str) -> None:
+    with pytest.raises(MisuseError) as raised:
+        read_settings(settings_file(text))
+    assert message in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+def test_mistake_names_the_place_it_was_made_in(settings_file: Any) -> None:
+    with pytest.raises(MisuseError, match=r"mine\.toml: unknown setting"):
+        read_settings(settings_file("x = 1"))
+    with pytest.raises(MisuseError, match=r"the command line: setting 'tables\.root'"):
+        read_settings(options={"tables.root": ""})
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"], ids=["missing", "not UTF-8"])
+def test_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "mine.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(MisuseError, match=r"settings file .*mine\.toml: "):
+        read_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("5m", 300_000),
+        ("24h", 86_400_000),
+        ("7d", 604_800_000),
+        (" 0 s ", 0),
+    ],
+)
+def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text, name="--for") == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "1.5s", "-1s", "5S", "1m30s", "5 sec"])
+def test_anything_else_is_no_duration(text: str) -> None:
+    with pytest.raises(MisuseError, match="--for: expected a duration"):
+        parse_duration_ms(text, name="--for")
+
+
+# --- describe --------------------------------------------------------------------------------------------
+
+SECRETS = {
+    "source.client": [
+        "sasl.jaas.config",
+        "ssl.truststore.password",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "sasl.oauthbearer.client.secret",
+    ],
+    "tables.storage_options": [
+        "AWS_SECRET_ACCESS_KEY",
+        "aws_session_token",
+        "azure_storage_account_key",
+        "google_service_account_key",
+        "sas_token",
+    ],
+    "spark.conf": ["spark.hadoop.fs.azure.account.key.lake.example", "spark.hadoop.fs.s3a.secret.key"],
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "name"), [(table, name) for table, names in SECRETS.items() for name in names]
+)
+def test_secrets_are_hidden(table: str, name: str) -> None:
+    lines = described(read_settings(options={table: {name: "s3cr3t"}}))
+    assert lines[f"{table}.{name}"] == "(hidden)"
+
+
+def test_secret_inside_a_value_is_hidden() -> None:
+    options = {"spark.driver.extraJavaOptions": "-Dx=1 -Djavax.net.ssl.trustStorePassword=s3cr3t"}
+    assert "s3cr3t" not in "\n".join(read_settings(options={"spark.conf": options}).describe())
+
+
+def test_everything_else_is_shown() -> None:
+    client = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": "/keys/trust.jks",
+        "client.id": "key",
+    }
+    lines = described(read_settings(options={"source.client": client, "source.topic": "secret-passwords"}))
+    assert {f"source.client.{name}": value for name, value in client.items()}.items() <= lines.items()
+    assert lines["source.topic"] == "secret-passwords"
+    assert lines["job.trigger_ms"] == "5000"
+
+
+def described(settings: Settings) -> dict[str, str]:
+    return dict(line.split(" = ", 1) for line in settings.describe())  # type: ignore[misc]
