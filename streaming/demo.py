@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from streaming.demo_traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets
+from streaming.demo_traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets, shown_metadata
 from streaming.errors import OffsetlakeError
 from streaming.local_broker import LocalBroker
 from streaming.run import Listener, run_job
@@ -59,8 +59,13 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
                 with traffic:
                     scene = _Scene(settings, console)
                     scene.play(job, traffic, stop, seconds)
-                if not (seconds is None and job.failure):
-                    _compare(settings, job, console)
+                console.print("groups stopped; waiting until the tables hold what the broker answers ...")
+                _wait_for_agreement(settings, job)
+                console.print(scene.picture())
+                groups = len({key.group for key in scene.offsets})
+                console.print(
+                    f"the tables agree with the broker: {len(scene.offsets)} offsets of {groups} groups"
+                )
 
 
 def demo_settings(bootstrap_servers: str, root: Path) -> Settings:
@@ -129,14 +134,15 @@ class _Scene:
             while not stop.wait(_REFRESH_S) and (end is None or time.monotonic() < end):
                 job.check()
                 traffic.check()
-                picture = self._picture()
+                picture = self.picture()
                 if self.console.is_terminal:
                     live.update(picture, refresh=True)
                 elif self.offsets and time.monotonic() >= next_print:
                     self.console.print(picture)
                     next_print = time.monotonic() + _PRINT_EVERY_S
 
-    def _picture(self) -> RenderableType:
+    def picture(self) -> RenderableType:
+        """Read the tables and draw them, with what happened since the last picture."""
         snapshot = _read(self.settings)
         if snapshot is None or not len(snapshot.offsets):
             return Text("waiting for the first batch ...")
@@ -179,20 +185,15 @@ class _Scene:
         return table
 
 
-def _compare(settings: Settings, job: _Job, console: Console) -> None:
+def _wait_for_agreement(settings: Settings, job: _Job) -> None:
     """Wait until the tables hold what the broker answers, now that no group commits any more."""
-    console.print("groups stopped; comparing the tables with the broker's own answers ...")
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:
         job.check()
         snapshot = _read(settings)
         found = {} if snapshot is None else table_offsets(snapshot)
-        expected = {
-            key: _as_read(value) for key, value in broker_offsets(settings.source.bootstrap_servers).items()
-        }
+        expected = broker_offsets(settings.source.bootstrap_servers)
         if found == expected:
-            groups = len({key.group for key in found})
-            console.print(f"the tables agree with the broker: {len(found)} offsets of {groups} groups")
             return
         if time.monotonic() > deadline:
             raise DemoError(_difference(found, expected))
@@ -203,16 +204,11 @@ def table_offsets(snapshot: Snapshot) -> Offsets:
     """Return the tables' offsets as a client sees a broker's."""
     columns = ["group", "topic", "partition", "committed_offset", "leader_epoch", "metadata"]
     return {
-        OffsetKey(row["group"], row["topic"], row["partition"]): _as_read(
-            CommittedOffset(row["committed_offset"], row["leader_epoch"], row["metadata"])
+        OffsetKey(row["group"], row["topic"], row["partition"]): CommittedOffset(
+            row["committed_offset"], row["leader_epoch"], shown_metadata(row["metadata"])
         )
         for row in snapshot.offsets.select(columns).to_pylist()
     }
-
-
-def _as_read(committed: CommittedOffset) -> CommittedOffset:
-    """Cut metadata at its first NUL, as librdkafka does when it reads (its Python client writes one)."""
-    return committed._replace(metadata=committed.metadata.split("\0")[0])
 
 
 def _difference(found: Offsets, expected: Offsets) -> str:

@@ -1,7 +1,9 @@
 """Starts the Spark session that the job needs."""
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +41,28 @@ def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSe
     builder = SparkSession.builder.appName("offsetlake").master(spark.master)
     for name, value in session_conf(spark, job, jars).items():
         builder = builder.config(name, value)
-    with _output_to(Path(spark.log_file)):
+    with _output_to(Path(spark.log_file)), _own_signals():
         return builder.getOrCreate()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep SIGINT and SIGTERM for this process, which stops Spark itself once the current batch is done.
+
+    PySpark replaces the handler of SIGINT. A SIGTERM to the whole process group, as service managers send
+    it, would end the JVM in the middle of a batch, so the JVM inherits that it is ignored: one that arrives
+    in the seconds of the JVM's start is lost.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers belong to the main thread
+        yield
+        return
+    ours = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

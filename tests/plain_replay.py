@@ -1,6 +1,7 @@
-"""The replay of an offsets partition, as plain as possible: what the real one is compared with.
+"""The replay of an offsets partition, as plain as possible: what the real one must equal.
 
-One record at a time, dictionaries only (Kafka: `OffsetMetadataManager.replay`, `GroupMetadataManager.replay`).
+One record at a time, dictionaries only (Kafka: `OffsetMetadataManager.replay`,
+`GroupMetadataManager.replay`).
 """
 
 from dataclasses import dataclass, field, replace
