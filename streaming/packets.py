@@ -1,5 +1,4 @@
-"""Carries many decoded records across processes as few rows: one Arrow stream per offsets partition and
-batch.
+"""Carries many decoded records across processes as few rows: an Arrow stream per offsets partition.
 
 Spark hands rows to a stateful operator in Python one by one (`itertuples`, about 2 us a row and column
 set), so what crosses is not a row per record but a packet of them. Counters of what was read travel with

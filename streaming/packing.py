@@ -10,15 +10,14 @@ from streaming.schemas import PACKED_RECORDS
 
 
 def pack_by_partition(records: pa.Table) -> dict[int, bytes]:
-    """Return one packet for each `source_partition` among the records (columns of `PACKED_RECORDS` and that
-    one).
+    """Return one packet for each `source_partition` among the records (that column, and `PACKED_RECORDS`).
 
     Everything is counted; then superseded commits are dropped, and the bytes of what could be decoded.
     """
     records = _by_partition(records)
     partitions = records["source_partition"].to_numpy()
     starts = np.flatnonzero(np.diff(partitions, prepend=-1))
-    stops = np.append(starts[1:], len(partitions))
+    stops = np.append(starts, len(partitions))[1:]
     packed = _without_decoded_bytes(records.select(PACKED_RECORDS.names)).cast(PACKED_RECORDS)
     return {
         int(partitions[start]): _pack_one(int(partitions[start]), packed.slice(start, stop - start))

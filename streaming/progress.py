@@ -6,10 +6,12 @@ It is committed together with the rows it speaks of, so rows and progress are ne
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from streaming.broker import PartitionEnds
 from streaming.errors import OffsetlakeError
+
+if TYPE_CHECKING:  # whoever reads the tables needs no Kafka client
+    from streaming.broker import PartitionEnds
 
 FORMAT: Final = 1
 """Version of the document; a newer one is refused."""
@@ -35,9 +37,7 @@ class PartitionProgress:
     high_watermark: int | None = None
     load_target: int | None = None
     loaded: bool = False
-    held_back_since: int | None = (
-        None  # ms; since when the last stable offset stands still below the high watermark
-    )
+    held_back_since: int | None = None  # ms; since when the two ends differ and the lower stands still
 
     @property
     def behind(self) -> int | None:
@@ -61,7 +61,7 @@ class PartitionProgress:
         moved = replace(self, position=max(position, self.position))
         return replace(moved, loaded=moved._is_loaded())
 
-    def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
+    def with_ends(self, ends: "PartitionEnds", now: int) -> "PartitionProgress":
         """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
         is_held_back = ends.last_stable_offset < ends.high_watermark
         stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
@@ -102,8 +102,8 @@ class UnknownRecords:
 class Totals:
     """Counters over all records read since the tables began.
 
-    `unknown` is ordered by type and version.     `decoded` includes the tombstones. `clamped` counts
-    timestamps outside the years 1 to 9999, which no table can hold.
+    `decoded` includes the tombstones. `clamped` counts timestamps outside the years 1 to 9999, which no table
+    can hold. `unknown` is ordered by type and version (none: last).
     """
 
     decoded: int = 0
@@ -131,8 +131,8 @@ class Totals:
 class Progress:
     """What one commit to `changes` says beside its rows.
 
-    Times are milliseconds since 1970 (UTC).     `sequence` is that of the newest rows, `batch_time` when
-    they were written, `heartbeat` when this was written.
+    `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
+    written. Times are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -153,7 +153,7 @@ class Progress:
         }
         return replace(self, partitions={**self.partitions, **moved})
 
-    def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
+    def with_ends(self, ends: Mapping[int, "PartitionEnds"], now: int) -> "Progress":
         """Return the progress with the partitions' ends as the broker gave them at `now` (ms)."""
         seen = {
             partition: self.partitions.get(partition, PartitionProgress()).with_ends(end, now)
@@ -205,9 +205,9 @@ def totals_to_json(totals: Totals) -> str:
 
 
 def _merged_unknown(kinds: Iterable[UnknownRecords]) -> tuple[UnknownRecords, ...]:
-    merged: dict[tuple[int, int], UnknownRecords] = {}
+    merged: dict[tuple[int, bool, int], UnknownRecords] = {}
     for kind in kinds:
-        key = (kind.record_type, -1 if kind.value_version is None else kind.value_version)
+        key = (kind.record_type, kind.value_version is None, kind.value_version or 0)
         seen = merged.get(key)
         merged[key] = kind if seen is None else replace(seen, count=seen.count + kind.count, last=kind.last)
     return tuple(merged[key] for key in sorted(merged))

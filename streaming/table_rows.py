@@ -1,5 +1,4 @@
-"""Turns what the job computes (int64 milliseconds) into rows of the tables (UTC timestamps), and back into
-JSON."""
+"""Turns what the job computes (int64 milliseconds) into rows of the tables (UTC timestamps)."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -43,7 +42,8 @@ def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int)
 def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
     """Give `values` the wanted type, in which milliseconds are timestamps; count what was clamped."""
     if pa.types.is_struct(wanted):
-        children = [_to_type(values.field(i), wanted[i].type) for i in range(wanted.num_fields)]
+        fields = values.flatten()  # with nulls below a null, where Arrow may hold any number
+        children = [_to_type(child, field.type) for child, field in zip(fields, wanted, strict=True)]
         struct = pa.StructArray.from_arrays(
             [child for child, _ in children], fields=list(wanted), mask=values.is_null()
         )

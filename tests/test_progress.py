@@ -1,0 +1,192 @@
+"""Progress: positions only grow, loaded stays true, standing still is stalling; JSON keeps it all."""
+
+import json
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.broker import PartitionEnds
+from streaming.errors import OffsetlakeError
+from streaming.progress import (
+    STALLED_AFTER_MS,
+    PartitionProgress,
+    Position,
+    Progress,
+    Totals,
+    UnknownRecords,
+    totals_from_json,
+    totals_to_json,
+)
+
+NOW = 1_700_000_000_000
+LATER = NOW + STALLED_AFTER_MS
+
+
+def ends(last_stable_offset: int, high_watermark: int | None = None) -> PartitionEnds:
+    return PartitionEnds(last_stable_offset, high_watermark or last_stable_offset)
+
+
+# --- one partition ---------------------------------------------------------------------------------------
+
+
+def test_position_never_goes_back() -> None:
+    assert PartitionProgress().at(5).at(3).position == 5
+
+
+def test_partition_is_loaded_once_it_reaches_the_end_it_had_at_first() -> None:
+    first = PartitionProgress().with_ends(ends(5), NOW)
+    assert not first.at(4).loaded
+    assert first.at(5).loaded
+    assert first.with_ends(ends(9), NOW).at(5).loaded
+    assert first.at(5).with_ends(ends(9), NOW).at(6).loaded
+
+
+def test_empty_partition_is_loaded_when_its_end_is_known() -> None:
+    assert not PartitionProgress().at(0).loaded
+    assert PartitionProgress().with_ends(ends(0), NOW).loaded
+
+
+STATES: dict[str, tuple[PartitionProgress, str, int | None]] = {
+    "nothing known": (PartitionProgress(), "loading", None),
+    "behind its first end": (PartitionProgress().with_ends(ends(5), NOW).at(4), "loading", 1),
+    "at its end": (PartitionProgress().with_ends(ends(5), NOW).at(5), "current", 0),
+    "beyond the end that was last seen": (PartitionProgress().with_ends(ends(5), NOW).at(7), "current", 0),
+    "behind a newer end": (
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), NOW),
+        "behind",
+        3,
+    ),
+    "held back": (PartitionProgress().with_ends(ends(5, 6), NOW).at(5), "stalled", 0),
+    "held back while loading": (PartitionProgress().with_ends(ends(5, 6), NOW).at(4), "loading", 1),
+}
+
+
+@pytest.mark.parametrize(("partition", "state", "behind"), STATES.values(), ids=STATES.keys())
+def test_state(partition: PartitionProgress, state: str, behind: int | None) -> None:
+    assert partition.state(LATER) == state
+    assert partition.behind == behind
+
+
+HELD_BACK: dict[str, tuple[list[tuple[PartitionEnds, int]], int | None]] = {
+    "no transaction": ([(ends(5), NOW)], None),
+    "open transaction": ([(ends(5, 6), NOW)], NOW),
+    "stands still": ([(ends(5, 6), NOW), (ends(5, 9), LATER)], NOW),
+    "moved on": ([(ends(5, 6), NOW), (ends(7, 9), LATER)], LATER),
+    "ended": ([(ends(5, 6), NOW), (ends(6, 6), LATER)], None),
+    "began after an idle time": ([(ends(5, 5), NOW), (ends(5, 6), LATER)], LATER),
+}
+
+
+@pytest.mark.parametrize(("seen", "since"), HELD_BACK.values(), ids=HELD_BACK.keys())
+def test_held_back_since_the_last_stable_offset_stands_still(
+    seen: list[tuple[PartitionEnds, int]], since: int | None
+) -> None:
+    partition = reduce(lambda known, end: known.with_ends(*end), seen, PartitionProgress())
+    assert partition.held_back_since == since
+
+
+def test_short_transactions_are_not_stalled() -> None:
+    partition = PartitionProgress().with_ends(ends(5, 6), NOW).at(5)
+    assert partition.state(LATER - 1) == "current"
+    assert partition.state(LATER) == "stalled"
+
+
+# --- all partitions --------------------------------------------------------------------------------------
+
+
+def test_partitions_that_are_not_mentioned_stay_as_they_are() -> None:
+    progress = Progress().with_positions({0: 5, 1: 7}).with_ends({0: ends(5)}, NOW).with_positions({1: 8})
+    assert {number: partition.position for number, partition in progress.partitions.items()} == {0: 5, 1: 8}
+    assert [partition.loaded for partition in progress.partitions.values()] == [True, False]
+
+
+COUNTS = st.integers(0, 2**63 - 1)
+POSITIONS = st.builds(Position, st.integers(0, 49), COUNTS)
+UNKNOWN = st.builds(
+    UnknownRecords,
+    record_type=st.integers(-(2**15), 2**15 - 1),
+    value_version=st.none() | st.integers(-(2**15), 2**15 - 1),
+    count=COUNTS,
+    first=POSITIONS,
+    last=POSITIONS,
+)
+TOTALS = st.builds(
+    Totals,
+    decoded=COUNTS,
+    tombstones=COUNTS,
+    malformed=COUNTS,
+    clamped=COUNTS,
+    unknown=st.lists(UNKNOWN, max_size=3).map(tuple),
+)
+PROGRESS = st.builds(
+    Progress,
+    query_id=st.none() | st.text(max_size=3),
+    batch_id=st.integers(-1),
+    sequence=COUNTS,
+    batch_time=st.none() | COUNTS,
+    heartbeat=COUNTS,
+    topic=st.text(max_size=3),
+    cluster_id=st.none() | st.text(max_size=3),
+    partitions=st.dictionaries(
+        st.integers(0, 49),
+        st.builds(PartitionProgress, position=COUNTS, load_target=st.none() | COUNTS, loaded=st.booleans()),
+        max_size=3,
+    ),
+    totals=TOTALS,
+)
+
+
+@given(PROGRESS)
+def test_document_keeps_the_progress(progress: Progress) -> None:
+    assert Progress.from_json(progress.to_json()) == progress
+
+
+@given(TOTALS)
+def test_counters_survive_json(totals: Totals) -> None:
+    assert totals_from_json(totals_to_json(totals)) == totals
+
+
+def test_document_of_a_newer_release_is_refused() -> None:
+    document: dict[str, Any] = json.loads(Progress().to_json())
+    with pytest.raises(OffsetlakeError, match="expected format 1 or older, found 2"):
+        Progress.from_json(json.dumps({**document, "format": 2}))
+
+
+# --- counters --------------------------------------------------------------------------------------------
+
+
+def unknown(record_type: int, value_version: int | None, count: int, first: int, last: int) -> UnknownRecords:
+    return UnknownRecords(
+        record_type=record_type,
+        value_version=value_version,
+        count=count,
+        first=Position(0, first),
+        last=Position(0, last),
+    )
+
+
+def test_counters_are_added() -> None:
+    one = Totals(decoded=1, tombstones=2, malformed=3, clamped=4)
+    assert one + one == Totals(decoded=2, tombstones=4, malformed=6, clamped=8)
+
+
+def test_unknown_records_are_added_by_type_and_version_and_keep_first_and_last() -> None:
+    earlier = Totals(unknown=(unknown(18, None, 2, 1, 3), unknown(18, 0, 1, 4, 4)))
+    later = Totals(unknown=(unknown(17, 1, 1, 9, 9), unknown(18, None, 3, 5, 8)))
+    expected = (unknown(17, 1, 1, 9, 9), unknown(18, 0, 1, 4, 4), unknown(18, None, 5, 1, 8))
+    assert (earlier + later).unknown == expected
+
+
+def test_no_version_is_not_version_minus_one() -> None:
+    totals = Totals(unknown=(unknown(18, None, 1, 1, 1),)) + Totals(unknown=(unknown(18, -1, 1, 2, 2),))
+    assert [kind.value_version for kind in totals.unknown] == [-1, None]
+
+
+def test_counters_are_true_when_anything_was_counted() -> None:
+    assert not Totals()
+    assert all(replace(Totals(), **{name: 1}) for name in ("decoded", "tombstones", "malformed", "clamped"))
+    assert Totals(unknown=(unknown(18, None, 1, 1, 1),))
