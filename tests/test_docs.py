@@ -1,0 +1,52 @@
+"""What the documentation says exists, exists: columns, commands, settings, files."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming.cli import cli
+from streaming.schemas import CHANGES, GROUPS, MEMBER, OFFSETS, QUARANTINE
+
+ROOT = Path(__file__).parent.parent
+
+
+def section_of(document: str, name: str) -> str:
+    found = re.search(rf"^## {name}:.*?(?=^## |\Z)", document, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"no section {name}"
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "schema"),
+    [("offsets", OFFSETS), ("groups", GROUPS), ("changes", CHANGES), ("quarantine", QUARANTINE)],
+)
+def test_every_column_of_a_table_is_documented_and_nothing_else(table: str, schema: pa.Schema) -> None:
+    section = section_of((ROOT / "docs" / "tables.md").read_text(), table)
+    rows = re.findall(r"^\| ([a-z_, ]+) \|", section, re.MULTILINE)
+    documented = {name for row in rows if row != "column" for name in row.split(", ")}
+    assert documented == set(schema.names)
+
+
+def test_the_fields_of_a_member_are_documented() -> None:
+    section = section_of((ROOT / "docs" / "tables.md").read_text(), "groups")
+    assert all(field.name in section for field in MEMBER)
+
+
+def test_the_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert set(re.findall(r"^\| `offsetlake (\w+)`", readme, re.MULTILINE)) == set(cli.commands)
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_every_make_target_explains_itself() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (\S+)", makefile, re.MULTILINE))
+    explained = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+    assert phony == explained
