@@ -306,7 +306,7 @@ class FlexibleStruct(Struct):
         present = {tag: field for tag, field in sorted(self.tags.items()) if field.name in obj}
         VARINT._build(len(present), stream, context, path)
         for tag, field in present.items():
-            content = field.subcon.build(obj[field.name])
+            content = field.subcon.subcon.build(obj[field.name])  # `Default` would not build a null
             VARINT._build(tag, stream, context, path)
             VARINT._build(len(content), stream, context, path)
             stream.write(content)

@@ -1,6 +1,6 @@
 """How many records a second the decoders read, on one core: `python -m tests.benchmarks.bench_columns`.
 
-Every rate is the best of many short runs, which says most on a machine with other work to do. Targets: 2 M offset
+Every rate is the best of many short runs, which says most on a busy machine. Targets: 2 M offset
 commits a second and 50 times construct's parse; with 1 % other records 80 % of that; garbage 10 %.
 """
 
