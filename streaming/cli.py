@@ -4,8 +4,10 @@ Exit code 0 is success, 1 failure, 2 misuse.
 """
 
 import json
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +17,7 @@ from typing import Any, TextIO
 import click
 
 from streaming.errors import OffsetlakeError
+from streaming.progress import Progress
 from streaming.settings import Settings, parse_duration_ms, read_settings
 from streaming.tables import Tables
 
@@ -24,22 +27,26 @@ Command = Callable[..., Any]
 def main() -> None:
     """Run the command; errors that a user can act on are one message without a traceback."""
     try:
-        with _explained_errors():
-            cli(prog_name="offsetlake")
-    except KeyboardInterrupt:
+        sys.exit(cli(prog_name="offsetlake", standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:  # Ctrl-C
         sys.exit(130)
-
-
-@contextmanager
-def _explained_errors() -> Iterator[None]:
-    try:
-        yield
     except OffsetlakeError as error:
         print(f"offsetlake: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # `offsetlake offsets | head`
-        sys.stderr.close()
-        sys.exit(0)
+
+
+@contextmanager
+def _whose_reader_may_leave() -> Iterator[None]:
+    """Let a command end quietly when nobody reads on, as in `offsetlake offsets | head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # for what is still buffered
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,9 +54,11 @@ def _explained_errors() -> Iterator[None]:
 def cli() -> None:
     """Kafka's __consumer_offsets as tables that people can query, keep and be warned by.
 
-    \b   offsetlake run --bootstrap-server localhost:9092      follow the topic into tables   offsetlake
-    offsets --group billing                    committed offsets of a group   offsetlake status
-    how far the job has come
+    \b
+      offsetlake demo                                      see it work, nothing else needed
+      offsetlake run --bootstrap-server localhost:9092     follow the topic into tables
+      offsetlake offsets --group billing                   committed offsets of a group
+      offsetlake status                                    how far the job has come
     """
 
 
@@ -95,10 +104,10 @@ def _query_options(command: Command) -> Command:
 def run(config: Path | None, command_config: Path | None, once: bool, **options: str | None) -> None:
     """Follow the offsets topic into tables until stopped (Ctrl-C or SIGTERM).
 
-    \b   offsetlake run --bootstrap-server localhost:9092   offsetlake run --bootstrap-server kafka:9093
-    --command-config client.properties --table-root
-    s3://lake/offsets
-    offsetlake run --once          # read to the present end and stop
+    \b
+      offsetlake run --bootstrap-server localhost:9092
+      offsetlake run --command-config client.properties --table-root s3://lake/offsets
+      offsetlake run --once          # read to the present end and stop
     """
     from streaming.console import Console
     from streaming.run import Listener, run_job, stop_on_signals
@@ -138,13 +147,15 @@ def _run_settings(
 )
 @click.option("--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable.")
 @_query_options
+@_whose_reader_may_leave()
 def offsets(
     groups: tuple[str, ...], topics: tuple[str, ...], table_root: str | None, output: Any, config: Path | None
 ) -> None:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    \b   offsetlake offsets --group billing --group audit   offsetlake offsets --topic orders:0,1 --output
-    json
+    \b
+      offsetlake offsets --group billing --group audit
+      offsetlake offsets --topic orders:0,1 --output json
     """
     from streaming import queries
 
@@ -157,10 +168,13 @@ def offsets(
     "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
 )
 @_query_options
+@_whose_reader_may_leave()
 def groups(groups: tuple[str, ...], table_root: str | None, output: Any, config: Path | None) -> None:
     """Show groups: type, state as far as the log shows it, members and subscribed topics.
 
-    \b   offsetlake groups   offsetlake groups --group billing --output json
+    \b
+      offsetlake groups
+      offsetlake groups --group billing --output json
     """
     from streaming import queries
 
@@ -170,27 +184,29 @@ def groups(groups: tuple[str, ...], table_root: str | None, output: Any, config:
 @cli.command()
 @click.option("--totals", "only_totals", is_flag=True, help="Print the counters instead of the partitions.")
 @_query_options
+@_whose_reader_may_leave()
 def status(only_totals: bool, table_root: str | None, output: Any, config: Path | None) -> None:
     """Show how far the job has come in each offsets partition, and what it counted.
 
-    \b   offsetlake status   offsetlake status --totals --output json
+    \b
+      offsetlake status
+      offsetlake status --totals --output json
     """
     from streaming import queries
     from streaming.render import print_rows
-    from streaming.writer import now_ms
 
-    progress = _tables(table_root, config).progress()
+    progress, now = _tables(table_root, config).progress(), time.time_ns() // 1_000_000
     if not only_totals:
-        print_rows(queries.status(progress, now_ms()), output)
+        print_rows(queries.status(progress, now), output)
     if only_totals or output == "table":
         print_rows(queries.totals(progress), output)
     if output == "table":
-        age_s = (now_ms() - progress.heartbeat) / 1_000
-        print(f"topic {progress.topic or '(none read yet)'}; last sign of life {age_s:.0f} s ago")
+        print(_sign_of_life(progress, now))
 
 
 @cli.command()
-@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), default="-")
+@_whose_reader_may_leave()
 def decode(file: TextIO) -> None:
     """Decode records: JSON lines {"key": hex, "value": hex or null} from FILE or standard input.
 
@@ -213,7 +229,9 @@ def decode(file: TextIO) -> None:
 def demo(duration: str | None) -> None:
     """Start a real local broker, real consumer groups and the job, and show the live table.
 
-    \b   offsetlake demo   offsetlake demo --for 60s
+    \b
+      offsetlake demo
+      offsetlake demo --for 60s
     """
     from streaming.demo import run_demo
     from streaming.run import stop_on_signals
@@ -227,6 +245,12 @@ def demo(duration: str | None) -> None:
 def _tables(table_root: str | None, config: Path | None) -> Tables:
     settings = read_settings(config, {"tables.root": table_root}).tables
     return Tables(settings.root, settings.storage_options)
+
+
+def _sign_of_life(progress: Progress, now: int) -> str:
+    if not progress.heartbeat:
+        return "the job has not written anything yet"
+    return f"topic {progress.topic}; last sign of life {(now - progress.heartbeat) / 1_000:.0f} s ago"
 
 
 def _print_answer(answer: Any, output: Any) -> None:

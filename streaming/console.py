@@ -63,8 +63,9 @@ class Console:
         for kind in report.totals.unknown:
             if (kind.record_type, kind.value_version) not in self._told_unknown:
                 self._told_unknown.add((kind.record_type, kind.value_version))
+                version = "" if kind.value_version is None else f", value version {kind.value_version},"
                 self.say(
-                    f"WARNING: records of type {kind.record_type}, value version {kind.value_version}, "
+                    f"WARNING: records of type {kind.record_type}{version} "
                     f"cannot be read by this release; first at partition {kind.first.partition}, "
                     f"offset {kind.first.offset}. Kafka may have been upgraded: look for a newer offsetlake."
                 )
@@ -76,8 +77,7 @@ def is_catching_up(progress: Progress) -> bool:
 
 
 def describe_catching_up(progress: Progress, rate: float) -> str:
-    """Say how far the first reading of the topic has come, and how long the rest takes at `rate`
-    offsets/s."""
+    """Say how far the first reading of the topic has come, and how long the rest takes at `rate`."""
     targets = sum(partition.load_target or 0 for partition in progress.partitions.values())
     left = sum(
         max((partition.load_target or 0) - partition.position, 0)

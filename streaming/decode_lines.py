@@ -24,7 +24,7 @@ def _read(line: str, number: int) -> tuple[bytes | None, bytes | None]:
     try:
         record = json.loads(line)
         return _bytes(record["key"]), _bytes(record["value"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MisuseError(
             f'line {number}: expected {{"key": hex or null, "value": hex or null}}, '
             f"found {line.strip()[:80]!r} ({error})."

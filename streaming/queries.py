@@ -1,7 +1,9 @@
 """Questions about the tables, answered without a JVM and while the job runs."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -53,16 +55,13 @@ class TopicPartitions:
         >>> TopicPartitions.parse("orders:0,1").topic
         'orders'
         """
-        topic, colon, numbers = text.partition(":")
-        if not colon:
-            return cls(topic)
-        try:
-            return cls(topic, frozenset(int(number) for number in numbers.split(",")))
-        except ValueError as error:
+        found = re.fullmatch(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?", text)
+        if found is None:
             raise MisuseError(
-                f"--topic {text}: expected a topic or topic:partition,partition (orders:0,1), "
-                f"found {numbers!r} after the colon."
-            ) from error
+                f"--topic: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
+            )
+        topic, numbers = found.groups()
+        return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
 
 
 @dataclass(frozen=True)
@@ -140,14 +139,15 @@ def totals(progress: Progress) -> pa.Table:
 
 
 def _of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.ChunkedArray:
-    chosen = pa.array([False] * len(rows))
-    for topic in topics:
-        of_topic = pc.equal(rows["topic"], topic.topic)
-        if topic.partitions is not None:
-            numbers = pa.array(sorted(topic.partitions), pa.int32())
-            of_topic = pc.and_(of_topic, pc.is_in(rows["partition"], value_set=numbers))
-        chosen = pc.or_(chosen, of_topic)
-    return chosen
+    return reduce(pc.or_, (_of_topic(rows, topic) for topic in topics))
+
+
+def _of_topic(rows: pa.Table, asked: TopicPartitions) -> pa.ChunkedArray:
+    of_topic = pc.equal(rows["topic"], asked.topic)
+    if asked.partitions is None:
+        return of_topic
+    numbers = pa.array(sorted(asked.partitions), pa.int32())
+    return pc.and_(of_topic, pc.is_in(rows["partition"], value_set=numbers))
 
 
 def _sorted(rows: pa.Table, column: str) -> pa.Table:

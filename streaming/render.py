@@ -1,14 +1,13 @@
 """Prints rows as a table for people, as JSON or as CSV.
 
-JSON is one array of objects and CSV has a header line; both use the column names of the tables and ISO 8601
-UTC timestamps. Text from the log is data: in a table for people control characters are shown, never sent to
-the terminal.
+JSON is one array of objects, one on a line; CSV has a header line, nothing for null and "" for empty text.
+Both use the column names of the tables and ISO 8601 UTC timestamps. Text from the log is data: in a table for
+people control characters are shown, never sent to the terminal.
 """
 
-import csv
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
@@ -85,23 +84,33 @@ def _print_table(rows: pa.Table, out: TextIO) -> None:
     # a pipe has no width: lines must not be folded for whoever reads them
     width = None if out.isatty() else _UNBOUNDED_WIDTH
     console = Console(file=out, width=width, highlight=False, soft_wrap=not out.isatty())
-    console.print(people_table(rows))
+    with console.capture() as text:  # rich would end the process when nobody reads what it writes
+        console.print(people_table(rows))
+    out.write(text.get())
 
 
 def _print_json(rows: pa.Table, out: TextIO) -> None:
-    json.dump([_plain(row) for row in rows.to_pylist()], out, ensure_ascii=False, indent=1)
-    out.write("\n")
+    objects = [json.dumps(_plain(row), ensure_ascii=False) for row in rows.to_pylist()]
+    out.write("[" + ",\n ".join(objects) + "]\n")
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(rows.column_names)
-    writer.writerows([_csv_value(value) for value in row.values()] for row in rows.to_pylist())
+    out.write(_csv_line(rows.column_names))
+    out.writelines(_csv_line(row.values()) for row in rows.to_pylist())
 
 
-def _csv_value(value: Any) -> Any:
+def _csv_line(values: Iterable[Any]) -> str:
+    return ",".join(map(_csv_value, values)) + "\n"
+
+
+def _csv_value(value: Any) -> str:
+    """Write one value; the `csv` module would write null and the empty group id alike."""
+    if value is None:
+        return ""
     plain = _plain(value)
-    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, Mapping | list) else plain
+    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    is_bare = text and not set(text) & set('",\r\n')
+    return text if is_bare else '"' + text.replace('"', '""') + '"'
 
 
 _PRINTERS: Final = {"table": _print_table, "json": _print_json, "csv": _print_csv}

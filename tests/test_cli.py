@@ -1,0 +1,260 @@
+"""The command: exit code 0 for answers, 1 for failures, 2 for misuse; only answers go to standard output."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pyarrow as pa
+import pytest
+
+from streaming.broker import PartitionEnds
+from streaming.cli import cli, main
+from streaming.progress import Progress, Totals
+from streaming.render import FORMATS
+from streaming.schemas import CHANGES, CHANGES_IN_BATCH
+from streaming.table_rows import change_rows
+from streaming.tables import PROGRESS_KEY, Tables
+
+COMMAND = [sys.executable, "-m", "streaming.cli"]
+ROOT = Path(__file__).parents[1]
+GROUP_TOMBSTONE = '{"key": "0002000167", "value": null}'
+
+
+class Ended(NamedTuple):
+    code: Any
+    out: str
+    err: str
+
+
+@pytest.fixture
+def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """A function that runs the command in this process."""
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["offsetlake", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(ended.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Tables with two groups, one committed offset each; offsets partition 1 is still being read."""
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    rows = [
+        {
+            "kind": kind,
+            "op": "set",
+            "group": group,
+            "topic": "orders",
+            "partition": 0,
+            "after": {"members": []},
+        }
+        for group in ("billing", "")
+        for kind in ("offset", "group")
+    ]
+    changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(pa.field("source_partition", pa.int32())))
+    ends = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
+    progress = Progress(topic="__consumer_offsets", sequence=1, heartbeat=1, totals=Totals(decoded=4))
+    progress = progress.with_positions({0: 5, 1: 0}).with_ends(ends, now=0)
+    tables.append_changes(change_rows(changes, sequence=1, batch_time=0)[0], progress, is_batch=False)
+    return tables.root
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+ANSWERS: dict[str, list[Any]] = {
+    "offsets": ["", "billing"],
+    "offsets --group billing": ["billing"],
+    "offsets --group '' --group none": [""],
+    "offsets --topic orders:0,1": ["", "billing"],
+    "offsets --topic orders:1": [],
+    "groups": ["", "billing"],
+    "groups --group billing": ["billing"],
+}
+
+
+@pytest.mark.parametrize(("line", "groups"), ANSWERS.items())
+def test_query_answers_in_json(offsetlake: Any, root: str, line: str, groups: list[str]) -> None:
+    code, out, err = offsetlake(*shlex.split(line), "--table-root", root, "--output", "json")
+    assert (code, [row["group"] for row in json.loads(out)]) == (0, groups)
+    assert err.count("COORDINATOR_LOAD_IN_PROGRESS: offsets partitions 1 are") == 1
+
+
+@pytest.mark.parametrize("output", FORMATS)
+@pytest.mark.parametrize("command", ["offsets", "groups", "status", "status --totals"])
+def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str, output: str) -> None:
+    code, out, _ = offsetlake(*command.split(), "--table-root", root, "--output", output)
+    assert code == 0
+    assert out
+
+
+def test_status_tells_partitions_and_totals(offsetlake: Any, root: str) -> None:
+    out = offsetlake("status", "--table-root", root, "--output", "json").out
+    states = [(row["partition"], row["state"], row["behind"]) for row in json.loads(out)]
+    assert states == [(0, "current", 0), (1, "loading", 9)]
+    out = offsetlake("status", "--totals", "--table-root", root, "--output", "json").out
+    assert json.loads(out)[0] == {"counter": "decoded", "count": 4} | dict.fromkeys(
+        list(json.loads(out)[0])[2:]
+    )
+
+
+def test_status_for_people_ends_with_the_last_sign_of_life(
+    offsetlake: Any, root: str, tmp_path: Path
+) -> None:
+    out = offsetlake("status", "--table-root", root).out
+    assert re.search(r"topic __consumer_offsets; last sign of life \d+ s ago\n$", out)
+    Tables(str(tmp_path)).create()
+    assert offsetlake("status", "--table-root", str(tmp_path)).out.endswith("has not written anything yet\n")
+
+
+def test_nothing_is_said_when_everything_is_loaded(offsetlake: Any, root: str, tmp_path: Path) -> None:
+    Tables(str(tmp_path)).create()
+    assert offsetlake("offsets", "--table-root", str(tmp_path), "--output", "json") == (0, "[]\n", "")
+
+
+def test_config_names_the_tables_and_an_option_wins(offsetlake: Any, root: str, tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text(f'[tables]\nroot = "{root}"\n')
+    arguments = ["groups", "--config", str(config), "--output", "json"]
+    assert len(json.loads(offsetlake(*arguments).out)) == 2
+    assert offsetlake(*arguments, "--table-root", str(tmp_path)).code == 1
+
+
+# --- decode ----------------------------------------------------------------------------------------------
+
+
+def test_decode_prints_a_line_for_each_record(offsetlake: Any, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text(f'{GROUP_TOMBSTONE}\n\n{{"key": "0002", "value": null}}\n')
+    code, out, err = offsetlake("decode", str(file))
+    good, bad = map(json.loads, out.splitlines())
+    assert (code, err) == (0, "")
+    assert good == {"key": {"type": 2, "data": {"group": "g"}}, "value": None}
+    assert bad["error"].keys() == {"reason", "field", "at_byte"}
+
+
+@pytest.mark.parametrize("line", [b"no json", b"\xff\xfe", b'{"key": 5}'])
+def test_decode_names_a_line_of_another_form(offsetlake: Any, tmp_path: Path, line: bytes) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(GROUP_TOMBSTONE.encode() + b"\n" + line + b"\n")
+    code, out, err = offsetlake("decode", str(file))
+    assert code == 2
+    assert len(out.splitlines()) == 1
+    assert err.startswith('offsetlake: line 2: expected {"key": hex or null, "value": hex or null}, found ')
+
+
+def test_decode_reads_standard_input_line_by_line() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "decode"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{GROUP_TOMBSTONE}\n".encode())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["value"] is None  # before standard input has ended
+
+
+# --- mistakes and failures -------------------------------------------------------------------------------
+
+MISUSE = {
+    "--nope": "No such option",
+    "nope": "No such command",
+    "offsets --output xml": "'xml' is not one of 'table', 'json', 'csv'",
+    "offsets --group": "requires an argument",
+    "offsets --topic orders:x": "expected a topic, or topic:partition,partition",
+    "offsets --config {tmp}/none.toml": "none.toml: cannot be read",
+    "offsets --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
+    "offsets --table-root ''": "'tables.root' expects text that is not empty",
+    "run --trigger soon": "job.trigger: expected a duration such as 500ms",
+    "run --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
+    "run --command-config {tmp}/none.properties": "none.properties: cannot be read",
+    "demo --for long": "--for: expected a duration",
+    "decode {tmp}/none.jsonl": "No such file",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), MISUSE.items())
+def test_misuse_ends_with_code_2(offsetlake: Any, tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "bad.toml").write_text('[tables]\nrot = "warehouse"\n')
+    code, out, err = offsetlake(*shlex.split(line.format(tmp=tmp_path)))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["offsets", "groups", "status"])
+def test_missing_tables_end_with_code_1(offsetlake: Any, tmp_path: Path, command: str) -> None:
+    code, out, err = offsetlake(command, "--table-root", str(tmp_path / "none"))
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"offsetlake: reading tables under .*/none: .*Check --table-root.*\n", err)
+
+
+def test_tables_of_a_newer_release_end_with_code_1(offsetlake: Any, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    tables._append("changes", CHANGES.empty_table(), {PROGRESS_KEY: '{"format":2}'}, [])
+    code, _, err = offsetlake("status", "--table-root", str(tmp_path))
+    assert code == 1
+    assert "expected format 1 or older, found 2" in err
+
+
+@pytest.mark.parametrize("count", [1, 20_000], ids=["small answer", "large answer"])
+def test_reader_of_records_may_leave_early(count: int) -> None:
+    assert_quiet_without_a_reader("decode", text=f"{GROUP_TOMBSTONE}\n" * count)
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_reader_of_an_answer_may_leave_early(tmp_path: Path, output: str) -> None:
+    Tables(str(tmp_path)).create()
+    assert_quiet_without_a_reader("offsets", "--table-root", str(tmp_path), "--output", output)
+
+
+def assert_quiet_without_a_reader(*arguments: str, text: str = "") -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
+        process.stdout.close()
+        _, err = process.communicate(text)
+    assert (process.returncode, err) == (0, "")
+
+
+# --- help ------------------------------------------------------------------------------------------------
+
+NAMES = [None, *sorted(cli.commands)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_examples_that_parse(offsetlake: Any, name: str | None) -> None:
+    code, out, err = offsetlake(*([] if name is None else [name]), "--help")
+    assert (code, err) == (0, "")
+    examples = re.findall(r"(?m)^ .*?\b(offsetlake(?: [^\s|#]+)+)", out)
+    assert examples
+    for example in examples:
+        _, command, *arguments = shlex.split(example)
+        context = cli.commands[command].make_context(command, arguments)
+        context.close()
+        assert name in (None, command)
+
+
+def test_no_command_shows_the_help(offsetlake: Any) -> None:
+    code, _, err = offsetlake()
+    assert code == 2
+    assert "Usage: offsetlake" in err
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_option_has_a_help_text(name: str) -> None:
+    options = [option for option in cli.commands[name].params if isinstance(option, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+
+
+def test_version_is_told(offsetlake: Any) -> None:
+    assert re.fullmatch(r"offsetlake, version \d+\.\d+\.\d+\n", offsetlake("--version").out)

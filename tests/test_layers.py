@@ -1,0 +1,79 @@
+"""Who may import whom, checked in fresh processes; and every setting is explained and used."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streaming.conf_dir import conf_dir
+
+ROOT = Path(__file__).parents[1]
+DEFAULTS = (conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")
+
+HEAVY = ["pyspark", "py4j", "confluent_kafka"]
+FORBIDDEN = {
+    "decoders": ["streaming", "deltalake", *HEAVY],
+    "streaming.coordinator": ["deltalake", *HEAVY],
+    "streaming.queries": HEAVY,
+    "streaming.render": HEAVY,
+    "streaming.cli": HEAVY,
+    "streaming.decode_lines": HEAVY,
+}
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Run a statement in a fresh Python and return the top-level modules that it has loaded."""
+    tell = "import sys; print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    program = f"import atexit; atexit.register(lambda: exec({tell!r})); {statement}"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    *output, modules = ran.stderr.splitlines()
+    assert not any("Error" in line for line in output), ran.stderr
+    return set(modules.split())
+
+
+@pytest.mark.parametrize(("module", "forbidden"), FORBIDDEN.items(), ids=FORBIDDEN.keys())
+def test_module_does_not_import(module: str, forbidden: list[str]) -> None:
+    assert loaded_after(f"import {module}") & set(forbidden) == set()
+
+
+COMMANDS = {
+    "offsets": "--group g --table-root {root}",
+    "groups": "--output json --table-root {root}",
+    "status": "--table-root {root}",
+    "decode": "{root}/records.jsonl",
+}
+
+
+@pytest.mark.parametrize(("command", "arguments"), COMMANDS.items(), ids=COMMANDS.keys())
+def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: str, arguments: str) -> None:
+    (tmp_path / "records.jsonl").write_text('{"key": "0002000167", "value": null}\n')
+    create = f"from streaming.tables import Tables; Tables({str(tmp_path)!r}).create()"
+    run = f"import sys; sys.argv = {['offsetlake', command, *arguments.format(root=tmp_path).split()]!r}"
+    loaded = loaded_after(f"{create}; {run}; from streaming.cli import main; main()")
+    assert "streaming" in loaded
+    assert loaded & set(HEAVY) == set()
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+SETTINGS = [f"{table}.{name}" for table, values in tomllib.loads(DEFAULTS).items() for name in values]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_setting_is_used(setting: str) -> None:
+    table, name = setting.split(".")
+    use = re.compile(rf"\b_?({table}|settings)\.{name}(_ms)?\b")
+    modules = [file for file in (ROOT / "streaming").glob("*.py") if file.name != "settings.py"]
+    assert any(use.search(module.read_text(encoding="utf-8")) for module in modules)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_setting_is_explained(setting: str) -> None:
+    explained = rf"(?m)^# .+\n{setting.split('.')[1]} = |^\[{re.escape(setting)}\]\n# "
+    assert re.search(explained, DEFAULTS)
