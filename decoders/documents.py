@@ -14,9 +14,10 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 from functools import cache, lru_cache, singledispatch
 from itertools import groupby
-from json.encoder import JSONEncoder, encode_basestring
+from json.encoder import encode_basestring
 from re import Match
 from re import compile as regex
 from typing import Any, Final
@@ -209,9 +210,13 @@ def _counted_reader(declaration: Counted, read_content: ReadContent) -> Read:
 @_reader_of.register
 def _(declaration: Text) -> Read:
     read_length, nullable = _number_reader_of(declaration.length), declaration.nullable
+    short_lengths, size = _short_lengths(declaration.length)
 
     def read(data: bytes, at: int, out: list[Any]) -> int:
-        length, start = read_length(data, at)
+        start = at + size
+        length = short_lengths.get(data[at:start])
+        if length is None:
+            length, start = read_length(data, at)
         stop = start + length
         if 0 <= length <= MAX_TEXT_BYTES and stop <= len(data):
             quoted = encode_basestring(decode_text(data[start:stop]))
@@ -223,6 +228,16 @@ def _(declaration: Text) -> Read:
         raise _text_error(data, at, length, start)
 
     return read
+
+
+def _short_lengths(length: Construct) -> tuple[dict[bytes, int], int]:
+    """The lengths that nearly all texts have, by the bytes that stand for them, and the number of these
+    bytes.
+
+    Looking them up takes half the time of reading them.
+    """
+    lengths = {length.build(number): number for number in range(-1, 100)}
+    return lengths, len(length.build(0))
 
 
 def _text_error(data: bytes, at: int, length: int, start: int) -> WireError:
@@ -324,10 +339,14 @@ def _(declaration: Struct) -> Read:
         except WireError as error:
             raise error.within(names[len(fields)]) from None
         text = template % tuple(fields)
-        if read_tags:
-            tagged, at = read_tags(data, at)
-            text = ",".join([text, *tagged] if text else tagged) if tagged else text
-        out.append(f"{{{text}}}")
+        if read_tags is None:
+            out.append(f"{{{text}}}")
+            return at
+        if data[at : at + 1] == b"\0":  # no tags: nearly always
+            out.append(f"{{{text}}}")
+            return at + 1
+        tagged, at = read_tags(data, at)
+        out.append(f"{{{','.join([text, *tagged] if text else tagged)}}}")
         return at
 
     return read
@@ -366,6 +385,15 @@ def _(declaration: NullableStruct) -> Read:
 # --- tagged fields ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Tag:
+    """A tagged field: how to read it, and what its default is then read as."""
+
+    name: str
+    read: Read
+    default: Any
+
+
 @cache
 def tags_reader_of(declaration: FlexibleStruct) -> Callable[[bytes, int], tuple[list[str], int]]:
     """The function that reads a section of tagged fields: takes the data and where its count stands.
@@ -373,60 +401,46 @@ def tags_reader_of(declaration: FlexibleStruct) -> Callable[[bytes, int], tuple[
     It returns those fields that do not hold their default, as `"name":content` in the order of their tags,
     and the byte after the section.
     """
-    names = {tag: field.name for tag, field in declaration.tags.items()}
-    defaults = {tag: _to_json(field.subcon.value) for tag, field in declaration.tags.items()}
-    reads = {tag: _reader_of(field) for tag, field in declaration.tags.items()}
+    tags = {tag: _tag_of(field) for tag, field in declaration.tags.items()}
 
     def read(data: bytes, at: int) -> tuple[list[str], int]:
-        if data[at : at + 1] == b"\0":  # no tags: nearly always
-            return [], at + 1
-        count, at = _read_tag_count(data, at)
-        found = dict(defaults)
-        for _ in range(count):
-            tag, size, at = _read_tag_header(data, at)
-            if tag in reads:
-                found[tag], at = _read_tagged(reads[tag], names[tag], data, at)
-            else:
-                at = _skip(data, at, size)
-        return [f'"{names[tag]}":{text}' for tag, text in found.items() if text != defaults[tag]], at
+        found: dict[int, Any] = {}
+        field = "tags"
+        try:
+            count, at = _read_varint(data, at)
+            _refuse_impossible_count(data, at, count)
+            for _ in range(count):
+                field = "tags"
+                number, at = _read_varint(data, at)
+                size, at = _read_varint(data, at)
+                tag = tags.get(number)
+                if tag is None:
+                    at = _skip(data, at, size)
+                    continue
+                field = tag.name
+                content: list[Any] = []
+                at = tag.read(data, at, content)
+                found[number] = content[0]
+        except WireError as error:
+            raise error.within(field) from None
+        return [
+            f'"{tag.name}":{found[number]}'
+            for number, tag in tags.items()
+            if number in found and found[number] != tag.default
+        ], at
 
     return read
 
 
-_to_json: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _read_tag_count(data: bytes, at: int) -> tuple[int, int]:
-    try:
-        count, at = _read_varint(data, at)
-        _refuse_impossible_count(data, at, count)
-    except WireError as error:
-        raise error.within("tags") from None
-    return count, at
-
-
-def _read_tag_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """The tag, the size of its content (negative is refused where it is needed) and the byte after both."""
-    try:
-        tag, at = _read_varint(data, at)
-        size, at = _read_varint(data, at)
-    except WireError as error:
-        raise error.within("tags") from None
-    return tag, size, at
-
-
-def _read_tagged(read: Read, name: str, data: bytes, at: int) -> tuple[str, int]:
-    texts: list[Any] = []
-    try:
-        at = read(data, at, texts)
-    except WireError as error:
-        raise error.within(name) from None
-    return str(texts[0]), at
+def _tag_of(field: Renamed) -> _Tag:
+    read, default, content = _reader_of(field), field.subcon.subcon.build(field.subcon.value), list[Any]()
+    read(default, 0, content)
+    return _Tag(field.name, read, content[0])
 
 
 def _skip(data: bytes, at: int, size: int) -> int:
     if size < 0:
-        raise unexpected_null(size, at_byte=at, field="tags")
+        raise unexpected_null(size, at_byte=at)
     if at + size > len(data):
-        raise missing_bytes(size, len(data) - at, at_byte=at, field="tags")
+        raise missing_bytes(size, len(data) - at, at_byte=at)
     return at + size

@@ -138,17 +138,18 @@ def _read_alone(
     rows: Ints, keys: BinaryColumn, values: BinaryColumn, record_types: RecordTypes
 ) -> list[Array]:
     """What some rows decode to, one by one: the columns from `document` to `at_byte`."""
+    if not len(rows):
+        return [pa.nulls(len(keys)).cast(arrow_type) for arrow_type in _OUTCOME_TYPES]
     outcomes = [
         _outcome(key, value, record_types)
         for key, value in zip(keys.rows(rows), values.rows(rows), strict=True)
     ]
-    columns = zip(*outcomes, strict=True) if outcomes else [()] * len(_OUTCOME_TYPES)
     places = np.full(len(keys), -1)
     places[rows] = np.arange(len(rows))
     place_of_each = pa.array(places, mask=places < 0)
     return [
         pa.array(column, arrow_type).take(place_of_each)
-        for column, arrow_type in zip(columns, _OUTCOME_TYPES, strict=True)
+        for column, arrow_type in zip(zip(*outcomes, strict=True), _OUTCOME_TYPES, strict=True)
     ]
 
 
@@ -161,4 +162,4 @@ def _outcome(key: bytes | None, value: bytes | None, record_types: RecordTypes) 
     try:
         return document_text(key, value, record_types=record_types), None, None, None, None
     except DecodeError as error:
-        return None, error.kind.value, error.reason, error.field, error.at_byte
+        return None, error.kind, error.reason, error.field, error.at_byte
