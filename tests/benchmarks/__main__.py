@@ -1,0 +1,68 @@
+"""What `make bench` measures: the column reader, and the job beside a raw read of the same topic."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.benchmarks import bench_columns
+from tests.benchmarks.bench_job import measure_jobs
+from tests.benchmarks.workloads import Workload
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what the options ask for and print its tables."""
+    options = parser().parse_args(arguments)
+    if options.only in (None, "columns"):
+        sys.argv[1:] = ["--records", "50000", "--repeats", "3"] if options.quick else []
+        bench_columns.main()
+    if options.only in (None, "job"):
+        measure_jobs(
+            workloads(options),
+            records_per_batch=options.records_per_batch // (10 if options.quick else 1),
+            spark_conf=dict(pair.split("=", 1) for pair in options.spark_conf),
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=["columns", "job"], help="one of the two benchmarks")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
+    sizes = {"A": (3_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
+    for name, (records, keys, groups) in sizes.items():
+        for what, default in (("records", records), ("keys", keys), ("groups", groups)):
+            parser.add_argument(
+                f"--{what}-{name.lower()}",
+                type=int,
+                default=default,
+                help=f"{what} of workload {name} (default: %(default)s; 0 records: leave it out)"
+                if what == "records"
+                else f"{what} of workload {name} (default: %(default)s)",
+            )
+    parser.add_argument(
+        "--records-per-batch", type=int, default=500_000, help="as the job's setting (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--spark-conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a Spark setting to try; repeatable",
+    )
+    return parser
+
+
+def workloads(options: argparse.Namespace) -> list[Workload]:
+    """The workloads of the job benchmark that have records."""
+    part = 10 if options.quick else 1
+    named = {
+        name: {
+            what: getattr(options, f"{what}_{name.lower()}") // part for what in ("records", "keys", "groups")
+        }
+        for name in ("A", "C")
+    }
+    return [Workload(name=name, **sizes) for name, sizes in named.items() if sizes["records"]]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
