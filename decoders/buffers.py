@@ -1,13 +1,15 @@
 """Binary Arrow columns as numpy arrays, and a cursor that reads n of their rows at once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from decoders.wire import MAX_VARINT_BYTES
+from decoders.wire import MAX_VARINT_BYTES, Fault, WireError, missing_bytes, unended_varint
 
 # pyarrow's classes take type arguments in its hints only, not when the program runs: hence the quotes.
 Array: TypeAlias = "pa.Array[Any]"
@@ -15,6 +17,7 @@ Arrays: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Why = Callable[[int, int], WireError]  # takes a row of a cursor and a byte of that row
 
 _WIDEST_READ: Final = 16  # bytes of the widest field of fixed size, an id
 
@@ -55,7 +58,7 @@ class BinaryColumn:
 
     def cursor(self, rows: Ints, skip: int = 0) -> "Cursor":
         """A cursor over some rows, `skip` bytes after their start (which they must have)."""
-        return Cursor(self.data, self.starts[rows] + skip, self.stops[rows], np.ones(len(rows), np.bool_))
+        return Cursor(self.data, self.starts[rows], self.starts[rows] + skip, self.stops[rows])
 
 
 def _offsets(array: Array) -> Ints:
@@ -78,14 +81,19 @@ class Cursor:
     """Where n rows are being read: each at its own byte, each with its own end.
 
     A read takes the same thing from every row. A row that does not have it becomes invalid: it stays where it
-    is and yields values without meaning, so a reader needs no branch for it and asks for `is_valid` at the
-    end.
+    is and yields values without meaning, so a reader needs no branch for it. What is wrong with it stands in
+    `faults`.
     """
 
     data: NDArray[np.uint8]
+    origins: Ints  # n: the first byte of each row, from which errors count
     at: Ints  # n: the next byte of each row
     stops: Ints  # n
-    is_valid: Bools  # n
+    field: str = ""  # what is being read, for errors
+    faults: dict[int, Fault] = dataclass_field(default_factory=dict)  # of the rows that are invalid
+
+    def __post_init__(self) -> None:
+        self.is_valid: Bools = np.ones(len(self.at), np.bool_)
 
     def step(self, sizes: Ints | int) -> Ints:
         """Take `sizes` (0 or more) bytes of each row and return where they start; 0 for a row with fewer."""
@@ -95,13 +103,20 @@ class Cursor:
         if fits.all():
             self.at = stops
             return starts
-        self.is_valid &= fits
+        wanted, found = stops - starts, self.stops - starts
+        self.refuse(~fits, lambda row, at: missing_bytes(int(wanted[row]), int(found[row]), at_byte=at))
         self.at = np.where(fits, stops, starts)
         return np.where(fits, starts, 0)
 
-    def refuse(self, is_wrong: Bools) -> None:
-        """Make rows invalid."""
-        self.is_valid &= ~is_wrong
+    def refuse(self, is_wrong: Bools, why: Why, at: Ints | None = None) -> None:
+        """Make rows invalid. `why` makes the error of a row at a byte: where it is, or where `at` says."""
+        if not is_wrong.any():
+            return
+        rows = np.flatnonzero(is_wrong & self.is_valid)
+        self.is_valid[rows] = False
+        places = (self.at if at is None else at)[rows] - self.origins[rows]
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+            self.faults[row] = why(row, place).within(self.field).fault
 
     def fixed(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """A value of fixed size of each row, its bytes as they stand."""
@@ -116,25 +131,29 @@ class Cursor:
     def varints(self) -> Ints:
         """An unsigned varint of each row, in the range of Java's `int` as `wire.Varint` reads it."""
         values = np.zeros(len(self.at), np.int64)
+        first_bytes = self.at
         goes_on = self.is_valid
         for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
-            starts = self.step(goes_on.astype(np.int64))
-            bytes_ = np.where(goes_on, np.take(self.data, starts, mode="clip"), 0).astype(np.int64)
-            values |= (bytes_ & 0x7F) << shift
-            goes_on = bytes_ > 0x7F
+            is_cut = goes_on & (self.at == self.stops)
+            self.refuse(is_cut, lambda _, at: unended_varint(at_byte=at, is_cut=True), first_bytes)
+            next_bytes = np.take(self.data, self.at, mode="clip") * (goes_on & ~is_cut)
+            values |= (next_bytes & 0x7F).astype(np.int64) << shift
+            self.at = self.at + (goes_on & ~is_cut)
+            goes_on = next_bytes > 0x7F
             if not goes_on.any():
                 break
-        self.refuse(goes_on)
+        self.refuse(goes_on, lambda _, at: unended_varint(at_byte=at, is_cut=False), first_bytes)
         return as_int32(values)
 
-    def at_rows(self, rows: Ints) -> "Cursor":
-        """A cursor over some of these rows; `put_back` brings it home."""
-        return Cursor(self.data, self.at[rows], self.stops[rows], self.is_valid[rows])
+    def part(self, rows: Ints) -> "Cursor":
+        """A cursor over some of these rows, all of them valid; `put_back` brings it home."""
+        return Cursor(self.data, self.origins[rows], self.at[rows], self.stops[rows], self.field)
 
     def put_back(self, rows: Ints, part: "Cursor") -> None:
         """Go on where `part`, the cursor over `rows`, has stopped."""
         self.at[rows] = part.at
         self.is_valid[rows] = part.is_valid
+        self.faults.update((int(rows[row]), fault) for row, fault in part.faults.items())
 
 
 def as_int32(values: Ints) -> Ints:

@@ -1,7 +1,7 @@
 """The column reader: one message of every row at once, derived by walking its declaration.
 
 In goes a cursor over n rows, out come the fields as numpy arrays; no Python runs per row. Rows whose bytes
-break the format are no longer valid in the cursor afterwards. Why, the row reader says.
+break the format are no longer valid in the cursor afterwards, which knows what is wrong with them.
 """
 
 import json
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decoders.buffers import Bools, Cursor, Ints
 from decoders.documents import tags_reader_of
 from decoders.shapes import Shape, shape_of
-from decoders.wire import FlexibleStruct, WireError
+from decoders.wire import FlexibleStruct, WireError, missing_bytes, unexpected_null
 
 # Tagged fields are read in passes over all rows, one field of each row in a pass. A row with more fields than
 # this is read alone: Kafka defines one for offset commits, and one hostile record could ask for thousands of
@@ -54,6 +54,7 @@ def _tags_of(declaration: Struct) -> dict[int, Renamed]:
 
 def _read_field(field: Renamed, cursor: Cursor) -> FieldColumn:
     shape = shape_of(field)
+    cursor.field = field.name
     values = shape.read(cursor)
     return FieldColumn(values, shape.is_there(values))
 
@@ -61,13 +62,14 @@ def _read_field(field: Renamed, cursor: Cursor) -> FieldColumn:
 def _read_tags(declaration: FlexibleStruct, cursor: Cursor) -> Fields:
     """The section of tagged fields; a field that is absent is not there, like one that holds its default."""
     found = {field.name: _absent(field, cursor) for field in declaration.tags.values()}
-    section_starts = cursor.at
+    cursor.field = "tags"
+    sections = cursor.at
     left = cursor.varints()
-    cursor.refuse(left > cursor.stops - cursor.at)  # a tagged field takes a byte or more
+    room = cursor.stops - cursor.at
+    cursor.refuse(left > room, lambda row, at: missing_bytes(int(left[row]), int(room[row]), at_byte=at))
     is_long = left > MAX_TAG_PASSES
     for row in np.flatnonzero(is_long & cursor.is_valid):
-        cursor.at[row] = section_starts[row]
-        _read_tags_alone(declaration, cursor, row, found)
+        _read_tags_alone(declaration, cursor, row, sections[row], found)
     left[is_long] = 0
     while len(rows := np.flatnonzero((left > 0) & cursor.is_valid)):
         _read_one_tag(declaration, cursor, rows, found)
@@ -82,30 +84,34 @@ def _absent(field: Renamed, cursor: Cursor) -> FieldColumn:
 
 def _read_one_tag(declaration: FlexibleStruct, cursor: Cursor, rows: Ints, found: Fields) -> None:
     """One tagged field of each of some rows, into `found` if the declaration knows it."""
-    part = cursor.at_rows(rows)
+    part = cursor.part(rows)
     tags, sizes = part.varints(), part.varints()
     is_known = np.isin(tags, list(declaration.tags))
-    part.refuse(~is_known & (sizes < 0))
+    part.refuse(~is_known & (sizes < 0), lambda row, at: unexpected_null(int(sizes[row]), at_byte=at))
     part.step(np.where(is_known, 0, np.maximum(sizes, 0)))
     for tag, field in declaration.tags.items():
         having = np.flatnonzero((tags == tag) & part.is_valid)
-        fields_part = part.at_rows(having)
-        column = _read_field(field, fields_part)
+        having_part = part.part(having)
+        column = _read_field(field, having_part)
         found[field.name].values[rows[having]] = column.values
         found[field.name].is_there[rows[having]] = column.is_there
-        part.put_back(having, fields_part)
+        part.put_back(having, having_part)
     cursor.put_back(rows, part)
 
 
-def _read_tags_alone(declaration: FlexibleStruct, cursor: Cursor, row: np.intp, found: Fields) -> None:
-    """The whole section of one row, by the reader of single records."""
-    rest = cursor.data[cursor.at[row] : cursor.stops[row]].tobytes()
+def _read_tags_alone(
+    declaration: FlexibleStruct, cursor: Cursor, row: np.intp, section: np.int64, found: Fields
+) -> None:
+    """The whole section of one row, from where it starts, by the reader of single records."""
+    origin = cursor.origins[row]
+    record = cursor.data[origin : cursor.stops[row]].tobytes()
     try:
-        texts, size = tags_reader_of(declaration)(rest, 0)
-    except WireError:
+        texts, stop = tags_reader_of(declaration)(record, int(section - origin))
+    except WireError as error:
         cursor.is_valid[row] = False
+        cursor.faults[int(row)] = error.fault
         return
-    cursor.at[row] += size
+    cursor.at[row] = origin + stop
     shown = json.loads(f"{{{','.join(texts)}}}")
     for field in declaration.tags.values():
         if field.name in shown:

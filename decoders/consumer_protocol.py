@@ -87,4 +87,4 @@ def _decode(data: bytes, subject: str, versions: Mapping[int, Struct]) -> Docume
     try:
         return {"version": version, "data": parse_message(layout, data, PREFIX_BYTES)}
     except WireError as error:
-        raise malformed(subject, error) from error
+        raise malformed(subject, error.fault) from error

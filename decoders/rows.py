@@ -15,7 +15,7 @@ from construct import Construct, Default, Renamed, Struct
 
 from decoders.errors import DecodeError, ErrorKind
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.wire import Blob, FlexibleStruct, NullableStruct, Sequence, WireError
+from decoders.wire import Blob, Fault, FlexibleStruct, NullableStruct, Sequence, WireError
 
 Message = dict[str, Any]
 Document = dict[str, Any]
@@ -126,7 +126,7 @@ def read_prefix(data: bytes | None, subject: str, field: str) -> int:
     """The number that says what follows: a key's record type, a value's version. Raises `DecodeError`."""
     if data is None or len(data) < PREFIX_BYTES:
         found = "null" if data is None else len(data)
-        raise malformed(subject, WireError(f"{PREFIX_BYTES} bytes", found, at_byte=0, field=field))
+        raise malformed(subject, WireError(f"{PREFIX_BYTES} bytes", found, at_byte=0, field=field).fault)
     return int.from_bytes(data[:PREFIX_BYTES], signed=True)
 
 
@@ -152,9 +152,15 @@ def _read_message(declaration: Struct, data: Any, read: ReadMessage[M], subject:
     try:
         return read(declaration, data, PREFIX_BYTES)
     except WireError as error:
-        raise malformed(subject, error) from error
+        raise malformed(subject, error.fault) from error
 
 
-def malformed(subject: str, error: WireError) -> DecodeError:
+def malformed(subject: str, fault: Fault) -> DecodeError:
     """The error of bytes that break the format of `subject`, say an `offset-commit value`."""
-    return DecodeError(ErrorKind.MALFORMED, f"{subject}: {error}", field=error.field, at_byte=error.at_byte)
+    reason = reason_of(subject, fault)
+    return DecodeError(ErrorKind.MALFORMED, reason, field=fault.field, at_byte=fault.at_byte)
+
+
+def reason_of(subject: str, fault: Fault) -> str:
+    """The sentence that says what is wrong with a subject."""
+    return f"{subject}: {fault.message}"

@@ -1,10 +1,11 @@
 """Whole Arrow columns of keys and values to one table: every record decoded, or with the reason why not.
 
 Keys and the values of offset commits are read as columns (`columns`), all rows at once. Other values become
-documents, one at a time (`documents`); so do the records that cannot be read, for the sake of the reason.
+documents, one at a time (`documents`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -13,12 +14,12 @@ import pyarrow as pa
 from decoders.buffers import Array, Arrays, BinaryColumn, Ints
 from decoders.columns import FieldColumn, Fields, read_message
 from decoders.documents import document_text
-from decoders.errors import DecodeError
+from decoders.errors import DecodeError, ErrorKind
 from decoders.layout import OUTCOME_COLUMNS, Layout, Part, is_any_of, layout_of
-from decoders.records import RECORD_TYPES, RecordTypes
-from decoders.rows import PREFIX_BYTES
+from decoders.records import RECORD_TYPES, RecordType, RecordTypes
+from decoders.rows import PREFIX_BYTES, reason_of
 from decoders.shapes import Shape, shape_of
-from decoders.wire import INT16
+from decoders.wire import INT16, Fault
 
 # Rows are decoded in blocks: their arrays stay in the processor's cache, and a column of texts, which have at
 # most 32767 bytes each and treble at worst when bytes become U+FFFD, stays under Arrow's 2 GiB.
@@ -74,29 +75,35 @@ def _unchunked(column: Arrays) -> Array:
 def _decode_block(
     keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes
 ) -> pa.Table:
-    count = len(keys)
     prefix = shape_of(INT16)
     type_ids, versions = _prefixes(keys), _prefixes(values)
+    outcomes: dict[int, Outcome] = {}
 
-    key_fields = _blank(layout.key_shapes, count)
-    has_key = np.zeros(count, np.bool_)
+    key_fields = _blank(layout.key_shapes, len(keys))
+    has_key = np.zeros(len(keys), np.bool_)
     for part in layout.keys:
         rows = np.flatnonzero(type_ids.is_there & part.matches(type_ids.values, versions.values))
-        has_key[_read_part(part, keys, rows, key_fields)] = True
+        readable, faults = _read_part(part, keys, rows, key_fields)
+        has_key[readable] = True
+        outcomes |= _explained(faults, type_ids, record_types, attrgetter("key_subject"))
 
-    value_fields = _blank(layout.value_shapes, count)
+    value_fields = _blank(layout.value_shapes, len(keys))
     is_decoded = has_key & values.is_null & is_any_of(type_ids.values, layout.tabular_ids)
     for part in layout.values:
         rows = np.flatnonzero(has_key & versions.is_there & part.matches(type_ids.values, versions.values))
-        is_decoded[_read_part(part, values, rows, value_fields)] = True
+        readable, faults = _read_part(part, values, rows, value_fields)
+        is_decoded[readable] = True
+        outcomes |= _explained(faults, type_ids, record_types, attrgetter("value_subject"))
 
+    is_decoded[list(outcomes)] = True
+    outcomes |= _read_alone(np.flatnonzero(~is_decoded), keys, values, record_types)
     arrays = [
         prefix.to_arrow(type_ids.values, type_ids.is_there, keys),
         prefix.to_arrow(versions.values, versions.is_there, values),
         pa.array(values.is_null),
         *_to_arrow(layout.key_shapes, key_fields, keys),
         *_to_arrow(layout.value_shapes, value_fields, values),
-        *_read_alone(np.flatnonzero(~is_decoded), keys, values, record_types),
+        *_outcome_columns(outcomes, len(keys)),
     ]
     return pa.Table.from_arrays(arrays, schema=layout.schema)
 
@@ -114,10 +121,15 @@ def _blank(shapes: Mapping[str, Shape], count: int) -> Fields:
     }
 
 
-def _read_part(part: Part, column: BinaryColumn, rows: Ints, columns: Fields) -> Ints:
-    """Read a message in some rows into their places in the columns; returns the rows that have it."""
+def _read_part(
+    part: Part, column: BinaryColumn, rows: Ints, columns: Fields
+) -> tuple[Ints, dict[int, Fault]]:
+    """Read a message in some rows into their places in the columns.
+
+    Returns the rows that have it, and what is wrong with the others.
+    """
     if not len(rows):
-        return rows
+        return rows, {}
     cursor = column.cursor(rows, skip=PREFIX_BYTES)
     fields = read_message(part.declaration, cursor)
     kept = np.flatnonzero(cursor.is_valid)
@@ -125,7 +137,7 @@ def _read_part(part: Part, column: BinaryColumn, rows: Ints, columns: Fields) ->
     for field, name in part.columns.items():
         columns[name].values[readable] = fields[field].values[kept]
         columns[name].is_there[readable] = fields[field].is_there[kept]
-    return readable
+    return readable, {int(rows[row]): fault for row, fault in cursor.faults.items()}
 
 
 def _to_arrow(shapes: Mapping[str, Shape], fields: Fields, column: BinaryColumn) -> list[Array]:
@@ -134,27 +146,41 @@ def _to_arrow(shapes: Mapping[str, Shape], fields: Fields, column: BinaryColumn)
     ]
 
 
+# The columns from `document` to `at_byte` of one row.
+Outcome = tuple[str | None, str | None, str | None, str | None, int | None]
+_OUTCOME_TYPES: Final = [arrow_type for _, arrow_type in OUTCOME_COLUMNS]
+
+
+def _explained(
+    faults: Mapping[int, Fault],
+    type_ids: FieldColumn,
+    record_types: RecordTypes,
+    subject_of: Callable[[RecordType], str],
+) -> dict[int, Outcome]:
+    """The outcomes of rows whose key or value, the subject, breaks the format."""
+    ids = type_ids.values[list(faults)].tolist() if faults else []
+    return {
+        row: (
+            None,
+            ErrorKind.MALFORMED,
+            reason_of(subject_of(record_types[type_id]), fault),
+            fault.field,
+            fault.at_byte,
+        )
+        for (row, fault), type_id in zip(faults.items(), ids, strict=True)
+    }
+
+
+def _failure(error: DecodeError) -> Outcome:
+    return None, error.kind, error.reason, error.field, error.at_byte
+
+
 def _read_alone(
     rows: Ints, keys: BinaryColumn, values: BinaryColumn, record_types: RecordTypes
-) -> list[Array]:
-    """What some rows decode to, one by one: the columns from `document` to `at_byte`."""
-    if not len(rows):
-        return [pa.nulls(len(keys)).cast(arrow_type) for arrow_type in _OUTCOME_TYPES]
-    outcomes = [
-        _outcome(key, value, record_types)
-        for key, value in zip(keys.rows(rows), values.rows(rows), strict=True)
-    ]
-    places = np.full(len(keys), -1)
-    places[rows] = np.arange(len(rows))
-    place_of_each = pa.array(places, mask=places < 0)
-    return [
-        pa.array(column, arrow_type).take(place_of_each)
-        for column, arrow_type in zip(zip(*outcomes, strict=True), _OUTCOME_TYPES, strict=True)
-    ]
-
-
-_OUTCOME_TYPES: Final = [arrow_type for _, arrow_type in OUTCOME_COLUMNS]
-Outcome = tuple[str | None, str | None, str | None, str | None, int | None]
+) -> dict[int, Outcome]:
+    """The outcomes of some rows, read one by one."""
+    records = zip(rows.tolist(), keys.rows(rows), values.rows(rows), strict=True)
+    return {row: _outcome(key, value, record_types) for row, key, value in records}
 
 
 def _outcome(key: bytes | None, value: bytes | None, record_types: RecordTypes) -> Outcome:
@@ -162,4 +188,17 @@ def _outcome(key: bytes | None, value: bytes | None, record_types: RecordTypes) 
     try:
         return document_text(key, value, record_types=record_types), None, None, None, None
     except DecodeError as error:
-        return None, error.kind, error.reason, error.field, error.at_byte
+        return _failure(error)
+
+
+def _outcome_columns(outcomes: Mapping[int, Outcome], count: int) -> list[Array]:
+    """The columns from `document` to `at_byte`: null but for the rows that have an outcome."""
+    if not outcomes:
+        return [pa.nulls(count).cast(arrow_type) for arrow_type in _OUTCOME_TYPES]
+    places = np.full(count, -1)
+    places[list(outcomes)] = np.arange(len(outcomes))
+    place_of_each = pa.array(places, mask=places < 0)
+    return [
+        pa.array(column, arrow_type).take(place_of_each)
+        for column, arrow_type in zip(zip(*outcomes.values(), strict=True), _OUTCOME_TYPES, strict=True)
+    ]

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
 from types import MappingProxyType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from construct import (
     Adapter,
@@ -38,6 +38,14 @@ MAX_TEXT_BYTES: Final = 0x7FFF  # Kafka refuses longer text, also where the leng
 MAX_VARINT_BYTES: Final = 5
 
 
+class Fault(NamedTuple):
+    """What is wrong with some bytes, as facts: they take less room than the error."""
+
+    message: str
+    field: str
+    at_byte: int
+
+
 class WireError(ConstructError):
     """Bytes that break the format: what was expected for which field at which byte, and what was found."""
 
@@ -50,6 +58,11 @@ class WireError(ConstructError):
 
     def __str__(self) -> str:
         return f"expected {self.expected} for {self.field} at byte {self.at_byte}, found {self.found}"
+
+    @property
+    def fault(self) -> Fault:
+        """The facts of this error."""
+        return Fault(str(self), self.field, self.at_byte)
 
     def within(self, parent: str) -> "WireError":
         """The same error, its field now named as part of `parent`: `name` becomes `members[0].name`."""
