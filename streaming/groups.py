@@ -2,14 +2,19 @@
 
 A group is a bundle of records in the log, one per record key: a classic group is one `GroupMetadata`
 record, a consumer group an epoch, members, assignments and so on. This module keeps the newest record of
-every key, forgets them when the group ends, and describes the group from what is kept (Kafka:
-`GroupMetadataManager.replay`, `ClassicGroup`, `ConsumerGroup`, `StreamsGroup`, `ShareGroup`).
+every key, forgets them when the group ends, and describes the group from what is kept, as the coordinator
+that has replayed them would list and describe it (Kafka 4.3: `GroupMetadataManager.replay`, `ClassicGroup`,
+`ConsumerGroup`, `StreamsGroup`, `ShareGroup`).
+
+Where Kafka's replay gives up, because records contradict each other (members of a group that is removed, a
+group of another type), the later record wins here.
 """
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -30,7 +35,7 @@ GROUP_RECORDS: Final = pa.schema(
 
 CLASSIC: Final = 2
 CONSUMER_EPOCH, CONSUMER_MEMBER, CONSUMER_TARGET, CONSUMER_CURRENT, CONSUMER_REGEX = 3, 5, 6, 8, 16
-SHARE_MEMBER, SHARE_EPOCH = 10, 11
+SHARE_MEMBER, SHARE_EPOCH, SHARE_CURRENT = 10, 11, 14
 STREAMS_EPOCH, STREAMS_MEMBER, STREAMS_TARGET, STREAMS_CURRENT, STREAMS_TOPOLOGY = 17, 19, 20, 22, 23
 
 ENDS_GROUP: Final = frozenset({CLASSIC, CONSUMER_EPOCH, SHARE_EPOCH, STREAMS_EPOCH})
@@ -39,10 +44,20 @@ ENDS_GROUP: Final = frozenset({CLASSIC, CONSUMER_EPOCH, SHARE_EPOCH, STREAMS_EPO
 TYPE_OF_RECORD: Final[Mapping[int, str]] = {
     CLASSIC: "classic",
     **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), "consumer"),
-    **dict.fromkeys((9, 10, 11, 12, 13, 14, 15), "share"),
+    **dict.fromkeys((10, 11, 12, 13, 14, 15), "share"),
     **dict.fromkeys((17, 19, 20, 21, 22, 23), "streams"),
 }
-"""The group type (as ListGroups names it) that a record type belongs to."""
+"""The group type (as ListGroups names it) that a record type belongs to.
+
+Type 9, of the early access to share groups, is left out: brokers pass over it since 4.1.
+"""
+
+CURRENT_OF_MEMBER: Final[Mapping[int, int]] = {
+    CONSUMER_MEMBER: CONSUMER_CURRENT,
+    SHARE_MEMBER: SHARE_CURRENT,
+    STREAMS_MEMBER: STREAMS_CURRENT,
+}
+"""For the record types of members, the type that says how far a member has come: a part of the member."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,12 @@ class GroupEvent:
 
 
 GroupRecords: TypeAlias = dict[tuple[int, str], GroupEvent]
-"""The newest record of every key of one group, by record type and part."""
+"""The newest record of every key of one group, by record type and part; all of one group type."""
+
+_FIRST_EPOCH: Final = 1  # of a group and of its assignment, before a record names one (4.1+; earlier 0)
+
+Value: TypeAlias = Mapping[str, Any]
+"""The value of a record: field names and omissions are those of Kafka's JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +100,9 @@ class Member:
 class Group:
     """What the log shows of a live group.
 
-    None means unknown, and for `protocol` and `generation_or_epoch` none.     `state` never is
-    PreparingRebalance, CompletingRebalance or Dead: brokers do not write those down.
+    None means unknown, and for `protocol` and `generation_or_epoch` none. `state` never is
+    PreparingRebalance, CompletingRebalance or Dead: brokers do not write those down. `source_offset` and
+    `source_timestamp` are those of the newest record that the group consists of.
     """
 
     type: str
@@ -112,15 +133,15 @@ def fold_events(kept: GroupRecords, events: Iterable[GroupEvent]) -> GroupRecord
     """Replay the events of one group, in log order, on the records kept of it (`GMM.replay`)."""
     records = dict(kept)
     for event in events:
-        key = (event.record_type, event.part)
         if event.ends_group:
             records.clear()
         elif event.value is None:
-            records.pop(key, None)
+            records.pop((event.record_type, event.part), None)
+            records.pop((CURRENT_OF_MEMBER.get(event.record_type, -1), event.part), None)
         else:
-            if event.record_type == CLASSIC:
-                records.clear()  # a type 2 value replaces whatever group had this name
-            records[key] = event
+            if _starts_anew(event, records):
+                records.clear()
+            records[event.record_type, event.part] = event
     return records
 
 
@@ -129,8 +150,8 @@ def describe(records: GroupRecords) -> Group | None:
     if not records:
         return None
     newest = max(records.values(), key=lambda event: event.source_offset)
-    group_type = TYPE_OF_RECORD[newest.record_type]
-    return _DESCRIBE[group_type](_Parts(records, group_type, newest))
+    described = _DESCRIBE[TYPE_OF_RECORD[newest.record_type]](records)
+    return replace(described, source_offset=newest.source_offset, source_timestamp=newest.source_timestamp)
 
 
 def _event(row: Mapping[str, Any]) -> GroupEvent:
@@ -147,30 +168,31 @@ def _event(row: Mapping[str, Any]) -> GroupEvent:
     )
 
 
-class _Parts:
-    """The records of one group, parsed: one of a kind by type, members by id."""
-
-    def __init__(self, records: GroupRecords, group_type: str, newest: GroupEvent) -> None:
-        self.source: dict[str, Any] = {
-            "source_offset": newest.source_offset,
-            "source_timestamp": newest.source_timestamp,
-        }
-        self._values: dict[int, dict[str, Any]] = {}
-        for (record_type, part), event in records.items():
-            if TYPE_OF_RECORD[record_type] == group_type and event.value is not None:
-                self._values.setdefault(record_type, {})[part] = json.loads(event.value)
-
-    def one(self, record_type: int) -> dict[str, Any]:
-        """Return the value of the type whose key is the group alone; empty when absent."""
-        return dict(self._values.get(record_type, {}).get("", {}))
-
-    def by_part(self, record_type: int) -> dict[str, dict[str, Any]]:
-        """Return the values of a type by member id or regular expression."""
-        return self._values.get(record_type, {})
+def _starts_anew(event: GroupEvent, records: GroupRecords) -> bool:
+    """Whether a value replaces whatever group has its name: type 2 always, others one of another type."""
+    held_type = next(iter(records), (event.record_type, ""))[0]
+    return event.record_type == CLASSIC or TYPE_OF_RECORD[held_type] != TYPE_OF_RECORD[event.record_type]
 
 
-def _classic(parts: _Parts) -> Group:
-    value = parts.one(CLASSIC)
+def _by_part(records: GroupRecords, record_type: int) -> dict[str, Value]:
+    """Return the values of a type by member id or regular expression."""
+    return {
+        part: json.loads(event.value)
+        for (of_type, part), event in records.items()
+        if of_type == record_type and event.value is not None
+    }
+
+
+def _single(records: GroupRecords, record_type: int) -> Value:
+    """Return the value of the type whose key is the group alone; empty when absent."""
+    return _by_part(records, record_type).get("", {})
+
+
+# --- classic groups --------------------------------------------------------------------------------------
+
+
+def _classic(records: GroupRecords) -> Group:
+    value = _single(records, CLASSIC)
     timestamp = value.get("currentStateTimestamp", -1)
     return Group(
         type="classic",
@@ -186,14 +208,13 @@ def _classic(parts: _Parts) -> Group:
                 client_id=member["clientId"],
                 client_host=member["clientHost"],
             )
-            for member in value["members"]
+            for member in sorted(value["members"], key=lambda member: str(member["memberId"]))
         ),
         subscribed_topics=_classic_topics(value),
-        **parts.source,
     )
 
 
-def _classic_topics(value: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _classic_topics(value: Value) -> tuple[str, ...] | None:
     """Return what the members subscribe to; None where the log does not say.
 
     Only the `consumer` protocol has subscriptions that the coordinator reads, and one that it cannot read
@@ -201,7 +222,7 @@ def _classic_topics(value: Mapping[str, Any]) -> tuple[str, ...] | None:
     """
     if not value["members"]:
         return ()
-    if value["protocolType"] != "consumer":
+    if value["protocolType"] != "consumer" or value["protocol"] is None:
         return None
     topics: set[str] = set()
     for member in value["members"]:
@@ -212,77 +233,115 @@ def _classic_topics(value: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(sorted(topics))
 
 
-def _modern_state(
-    *, epoch: int, target: int, members: Iterable[str], current: Mapping[str, Any], stable: int
-) -> str:
-    """Return the state of a group whose members the coordinator assigns
-    (`ConsumerGroup.maybeUpdateGroupState`)."""
+# --- groups whose members the coordinator assigns --------------------------------------------------------
+
+
+def _assigned_state(*, epoch: int, target: int, members: Iterable[Value], stable: int) -> str:
+    """Return the state of a group with members (`ConsumerGroup.maybeUpdateGroupState`).
+
+    `target` is the epoch of the target assignment; each of `members` says how far that member has come.
+    """
     if epoch > target:
         return "Assigning"
-    in_place = (
-        (state := current.get(member)) is not None
-        and state["state"] == stable
-        and state["memberEpoch"] == target
-        for member in members
-    )
+    in_place = (member.get("state") == stable and member.get("memberEpoch") == target for member in members)
     return "Stable" if all(in_place) else "Reconciling"
 
 
-def _consumer(parts: _Parts) -> Group:
-    members = parts.by_part(CONSUMER_MEMBER)
-    epoch = parts.one(CONSUMER_EPOCH).get("epoch", 0)
-    target = parts.one(CONSUMER_TARGET).get("assignmentEpoch", 0)
-    state = _modern_state(
-        epoch=epoch, target=target, members=members, current=parts.by_part(CONSUMER_CURRENT), stable=0
+def _members(records: GroupRecords, member_type: int) -> dict[str, Value]:
+    """Return the members' values by id; one that only has a current assignment is a member too."""
+    current = _by_part(records, CURRENT_OF_MEMBER[member_type])
+    return dict.fromkeys(sorted(current), _UNNAMED_MEMBER) | _by_part(records, member_type)
+
+
+_UNNAMED_MEMBER: Final[Value] = {"clientId": "", "clientHost": "", "subscribedTopicNames": []}
+
+
+def _described(members: Mapping[str, Value]) -> tuple[Member, ...]:
+    return tuple(
+        Member(
+            member_id=member_id,
+            group_instance_id=value.get("instanceId"),
+            client_id=value["clientId"],
+            client_host=value["clientHost"],
+        )
+        for member_id, value in sorted(members.items())
+    )
+
+
+def _subscribed_names(members: Mapping[str, Value]) -> set[str]:
+    return {topic for member in members.values() for topic in member["subscribedTopicNames"]}
+
+
+def _consumer(records: GroupRecords) -> Group:
+    members = _members(records, CONSUMER_MEMBER)
+    current = _by_part(records, CONSUMER_CURRENT)
+    epoch = _single(records, CONSUMER_EPOCH).get("epoch", _FIRST_EPOCH)
+    state = _assigned_state(
+        epoch=epoch,
+        target=_single(records, CONSUMER_TARGET).get("assignmentEpoch", _FIRST_EPOCH),
+        members=[current.get(member, {}) for member in members],
+        stable=0,
     )
     return Group(
         type="consumer",
         protocol_type="consumer",
+        protocol=_preferred_assignor(members),
         state=state if members else "Empty",
         generation_or_epoch=epoch,
-        members=_members(members),
-        subscribed_topics=_consumer_topics(members, parts.by_part(CONSUMER_REGEX)),
-        **parts.source,
+        members=_described(members),
+        subscribed_topics=_consumer_topics(members, _by_part(records, CONSUMER_REGEX)),
     )
 
 
-def _consumer_topics(members: Mapping[str, Any], resolved: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the subscribed names and what the members' regular expressions were resolved to."""
-    topics: set[str] = set()
-    for member in members.values():
-        topics.update(member["subscribedTopicNames"] or ())
-        topics.update(resolved.get(member["subscribedTopicRegex"] or "", {}).get("topics", ()))
+def _preferred_assignor(members: Mapping[str, Value]) -> str | None:
+    """Return the server assignor that most members ask for.
+
+    None where none is asked for, since the broker's own configuration decides then, and where two are asked
+    for equally often (`ConsumerGroup.preferredServerAssignor`).
+    """
+    asked = (member.get("serverAssignor") for member in members.values())
+    counts = Counter(assignor for assignor in asked if assignor is not None).most_common(2)
+    is_tie = len(counts) == 2 and counts[0][1] == counts[1][1]
+    return None if not counts or is_tie else counts[0][0]
+
+
+def _consumer_topics(members: Mapping[str, Value], resolved: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return the subscribed names and what regular expressions were resolved to.
+
+    As for the coordinator, an expression that it has not resolved yet subscribes to nothing
+    (`ConsumerGroup.updateResolvedRegularExpression`).
+    """
+    topics = _subscribed_names(members)
+    topics.update(*(expression["topics"] for expression in resolved.values()))
     return tuple(sorted(topics))
 
 
-def _share(parts: _Parts) -> Group:
-    members = parts.by_part(SHARE_MEMBER)
-    topics = {topic for member in members.values() for topic in member["subscribedTopicNames"] or ()}
+def _share(records: GroupRecords) -> Group:
+    members = _members(records, SHARE_MEMBER)
     return Group(
         type="share",
         protocol_type="share",
         state="Stable" if members else "Empty",
-        generation_or_epoch=parts.one(SHARE_EPOCH).get("epoch", 0),
-        members=_members(members),
-        subscribed_topics=tuple(sorted(topics)),
-        **parts.source,
+        generation_or_epoch=_single(records, SHARE_EPOCH).get("epoch", _FIRST_EPOCH),
+        members=_described(members),
+        subscribed_topics=tuple(sorted(_subscribed_names(members))),
     )
 
 
-def _streams(parts: _Parts) -> Group:
-    members, topology = parts.by_part(STREAMS_MEMBER), parts.one(STREAMS_TOPOLOGY)
-    group = parts.one(STREAMS_EPOCH)
-    epoch = group.get("epoch", 0)
+def _streams(records: GroupRecords) -> Group:
+    members, topology = _members(records, STREAMS_MEMBER), _single(records, STREAMS_TOPOLOGY)
+    current = _by_part(records, STREAMS_CURRENT)
+    group = _single(records, STREAMS_EPOCH)
+    epoch = group.get("epoch", _FIRST_EPOCH)
     if not members:
         state = "Empty"
-    elif not topology or topology["epoch"] != group.get("validatedTopologyEpoch", -1):
+    elif topology.get("epoch") != _validated_topology_epoch(group):
         state = "NotReady"
     else:
-        state = _modern_state(
+        state = _assigned_state(
             epoch=epoch,
-            target=parts.one(STREAMS_TARGET).get("assignmentEpoch", 0),
-            members=members,
-            current=parts.by_part(STREAMS_CURRENT),
+            target=_single(records, STREAMS_TARGET).get("assignmentEpoch", _FIRST_EPOCH),
+            members=[current.get(member, {}) for member in members],
             stable=1,
         )
     return Group(
@@ -290,13 +349,18 @@ def _streams(parts: _Parts) -> Group:
         protocol_type="streams",
         state=state,
         generation_or_epoch=epoch,
-        members=_members(members),
+        members=_described(members),
         subscribed_topics=_streams_topics(topology) if members else (),
-        **parts.source,
     )
 
 
-def _streams_topics(topology: Mapping[str, Any]) -> tuple[str, ...]:
+def _validated_topology_epoch(group: Value) -> int:
+    """Return for which topology the source topics were found; 0 before the group's first epoch record."""
+    epoch: int = group.get("validatedTopologyEpoch", -1) if group else 0
+    return epoch
+
+
+def _streams_topics(topology: Value) -> tuple[str, ...]:
     """Return the topics that the topology reads (`StreamsGroup.isSubscribedToTopic`)."""
     topics: set[str] = set()
     for subtopology in topology.get("subtopologies", ()):
@@ -305,19 +369,7 @@ def _streams_topics(topology: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(topics))
 
 
-def _members(values: Mapping[str, Any]) -> tuple[Member, ...]:
-    return tuple(
-        Member(
-            member_id=member_id,
-            group_instance_id=value.get("instanceId"),
-            client_id=value["clientId"],
-            client_host=value["clientHost"],
-        )
-        for member_id, value in sorted(values.items())
-    )
-
-
-_DESCRIBE: Final[Mapping[str, Callable[[_Parts], Group]]] = {
+_DESCRIBE: Final[Mapping[str, Callable[[GroupRecords], Group]]] = {
     "classic": _classic,
     "consumer": _consumer,
     "share": _share,
