@@ -252,7 +252,8 @@ def broker_offsets(
     """Return every group's committed offsets as the broker's Admin API answers them.
 
     The group with the empty id is left out: librdkafka refuses to ask for it. Metadata is as `shown_metadata`
-    gives it. A coordinator that is still loading is asked again until `timeout_s` is over, then the broker's error is raised (`KafkaException`).
+    gives it. A coordinator that is still loading is asked again until `timeout_s` is over, then the broker's
+    error is raised (`KafkaException`).
     """
     admin = AdminClient(_settings(bootstrap_servers))
     deadline = time.monotonic() + timeout_s
@@ -333,8 +334,8 @@ def _consumer(stage: Stage, settings: Mapping[str, Any]) -> Iterator[Consumer]:
     defaults = {
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        # On a broker this young a topic or coordinator may not be there at the first question; a consumer that
-        # only assigns and commits would otherwise ask again after 5 and 10 minutes.
+        # On a broker this young a topic or coordinator may not be there at the first question; a consumer
+        # that only assigns and commits would otherwise ask again after 5 and 10 minutes.
         "topic.metadata.refresh.interval.ms": 1_000,
         "coordinator.query.interval.ms": 1_000,
     }

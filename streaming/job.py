@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.processor import SHARD_RESULT, ReplayOffsetsPartition
-from streaming.settings import Settings
+from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.source import read_records
-from streaming.udfs import decode_record, pack_records
+from streaming.udfs import decode_record, packing_udf
 
 WriteBatch = Callable[[DataFrame, int], None]
 
@@ -27,7 +27,7 @@ def start_query(
     results = (
         read_records(spark, settings.source, partition_count)
         .transform(in_few_tasks)
-        .transform(with_packets)
+        .transform(with_packets, partition_count if checks_partition(settings) else None)
         .transform(with_shard_results)
     )
     checkpoint = settings.job.checkpoint
@@ -44,19 +44,26 @@ def start_query(
     ).start()
 
 
+def checks_partition(settings: Settings) -> bool:
+    """Tell whether records in another partition than the one their group hashes to are to be ignored."""
+    by_topic = settings.source.topic == OFFSETS_TOPIC
+    return {"on": True, "off": False, "auto": by_topic}[settings.source.check_partition]
+
+
 def in_few_tasks(records: DataFrame) -> DataFrame:
     """Read several partitions in one task: as many tasks as cores, since each costs 20-50 ms even when
     empty."""
     return records.coalesce(records.sparkSession.sparkContext.defaultParallelism)
 
 
-def with_packets(records: DataFrame) -> DataFrame:
+def with_packets(records: DataFrame, partition_count: int | None = None) -> DataFrame:
     """Decode raw records and pack them by offsets partition: `source_partition`, `records` (binary).
 
-    Both UDFs run in one worker, chained, so decoded columns never travel through the JVM.
+    With `partition_count`, records in another partition than their group's are counted and dropped. Both UDFs
+    run in one worker, chained, so decoded columns never travel through the JVM.
     """
     decoded = decode_record("key", "value", "partition", "offset", "timestamp")
-    packed = records.select(pack_records(decoded).alias("packet")).select("packet.*")
+    packed = records.select(packing_udf(partition_count)(decoded).alias("packet")).select("packet.*")
     return packed.where("records is not null")
 
 

@@ -6,13 +6,17 @@ import pyarrow.compute as pc
 
 from streaming.coordinator import drop_superseded
 from streaming.packets import count_records, pack
+from streaming.partitioner import offsets_partitions
+from streaming.progress import Totals
 from streaming.schemas import PACKED_RECORDS
 
 
-def pack_by_partition(records: pa.Table) -> dict[int, bytes]:
+def pack_by_partition(records: pa.Table, partition_count: int | None = None) -> dict[int, bytes]:
     """Return one packet for each `source_partition` among the records (that column, and `PACKED_RECORDS`).
 
-    Everything is counted; then superseded commits are dropped, and the bytes of what could be decoded.
+    Everything is counted; then superseded commits are dropped, and the bytes of what could be decoded. With
+    `partition_count`, records in another partition than the one of their group are dropped, too: brokers do
+    not read them there (they are left from a time when the topic had another number of partitions).
     """
     records = _by_partition(records)
     partitions = records["source_partition"].to_numpy()
@@ -20,7 +24,9 @@ def pack_by_partition(records: pa.Table) -> dict[int, bytes]:
     stops = np.append(starts, len(partitions))[1:]
     packed = _without_decoded_bytes(records.select(PACKED_RECORDS.names)).cast(PACKED_RECORDS)
     return {
-        int(partitions[start]): _pack_one(int(partitions[start]), packed.slice(start, stop - start))
+        int(partitions[start]): _pack_one(
+            int(partitions[start]), packed.slice(start, stop - start), partition_count
+        )
         for start, stop in zip(starts, stops, strict=True)
     }
 
@@ -33,8 +39,19 @@ def _by_partition(records: pa.Table) -> pa.Table:
     return records.take(np.argsort(partitions, kind="stable"))
 
 
-def _pack_one(source_partition: int, records: pa.Table) -> bytes:
-    return pack(drop_superseded(records), count_records(source_partition, records))
+def _pack_one(source_partition: int, records: pa.Table, partition_count: int | None) -> bytes:
+    placed = records
+    if partition_count is not None:
+        placed = records.filter(_is_placed(source_partition, records, partition_count))
+    totals = count_records(source_partition, placed) + Totals(misplaced=len(records) - len(placed))
+    return pack(drop_superseded(placed), totals)
+
+
+def _is_placed(source_partition: int, records: pa.Table, partition_count: int) -> pa.Array:
+    """Tell which records are where their group belongs; so are those whose group cannot be read."""
+    groups = records["group"]
+    partitions = offsets_partitions(groups.fill_null(""), partition_count)
+    return pc.or_(pc.is_null(groups), pa.array(partitions == source_partition))
 
 
 def _without_decoded_bytes(records: pa.Table) -> pa.Table:

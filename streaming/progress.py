@@ -5,7 +5,7 @@ It is committed together with the rows it speaks of, so rows and progress are ne
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming.errors import OffsetlakeError
@@ -102,29 +102,30 @@ class UnknownRecords:
 class Totals:
     """Counters over all records read since the tables began.
 
-    `decoded` includes the tombstones. `clamped` counts timestamps outside the years 1 to 9999, which no table
-    can hold. `unknown` is ordered by type and version (none: last).
+    `decoded` includes the tombstones. `misplaced` counts records that stand in another partition than the one
+    of their group, and so were ignored; `clamped` timestamps outside the years 1 to 9999, which no table can
+    hold. `unknown` is ordered by type and version (none: last).
     """
 
     decoded: int = 0
     tombstones: int = 0
     malformed: int = 0
+    misplaced: int = 0
     clamped: int = 0
     unknown: tuple[UnknownRecords, ...] = ()
 
     def __add__(self, other: "Totals") -> "Totals":
         """Add counters; of unknown records the first sighting stays the first."""
-        return Totals(
-            decoded=self.decoded + other.decoded,
-            tombstones=self.tombstones + other.tombstones,
-            malformed=self.malformed + other.malformed,
-            clamped=self.clamped + other.clamped,
-            unknown=_merged_unknown([*self.unknown, *other.unknown]),
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTERS}
+        return Totals(**sums, unknown=_merged_unknown([*self.unknown, *other.unknown]))
 
     def __bool__(self) -> bool:
         """Whether anything was counted."""
         return self != Totals()
+
+
+COUNTERS: Final = tuple(counter.name for counter in fields(Totals) if counter.name != "unknown")
+"""The names of the counters that are plain numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)

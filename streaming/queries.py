@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.errors import MisuseError
-from streaming.progress import Progress
+from streaming.progress import COUNTERS, Progress
 from streaming.schemas import TIMESTAMP
 from streaming.tables import Tables
 
@@ -29,7 +29,7 @@ STATUS: Final = pa.schema(
 
 TOTALS: Final = pa.schema(
     [
-        ("counter", pa.string()),  # decoded, tombstones, malformed, clamped or unknown
+        ("counter", pa.string()),  # one of progress.COUNTERS, or unknown
         ("count", pa.int64()),
         ("record_type", pa.int16()),  # this and the rest: of unknown records only
         ("value_version", pa.int16()),
@@ -118,10 +118,7 @@ def status(progress: Progress, now: int) -> pa.Table:
 def totals(progress: Progress) -> pa.Table:
     """Return the counters over all that was read (schema `TOTALS`)."""
     counted = progress.totals
-    rows: list[dict[str, Any]] = [
-        {"counter": name, "count": getattr(counted, name)}
-        for name in ("decoded", "tombstones", "malformed", "clamped")
-    ]
+    rows: list[dict[str, Any]] = [{"counter": name, "count": getattr(counted, name)} for name in COUNTERS]
     rows += [
         {
             "counter": "unknown",

@@ -24,6 +24,12 @@ DURATIONS: Final = frozenset(
     }
 )
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""The name of Kafka's own offsets topic."""
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {"source.check_partition": ("auto", "on", "off")}
+"""Settings that are one of a few words."""
+
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _SECRET: Final = re.compile(
@@ -41,6 +47,7 @@ class SourceSettings:
 
     bootstrap_servers: str
     topic: str
+    check_partition: str
     max_records_per_batch: int
     connect_timeout_ms: int
     topic_poll_every_ms: int
@@ -153,6 +160,9 @@ def _checked(values: Mapping[str, Any], known: Mapping[str, Any], *, where: str)
         expected = _unmet_expectation(value, known[name])
         if expected is not None:
             raise MisuseError(f"{where}: setting {name!r} expects {expected}, found {value!r}.")
+        if value not in CHOICES.get(name, (value,)):
+            words = ", ".join(CHOICES[name])
+            raise MisuseError(f"{where}: setting {name!r} expects one of {words}, found {value!r}.")
         checked[name] = {**known[name], **value} if name in FREE_TABLES else value
     return checked
 

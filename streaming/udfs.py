@@ -1,6 +1,6 @@
 """The vectorized pandas UDFs around `decoders`; no logic of their own."""
 
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -41,23 +41,25 @@ def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.
     return frame
 
 
-@pandas_udf(PACKET_TYPE)  # type: ignore[call-overload, untyped-decorator]
-def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
-    """Pack n decoded records (with their positions) into one packet per offsets partition.
+def packing_udf(partition_count: int | None = None) -> Any:
+    """Return the UDF that packs decoded records; with `partition_count`, those where their group belongs."""
 
-    Gives n rows, as a UDF must: first the packets, then nulls.
-    """
-    packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False))
-    padding = [None] * (len(decoded) - len(packets))
-    return pd.DataFrame(
-        {
-            "source_partition": pd.array([*packets, *padding], dtype="Int32"),
-            "records": [*packets.values(), *padding],
-        }
-    )
+    @pandas_udf(PACKET_TYPE)  # type: ignore[call-overload, untyped-decorator]
+    def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
+        """Pack n decoded records (with their positions) into one packet per offsets partition.
 
+        Gives n rows, as a UDF must: first the packets, then nulls.
+        """
+        packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False), partition_count)
+        padding = [None] * (len(decoded) - len(packets))
+        return pd.DataFrame(
+            {
+                "source_partition": pd.array([*packets, *padding], dtype="Int32"),
+                "records": [*packets.values(), *padding],
+            }
+        )
 
-pack_records = pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
+    return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
 
 
 def _binary(values: pd.Series) -> pa.Array:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streaming.broker import PartitionEnds
 from streaming.errors import OffsetlakeError
 from streaming.progress import (
+    COUNTERS,
     STALLED_AFTER_MS,
     PartitionProgress,
     Position,
@@ -188,5 +189,5 @@ def test_no_version_is_not_version_minus_one() -> None:
 
 def test_counters_are_true_when_anything_was_counted() -> None:
     assert not Totals()
-    assert all(replace(Totals(), **{name: 1}) for name in ("decoded", "tombstones", "malformed", "clamped"))
+    assert all(replace(Totals(), **{name: 1}) for name in COUNTERS)
     assert Totals(unknown=(unknown(18, None, 1, 1, 1),))
