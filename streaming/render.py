@@ -7,12 +7,13 @@ people control characters are shown, never sent to the terminal.
 
 import json
 import sys
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, TextIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,7 @@ from rich.text import Text
 Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
 
-_UNBOUNDED_WIDTH: Final = 100_000
+_ISO_8601: Final = "%Y-%m-%dT%H:%M:%SZ"  # of milliseconds, whose %S has them as decimals
 
 
 def print_rows(rows: pa.Table, output: Format, out: TextIO | None = None) -> None:
@@ -33,10 +34,10 @@ def people_table(rows: pa.Table) -> Table:
     """Return the rows as a rich table; numbers stand to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for field in rows.schema:
-        is_number = pa.types.is_integer(field.type)
-        table.add_column(field.name, justify="right" if is_number else "left", overflow="fold")
-    for row in rows.to_pylist():
-        table.add_row(*(Text(_for_people(value)) for value in row.values()))
+        justify: Literal["left", "right"] = "right" if pa.types.is_integer(field.type) else "left"
+        table.add_column(field.name, justify=justify, overflow="fold")
+    for row in _rows(rows):
+        table.add_row(*(Text(_for_people(value)) for value in row))
     return table
 
 
@@ -48,6 +49,8 @@ def printable(text: str) -> str:
     """
     if not text:
         return '""'
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -62,41 +65,59 @@ def _for_people(value: Any) -> str:
         case {"member_id": member_id, "client_host": host}:
             return f"{printable(member_id)}{printable(host)}"
         case _:
-            return str(_plain(value))
+            return str(value)
 
 
-def _plain(value: Any) -> Any:
-    """Return the value as JSON has it: timestamps as ISO 8601 in UTC with milliseconds, bytes as hex."""
-    match value:
-        case datetime():
-            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case bytes():
-            return value.hex()
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-        case list():
-            return [_plain(item) for item in value]
-        case _:
-            return value
+def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*_columns(rows), strict=True)
+
+
+def _columns(rows: pa.Table) -> list[list[Any]]:
+    """Give columns of values that JSON has: timestamps as text (ISO 8601, UTC, milliseconds)."""
+    return [_without_timestamps(column).to_pylist() for column in rows.columns]
+
+
+def _without_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return pc.strftime(column.cast(pa.timestamp("us")).cast(pa.timestamp("ms"), safe=False), format=_ISO_8601)
 
 
 def _print_table(rows: pa.Table, out: TextIO) -> None:
-    # a pipe has no width: lines must not be folded for whoever reads them
-    width = None if out.isatty() else _UNBOUNDED_WIDTH
-    console = Console(file=out, width=width, highlight=False, soft_wrap=not out.isatty())
+    if not out.isatty():
+        out.writelines(_aligned_lines(rows))
+        return
+    console = Console(file=out, highlight=False)
     with console.capture() as text:  # rich would end the process when nobody reads what it writes
         console.print(people_table(rows))
     out.write(text.get())
 
 
+def _aligned_lines(rows: pa.Table) -> Iterator[str]:
+    """Lay the table out for a pipe, which has no width: nothing is folded, and many rows are no burden."""
+    columns = [
+        _aligned([field.name, *map(_for_people, column)], to_the_right=pa.types.is_integer(field.type))
+        for field, column in zip(rows.schema, _columns(rows), strict=True)
+    ]
+    return ("  ".join(line).rstrip() + "\n" for line in zip(*columns, strict=True))
+
+
+def _aligned(cells: list[str], *, to_the_right: bool) -> list[str]:
+    widths = list(map(cell_len, cells))
+    widest = max(widths)
+    blanks = [" " * (widest - width) for width in widths]
+    pairs = zip(blanks, cells, strict=True) if to_the_right else zip(cells, blanks, strict=True)
+    return [first + second for first, second in pairs]
+
+
 def _print_json(rows: pa.Table, out: TextIO) -> None:
-    objects = [json.dumps(_plain(row), ensure_ascii=False) for row in rows.to_pylist()]
-    out.write("[" + ",\n ".join(objects) + "]\n")
+    objects = (dict(zip(rows.column_names, row, strict=True)) for row in _rows(rows))
+    out.write("[" + ",\n ".join(json.dumps(row, ensure_ascii=False) for row in objects) + "]\n")
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
     out.write(_csv_line(rows.column_names))
-    out.writelines(_csv_line(row.values()) for row in rows.to_pylist())
+    out.writelines(map(_csv_line, _rows(rows)))
 
 
 def _csv_line(values: Iterable[Any]) -> str:
@@ -107,9 +128,8 @@ def _csv_value(value: Any) -> str:
     """Write one value; the `csv` module would write null and the empty group id alike."""
     if value is None:
         return ""
-    plain = _plain(value)
-    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-    is_bare = text and not set(text) & set('",\r\n')
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    is_bare = text and not any(sign in text for sign in ',"\r\n')
     return text if is_bare else '"' + text.replace('"', '""') + '"'
 
 

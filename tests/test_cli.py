@@ -1,6 +1,7 @@
 """The command: exit code 0 for answers, 1 for failures, 2 for misuse; only answers go to standard output."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -21,6 +22,7 @@ from streaming.table_rows import change_rows
 from streaming.tables import PROGRESS_KEY, Tables
 
 COMMAND = [sys.executable, "-m", "streaming.cli"]
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 ROOT = Path(__file__).parents[1]
 GROUP_TOMBSTONE = '{"key": "0002000167", "value": null}'
 
@@ -154,7 +156,7 @@ def test_decode_names_a_line_of_another_form(offsetlake: Any, tmp_path: Path, li
 
 def test_decode_reads_standard_input_line_by_line() -> None:
     with subprocess.Popen(
-        [*COMMAND, "decode"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*COMMAND, "decode"], cwd=ROOT, env=BUFFERED, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -219,11 +221,18 @@ def test_reader_of_an_answer_may_leave_early(tmp_path: Path, output: str) -> Non
 
 
 def assert_quiet_without_a_reader(*arguments: str, text: str = "") -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        env=BUFFERED,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
         process.stdout.close()
-        _, err = process.communicate(text)
-    assert (process.returncode, err) == (0, "")
+        _, err = process.communicate(text.encode())
+    assert (process.returncode, err) == (0, b"")
 
 
 # --- help ------------------------------------------------------------------------------------------------

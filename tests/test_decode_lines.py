@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.decode_lines import decode_line
@@ -66,6 +66,7 @@ def test_line_of_another_form_is_named(line: str) -> None:
     assert len(str(raised.value)) < 400
 
 
+@settings(deadline=None)
 @given(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=60))
 def test_any_bytes_give_a_document_or_a_reason(key: bytes | None, value: bytes | None) -> None:
     given_hex = {"key": None if key is None else key.hex(), "value": None if value is None else value.hex()}

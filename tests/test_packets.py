@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming import packets
@@ -82,6 +82,7 @@ def test_columns_may_come_in_another_order() -> None:
     assert packets.unpack(pack_by_partition(shuffled)[0]) == packets.unpack(pack_by_partition(table)[0])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=20), st.integers(0, 20))
 def test_chunks_and_slices_make_no_difference(keys: list[tuple[int, str]], cut: int) -> None:
     rows = [commit(partition, number, group=group) for number, (partition, group) in enumerate(keys)]

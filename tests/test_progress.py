@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.broker import PartitionEnds
@@ -141,11 +141,13 @@ PROGRESS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(PROGRESS)
 def test_document_keeps_the_progress(progress: Progress) -> None:
     assert Progress.from_json(progress.to_json()) == progress
 
 
+@settings(deadline=None)
 @given(TOTALS)
 def test_counters_survive_json(totals: Totals) -> None:
     assert totals_from_json(totals_to_json(totals)) == totals

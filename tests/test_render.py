@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.render import FORMATS, Format, print_rows, printable
@@ -71,6 +71,7 @@ def test_json_has_one_object_on_a_line() -> None:
     assert [json.loads(line.strip("[], "))["group"] for line in lines] == ["a", "b"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
 def test_json_gives_back_any_text(texts: list[str]) -> None:
     rows = json.loads(printed([{"group": text} for text in texts], "json"))
@@ -80,6 +81,7 @@ def test_json_gives_back_any_text(texts: list[str]) -> None:
 # --- CSV -------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))))
 def test_csv_gives_back_any_text(texts: list[str]) -> None:
     text = printed([{"group": text} for text in texts], "csv")
@@ -130,6 +132,7 @@ def test_text_from_the_log_is_shown_and_not_interpreted(text: str, shown: str) -
     assert any(line.split() == [*shown.split(), "t", *["-"] * (len(OFFSETS.names) - 2)] for line in lines)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_printable_text_is_printable_and_never_empty(text: str) -> None:
     assert printable(text).isprintable()
@@ -152,6 +155,20 @@ def test_numbers_stand_to_the_right() -> None:
     assert [line.index("5") + 1 for line in lines if "5" in line] == [
         line.index("12") + 2 for line in lines if "12" in line
     ]
+
+
+def test_terminal_gets_a_table_that_is_folded_to_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = Terminal()
+    print_rows(
+        pa.Table.from_pylist([{"group": "[red]"}], OFFSETS.remove(1)).select([0, 1]), "table", terminal
+    )
+    assert "[red]" in terminal.getvalue()
+    assert max(map(len, terminal.getvalue().splitlines())) <= 60
 
 
 # --- all of them -----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE, QUARANTINE_IN_BATCH
@@ -95,6 +95,7 @@ def test_no_rows_are_rows_too() -> None:
     assert rows_of() == ([], 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=5), st.integers(0, 2))
 def test_sliced_and_chunked_input_is_right(moments: list[int | None], cut: int) -> None:
     changes = pa.Table.from_pylist(

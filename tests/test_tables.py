@@ -442,11 +442,11 @@ def test_creating_tables_again_keeps_them(tables: Tables) -> None:
     assert as_read(tables).keys() == {"g"}
 
 
-@pytest.mark.parametrize("name", ["lake", "a plain file/lake"])
+@pytest.mark.parametrize("name", ["lake", "lake/", "a plain file/lake"])
 def test_missing_tables_are_a_clear_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "a plain file").touch()
     with pytest.raises(
-        TablesMissingError, match=r"expected a Delta table at .*, found none\. Check --table-root"
+        TablesMissingError, match=r"expected a Delta table at .*lake/offsets, found none\. Check --table-root"
     ):
         Tables(str(tmp_path / name)).read()
 
