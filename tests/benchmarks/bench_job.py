@@ -42,7 +42,7 @@ from streaming.settings import Settings, read_settings
 from streaming.source import read_records, source_options
 from streaming.table_rows import change_rows
 from streaming.tables import Tables
-from streaming.udfs import decode_record, pack_records
+from streaming.udfs import decode_record, packing_udf
 from streaming.writer import BatchReport
 from tests.benchmarks.workloads import Workload, chunks, fill_topic
 
@@ -160,6 +160,7 @@ def job_settings(
         options={
             "source.bootstrap_servers": broker.bootstrap_servers,
             "source.topic": topic,
+            "source.check_partition": "on",  # as of the offsets topic itself
             "source.max_records_per_batch": records_per_batch,
             "tables.root": str(root / topic / "tables"),
             "job.checkpoint": str(root / topic / "checkpoint"),
@@ -339,7 +340,7 @@ def python_steps(workload: Workload, packet_rows: int, batch_rows: int) -> dict[
         for start in range(0, len(batch), packet_rows):
             rows = batch.iloc[start : start + packet_rows].reset_index(drop=True)
             decoded = step("decode_record", decode_record.func, *(rows[name] for name in rows))
-            packed = step("pack_records", pack_records.func, decoded)
+            packed = step("pack_records", packing_udf(PARTITIONS).func, decoded)
             for partition, packet in packed.dropna().itertuples(index=False):
                 arrived[partition].append(packet)
         changes = []

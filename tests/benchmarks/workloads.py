@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from decoders import RECORD_TYPES
 from decoders.wire import INT16
+from streaming.partitioner import offsets_partitions
 
 Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint8]
@@ -81,7 +82,8 @@ class Chunk:
 def chunks(workload: Workload, partition_count: int, *, size: int = CHUNK) -> Iterator[Chunk]:
     """All records of a workload in the order in which they are committed; the n-th commits offset n."""
     drawn = workload.drawn_keys()
-    partition_of_group = group_partitions(workload.groups, partition_count)
+    names = pa.array([f"{GROUP}{number:0{GROUP_DIGITS}}" for number in range(workload.groups)])
+    partition_of_group = offsets_partitions(names, partition_count)
     old = int(workload.records * OLD_SHARE)
     starts = [*range(0, old, size), *range(old, workload.records, size)]
     for start, stop in zip(starts, [*starts[1:], workload.records], strict=True):
@@ -147,15 +149,6 @@ def digits(numbers: Numbers, count: int) -> Rows:
 def big_endian(numbers: Numbers, dtype: str) -> Rows:
     """The bytes of each number as Kafka writes it."""
     return numbers.astype(dtype).view(np.uint8).reshape(len(numbers), -1)
-
-
-def group_partitions(groups: int, partition_count: int) -> Numbers:
-    """The offsets partition of every group: the absolute value of Java's hash of its id."""
-    hashes = np.zeros(groups, np.int32)
-    names = np.array([f"{GROUP}{number:0{GROUP_DIGITS}}".encode() for number in range(groups)])
-    for unit in names.view(np.uint8).reshape(groups, -1).T.astype(np.int32):
-        hashes = hashes * np.int32(31) + unit  # wraps, as Java's does
-    return np.abs(hashes.astype(np.int64)) % partition_count
 
 
 def fill_topic(bootstrap: str, topic: str, workload: Workload, partition_count: int) -> None:
