@@ -169,9 +169,9 @@ def _event(row: Mapping[str, Any]) -> GroupEvent:
 
 
 def _starts_anew(event: GroupEvent, records: GroupRecords) -> bool:
-    """Whether a value replaces whatever group has its name: type 2 always, others one of another type."""
-    held_type = next(iter(records), (event.record_type, ""))[0]
-    return event.record_type == CLASSIC or TYPE_OF_RECORD[held_type] != TYPE_OF_RECORD[event.record_type]
+    """Whether a value replaces a group of another type that has its name."""
+    held_type, _ = next(iter(records), (event.record_type, ""))
+    return TYPE_OF_RECORD[held_type] != TYPE_OF_RECORD[event.record_type]
 
 
 def _by_part(records: GroupRecords, record_type: int) -> dict[str, Value]:

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from java_lines import JavaError
 
 from streaming.coordinator import Shard, replay
-from streaming.groups import SIMPLE
+from streaming.groups import SIMPLE, TYPE_OF_RECORD
 
 EPOCH, TARGET = "epoch", "assignmentEpoch"
 
@@ -485,6 +485,12 @@ def test_a_history_makes_the_group(history: History) -> None:
 
 
 @by_name
+def test_nothing_is_kept_of_a_group_that_another_one_replaced(history: History) -> None:
+    kept = Feed().read(*history.records).shard.group_records["record_type"].to_pylist()
+    assert len({TYPE_OF_RECORD[record_type] for record_type in kept}) <= 1
+
+
+@by_name
 def test_batches_do_not_matter(history: History) -> None:
     whole = Feed().read(*history.records)
     one_by_one = Feed()
@@ -541,6 +547,18 @@ def test_offsets_of_a_removed_group_are_hidden_until_it_is_created_again(name: s
     feed.read(CREATED_AGAIN[name])
     assert feed.offsets["g", "t", 0] == 7
     assert list(feed.groups) == ["g"]
+
+
+@pytest.mark.parametrize("record_type", [2, 3, 11, 17])
+def test_the_tombstone_of_a_groups_epoch_or_classic_value_hides_its_offsets(record_type: int) -> None:
+    feed = Feed().read(commit(7)).read(record(record_type, None))
+    assert (feed.groups, feed.offsets) == ({}, {})
+
+
+@pytest.mark.parametrize("record_type", [4, 6, 12, 15, 20, 23])
+def test_other_tombstones_hide_nothing(record_type: int) -> None:
+    feed = Feed().read(commit(7)).read(record(record_type, None))
+    assert (list(feed.groups), feed.offsets) == (["g"], {("g", "t", 0): 7})
 
 
 def test_records_that_brokers_pass_over_create_no_group() -> None:
