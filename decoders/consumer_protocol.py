@@ -29,14 +29,14 @@ SUBSCRIPTION_VERSIONS: Final = {
         "userData" / NULLABLE_BYTES,
         "ownedPartitions" / array(_TOPIC_PARTITIONS),
     ),
-    # 3.2, KIP-792: the generation in which it had them.
+    # KIP-792: the generation in which it had them.
     2: Struct(
         "topics" / array(STRING),
         "userData" / NULLABLE_BYTES,
         "ownedPartitions" / array(_TOPIC_PARTITIONS),
         "generationId" / Default(INT32, -1),
     ),
-    # 3.5, KIP-881: the rack of the member.
+    # KIP-881: the rack of the member.
     3: Struct(
         "topics" / array(STRING),
         "userData" / NULLABLE_BYTES,
