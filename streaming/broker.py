@@ -12,7 +12,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from streaming.client_settings import librdkafka_settings
-from streaming.errors import OffsetlakeError
+from streaming.errors import MisuseError, OffsetlakeError
+from streaming.progress import PartitionEnds
 from streaming.settings import SourceSettings
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -23,20 +24,8 @@ class BrokerError(OffsetlakeError):
 
 
 @dataclass(frozen=True)
-class PartitionEnds:
-    """Where one partition ends now: for readers of committed data, and for everybody.
-
-    `last_stable_offset` <= `high_watermark`; they differ while a transaction is open.
-    """
-
-    last_stable_offset: int
-    high_watermark: int
-
-
-@dataclass(frozen=True)
 class TopicFacts:
-    """What identifies the topic: its cluster (None for brokers that do not say) and its number of
-    partitions."""
+    """What identifies the topic: its cluster (None where brokers do not say) and its partition count."""
 
     cluster_id: str | None
     partition_count: int
@@ -54,7 +43,14 @@ class Broker:
             "bootstrap.servers": source.bootstrap_servers,
             "error_cb": self._remember,
         }
-        self._admin = AdminClient(settings, logger=_SILENT)
+        try:
+            self._admin = AdminClient(settings, logger=_SILENT)
+        except KafkaException as error:
+            raise MisuseError(
+                "setting up a Kafka client: expected settings that librdkafka takes, "
+                f"found: {error.args[0].str()}. "
+                "Check [source.client] in the settings and the --command-config file."
+            ) from error
 
     def wait_for_topic(self, say: Callable[[str], None], give_up: Callable[[], bool]) -> TopicFacts | None:
         """Wait until the topic exists and return its facts; None when `give_up` says so before.

@@ -6,12 +6,9 @@ It is committed together with the rows it speaks of, so rows and progress are ne
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from streaming.errors import OffsetlakeError
-
-if TYPE_CHECKING:  # whoever reads the tables needs no Kafka client
-    from streaming.broker import PartitionEnds
 
 FORMAT: Final = 1
 """Version of the document; a newer one is refused."""
@@ -21,6 +18,17 @@ STALLED_AFTER_MS: Final = 30_000
 
 Transactions that commit offsets are open for seconds at most.
 """
+
+
+@dataclass(frozen=True)
+class PartitionEnds:
+    """Where one partition ends now: for readers of committed data, and for everybody.
+
+    `last_stable_offset` <= `high_watermark`; they differ while a transaction is open.
+    """
+
+    last_stable_offset: int
+    high_watermark: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +69,7 @@ class PartitionProgress:
         moved = replace(self, position=max(position, self.position))
         return replace(moved, loaded=moved._is_loaded())
 
-    def with_ends(self, ends: "PartitionEnds", now: int) -> "PartitionProgress":
+    def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
         """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
         is_held_back = ends.last_stable_offset < ends.high_watermark
         stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
@@ -154,7 +162,7 @@ class Progress:
         }
         return replace(self, partitions={**self.partitions, **moved})
 
-    def with_ends(self, ends: Mapping[int, "PartitionEnds"], now: int) -> "Progress":
+    def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
         """Return the progress with the partitions' ends as the broker gave them at `now` (ms)."""
         seen = {
             partition: self.partitions.get(partition, PartitionProgress()).with_ends(end, now)

@@ -9,8 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming import packets
-from streaming.broker import PartitionEnds
-from streaming.progress import Progress, Totals, totals_from_json
+from streaming.progress import PartitionEnds, Progress, Totals, totals_from_json
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.table_rows import change_rows, quarantine_rows
 from streaming.tables import Tables

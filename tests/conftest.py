@@ -1,9 +1,11 @@
 """Fixtures that more than one test module uses: the jars, a broker; the Spark session is added here."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 from java_records import JavaRecords, start_java_records
 from pyspark.sql import SparkSession
@@ -12,6 +14,23 @@ from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
 from streaming.session import start_session
 from streaming.settings import read_settings
+
+# --- Hypothesis: `quick` is repeatable, HYPOTHESIS_PROFILE=thorough looks for more ----------------------
+
+hypothesis.settings.register_profile(
+    "quick",
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.register_profile(
+    "thorough",
+    max_examples=3_000,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 BrokerFactory = Callable[..., LocalBroker]
 

@@ -1,18 +1,15 @@
 """What the decoders' tests share: strategies derived from the declarations, and the table row of an outcome.
 
 A strategy makes values that `construct` can build; a tagged field that holds its default is left out or
-written. Profiles of hypothesis: `quick` (the default, repeatable) and `thorough`, chosen by
-HYPOTHESIS_PROFILE.
+written.
 """
 
 import json
-import os
 from functools import singledispatch
 from typing import Any
 
 import pyarrow as pa
 from construct import Construct, Default, Renamed, Struct
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from decoders import RECORD_TYPES, DecodeError, decode_columns, decode_document
@@ -28,21 +25,6 @@ from decoders.wire import (
     Uuid,
     decode_uuid,
 )
-
-settings.register_profile(
-    "quick",
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.register_profile(
-    "thorough",
-    max_examples=3_000,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 Outcome = dict[str, Any] | DecodeError
 

@@ -13,9 +13,8 @@ import click
 import pyarrow as pa
 import pytest
 
-from streaming.broker import PartitionEnds
 from streaming.cli import cli, main
-from streaming.progress import Progress, Totals
+from streaming.progress import PartitionEnds, Progress, Totals
 from streaming.render import FORMATS
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.table_rows import change_rows

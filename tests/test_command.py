@@ -134,3 +134,12 @@ def test_the_demo_ends_by_itself_in_agreement_with_its_broker(tmp_path: Path) ->
     assert "the tables agree with the broker" in result.stdout
     assert "group billing appeared" in result.stdout  # at the latest in the last picture
     assert list(tmp_path.iterdir()) == []
+
+
+def test_client_settings_that_librdkafka_refuses_are_misuse(tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("security.protocol=CARRIER_PIGEON\n")
+    result = offsetlake("run", "--command-config", "client.properties", cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert "CARRIER_PIGEON" in result.stderr
+    assert "--command-config" in result.stderr
+    assert "Traceback" not in result.stderr

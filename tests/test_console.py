@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from streaming.broker import PartitionEnds
 from streaming.console import Console, describe_batch, describe_catching_up, is_catching_up
-from streaming.progress import Position, Progress, Totals, UnknownRecords
+from streaming.progress import PartitionEnds, Position, Progress, Totals, UnknownRecords
 from streaming.writer import BatchReport
 
 START = Progress().with_ends({0: PartitionEnds(1_000, 1_000), 1: PartitionEnds(0, 0)}, now=0)

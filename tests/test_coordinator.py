@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain_replay import Entry, Key, PlainReplay, Record
 
@@ -207,6 +207,7 @@ def histories(draw: st.DrawFn) -> list[Record]:
     return records
 
 
+@settings(max_examples=150)
 @given(records=histories(), cuts=st.lists(st.integers(0, 40), max_size=4), early_drop=st.booleans())
 @example(
     records=[commit(1, 1), group_record(2, ends=True), commit(3, 7, topic="u"), tombstone(4, topic="u")],

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.broker import PartitionEnds
 from streaming.errors import OffsetlakeError
 from streaming.progress import (
     COUNTERS,
     STALLED_AFTER_MS,
+    PartitionEnds,
     PartitionProgress,
     Position,
     Progress,

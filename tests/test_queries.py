@@ -5,9 +5,8 @@ import re
 import pyarrow as pa
 import pytest
 
-from streaming.broker import PartitionEnds
 from streaming.errors import MisuseError
-from streaming.progress import STALLED_AFTER_MS, Position, Progress, Totals, UnknownRecords
+from streaming.progress import STALLED_AFTER_MS, PartitionEnds, Position, Progress, Totals, UnknownRecords
 from streaming.queries import STATUS, TOTALS, TopicPartitions, list_groups, list_offsets, status, totals
 from streaming.schemas import CHANGES_IN_BATCH, GROUPS, OFFSETS
 from streaming.table_rows import change_rows
