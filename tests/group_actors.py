@@ -1,0 +1,57 @@
+"""Members of every type of group on a real broker, and what the broker says about its groups.
+
+One Java process does what confluent-kafka cannot: consumers that subscribe by expression, share and streams
+members, and Kafka's own Admin and describe requests.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from java_lines import JavaLines, start_java_lines
+
+DEFAULT_ASSIGNOR: Final = "uniform"  # the first of `group.consumer.assignors`
+
+
+class GroupActors:
+    """The running Java process; see `start_group_actors`."""
+
+    def __init__(self, java: JavaLines) -> None:
+        self._java = java
+
+    def join(self, name: str, kind: str, group: str, *topics: str, **more: Any) -> None:
+        """Start a member: `kind` is classic, consumer, share, streams, or raw (of protocol type connect).
+
+        `regex` stands for topics; `config` holds client settings. A raw member has joined when this returns,
+        for others ask `groups`.
+        """
+        wish = {"name": name, "kind": kind, "group": group, "topics": topics, **more}
+        self._java.ask({"join": wish})
+
+    def leave(self, name: str) -> None:
+        """Let a member leave its group."""
+        self._java.ask({"leave": name})
+
+    def delete(self, groups: Sequence[str]) -> None:
+        """Delete groups without members."""
+        self._java.ask({"delete": groups})
+
+    def groups(self) -> dict[str, dict[str, Any]]:
+        """Return what the broker lists and describes, by group; members in the order of their ids.
+
+        An assignor that nobody asked for is None: the log does not tell the broker's own choice.
+        """
+        groups: dict[str, dict[str, Any]] = self._java.ask({"groups": {}})["groups"]
+        for group in groups.values():
+            group["members"].sort(key=lambda member: member["member_id"])
+            if group.get("assignor") == DEFAULT_ASSIGNOR:
+                group["assignor"] = None
+        return groups
+
+
+@contextmanager
+def start_group_actors(broker_jars: Path, bootstrap: str) -> Iterator[GroupActors]:
+    """Run the Java program until the end of the block; then its members leave."""
+    with start_java_lines("GroupActors", broker_jars, bootstrap) as java:
+        yield GroupActors(java)

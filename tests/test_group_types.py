@@ -1,0 +1,174 @@
+"""Groups of every type on a real broker: the `groups` table says what the broker lists and describes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kafka_clients as kafka
+import pytest
+import raw_requests
+from group_actors import GroupActors, start_group_actors
+from pyspark.sql import SparkSession
+from running_job import RunningJob
+
+from streaming.local_broker import LocalBroker
+from streaming.tables import Tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+# Members react within half a second instead of five.
+QUICK: dict[str, str | int] = {
+    f"group.{kind}.{setting}": value
+    for kind in ("consumer", "share", "streams")
+    for setting, value in {
+        "heartbeat.interval.ms": 500,
+        "min.heartbeat.interval.ms": 500,
+        "assignment.interval.ms": 0,
+    }.items()
+} | {"group.streams.initial.rebalance.delay.ms": 0}
+
+OURS = {"epoch": "generation_or_epoch", "described_state": "state", "assignor": "protocol"}
+"""Names of ours for what the broker answers under another name."""
+
+MEMBERS = [  # name, kind, group, topics
+    ("classic-1", "classic", "classic", "orders", "payments"),
+    ("classic-2", "classic", "classic", "payments"),
+    ("classic-static-1", "classic", "classic-static", "orders"),
+    ("connect-1", "raw", "connect"),
+    ("consumer-1", "consumer", "consumer", "orders", "payments"),
+    ("consumer-2", "consumer", "consumer", "orders"),
+    ("consumer-assignor-1", "consumer", "consumer-assignor", "orders"),
+    ("consumer-static-1", "consumer", "consumer-static", "orders"),
+    ("regex-1", "consumer", "regex"),
+    ("share-1", "share", "share", "orders"),
+    ("share-2", "share", "share", "orders", "others"),
+    ("streams-1", "streams", "streams", "orders"),
+    ("streams-not-ready-1", "streams", "streams-not-ready", "missing"),
+    ("upgraded-old", "classic", "upgraded", "orders"),
+]
+EXTRA: dict[str, dict[str, Any]] = {
+    "classic-static-1": {"config": {"group.instance.id": "instance"}},
+    "consumer-assignor-1": {"config": {"group.remote.assignor": "range"}},
+    "consumer-static-1": {"config": {"group.instance.id": "instance"}},
+    "regex-1": {"regex": "o.*"},
+}
+
+WHILE_MEMBERS_ARE_THERE = {
+    "classic": ("classic", "Stable", 2),
+    "classic-static": ("classic", "Stable", 1),
+    "connect": ("classic", "Stable", 1),
+    "consumer": ("consumer", "Stable", 2),
+    "consumer-assignor": ("consumer", "Stable", 1),
+    "consumer-static": ("consumer", "Stable", 1),
+    "regex": ("consumer", "Stable", 1),
+    "share": ("share", "Stable", 2),
+    "streams": ("streams", "Stable", 1),
+    "streams-not-ready": ("streams", "NotReady", 1),
+    "upgraded": ("consumer", "Stable", 2),
+    "simple": ("classic", "Empty", 0),
+    "": ("classic", "Empty", 0),
+}
+"""What the test wants to have: type, state and number of members of each group."""
+
+AFTER_THEY_LEFT = {
+    "classic": ("classic", "Empty", 0),
+    "classic-static": ("classic", "Stable", 1),  # a static member only goes when its session ends
+    "connect": ("classic", "Empty", 0),
+    "consumer": ("consumer", "Empty", 0),
+    "consumer-assignor": ("consumer", "Empty", 0),
+    "consumer-static": ("consumer", "Reconciling", 1),  # at epoch -2, until its session ends
+    "regex": ("consumer", "Empty", 0),
+    "share": ("share", "Empty", 0),
+    "streams": ("streams", "Empty", 0),
+    "streams-not-ready": ("streams", "Empty", 0),
+    "upgraded": ("classic", "Stable", 1),  # downgraded: the classic member stays
+    "": ("classic", "Empty", 0),
+}
+
+AFTER_DELETIONS = {
+    "classic": ("consumer", "Stable", 1),  # a member of the new protocol comes into the idle group
+    "classic-static": ("classic", "Stable", 1),
+    "consumer-static": ("consumer", "Reconciling", 1),
+    "upgraded": ("classic", "Stable", 1),
+}
+
+
+@pytest.fixture
+def quick_broker(make_broker: Callable[..., LocalBroker]) -> LocalBroker:
+    """A broker whose groups settle quickly."""
+    return make_broker(offsets_partitions=3, overrides=QUICK)
+
+
+@pytest.fixture
+def actors(quick_broker: LocalBroker, broker_jars: Path) -> Iterator[GroupActors]:
+    """Members, and what the broker says."""
+    with start_group_actors(broker_jars, quick_broker.bootstrap_servers) as java:
+        yield java
+
+
+def settled(actors: GroupActors, wanted: dict[str, tuple[str, str, int]]) -> dict[str, dict[str, Any]]:
+    """What the broker says once its groups are as wanted, and say the same twice."""
+    seen: list[dict[str, dict[str, Any]]] = [{}]
+
+    def are_there() -> bool:
+        seen.append(actors.groups())
+        shown = {
+            name: (group["type"], group["state"], len(group["members"])) for name, group in seen[-1].items()
+        }
+        return shown == wanted and seen[-1] == seen[-2]
+
+    try:
+        kafka.wait_until(are_there, "the groups to settle", timeout_s=30)
+    except AssertionError as error:
+        error.add_note(f"expected {wanted}, found {seen[-1]}")
+        raise
+    return seen[-1]
+
+
+def assert_tables_say(tables: Tables, answers: dict[str, dict[str, Any]]) -> None:
+    """Compare the `groups` table with the broker's answers, group by group and field by field."""
+    rows = {row["group"]: row for row in tables.read().groups.to_pylist()}
+    assert rows.keys() == answers.keys()
+    differences = {
+        (name, field): (rows[name][OURS.get(field, field)], answer)
+        for name, group in answers.items()
+        for field, answer in group.items()
+        if rows[name][OURS.get(field, field)] != answer
+    }
+    assert differences == {}
+
+
+def test_the_groups_table_equals_what_the_broker_lists_and_describes(
+    quick_broker: LocalBroker, actors: GroupActors, spark: SparkSession, tmp_path: Path
+) -> None:
+    bootstrap = quick_broker.bootstrap_servers
+    job = RunningJob(spark, bootstrap, tmp_path)
+    kafka.create_topics(bootstrap, {"orders": 2, "others": 1, "payments": 2})
+    kafka.commit_offsets(bootstrap, "simple", {("orders", 0): 1})
+    kafka.alter_offsets(bootstrap, "", {("orders", 0): 2})
+    for group in WHILE_MEMBERS_ARE_THERE:
+        raw_requests.offset_fetch(bootstrap, group)  # waits until the group has a coordinator
+
+    for name, kind, group, *topics in MEMBERS:
+        actors.join(name, kind, group, *topics, **EXTRA.get(name, {}))
+    kafka.wait_until(lambda: is_stable(actors, "upgraded"), "the classic member", timeout_s=20)
+    actors.join("upgraded-new", "consumer", "upgraded", "orders")
+    answers = settled(actors, WHILE_MEMBERS_ARE_THERE)
+    assert_tables_say(job.run_once(), answers)
+
+    for name, *_ in MEMBERS:
+        if name != "upgraded-old":
+            actors.leave(name)
+    actors.leave("upgraded-new")
+    actors.delete(["simple"])
+    answers = settled(actors, AFTER_THEY_LEFT)
+    assert_tables_say(job.run_once(), answers)
+
+    actors.delete(sorted(AFTER_THEY_LEFT.keys() - AFTER_DELETIONS.keys()))
+    actors.join("classic-3", "consumer", "classic", "orders")
+    answers = settled(actors, AFTER_DELETIONS)
+    assert_tables_say(job.run_once(), answers)
+
+
+def is_stable(actors: GroupActors, group: str) -> bool:
+    return actors.groups().get(group, {}).get("state") == "Stable"
