@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import kafka_clients as kafka
 import pyarrow as pa
 import pyarrow.compute
 import pytest
+from deltalake import DeltaTable
+from java_records import JavaRecords, records_no_client_writes
 from kafka_clients import OffsetTransaction
 from pyspark.sql import SparkSession
 from running_job import RunningJob
@@ -229,6 +232,63 @@ def test_records_in_a_partition_that_is_not_their_groups_are_counted_and_ignored
 def offset_value(offset: int) -> bytes:
     """An offset commit value, version 0."""
     return b"\x00\x00" + offset.to_bytes(8, "big") + b"\x00\x00" + (1_000).to_bytes(8, "big")
+
+
+def test_versions_that_no_client_writes_any_more_become_the_same_rows(
+    make_job: JobFactory, broker: LocalBroker, java_records: JavaRecords
+) -> None:
+    kafka.create_topics(broker.bootstrap_servers, {"old-versions": 1})
+    records = records_no_client_writes(java_records, group="old", topic="t")
+    pairs = [(record.key, record.value) for record in records]
+    kafka.produce_raw(broker.bootstrap_servers, "old-versions", pairs)
+    tables = make_job(topic="old-versions").run_once()
+    snapshot = tables.read()
+    rows = {row["partition"]: row for row in snapshot.offsets.to_pylist()}
+    for record in records:
+        key, value = record.fields["key"], record.fields["value"]["data"]
+        if key["type"] == 2:
+            continue
+        row = rows.pop(key["data"]["partition"])
+        assert row["committed_offset"] == value["offset"]
+        assert row["metadata"] == value["metadata"]
+        assert row["leader_epoch"] == value.get("leaderEpoch")
+        assert row["topic_id"] == value.get("topicId")
+        assert row["commit_timestamp"] == moment(value["commitTimestamp"])
+        expire = value.get("expireTimestamp")
+        assert row["expire_timestamp"] == (None if expire is None else moment(expire))
+    assert rows == {}
+    groups = {row["group"]: row for row in snapshot.groups.to_pylist()}
+    assert groups.keys() == {"old", "old-0", "old-1", "old-2", "old-4"}
+    assert {row["state"] for name, row in groups.items() if name != "old"} == {"Stable"}
+    assert all(len(row["members"]) == 1 for name, row in groups.items() if name != "old")
+    assert (groups["old"]["state"], groups["old"]["members"]) == ("Empty", [])
+    assert tables.progress().totals.decoded == len(records)
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+
+
+def test_a_batch_that_changes_and_counts_nothing_makes_no_commit(
+    make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
+    job = RunningJob(spark, bootstrap, tmp_path, options={"job.heartbeat_every": "1h"})
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    before = job.run_once().progress().partitions[0].position
+    version = newest_version(job)
+    transaction = OffsetTransaction(bootstrap, "aborting")
+    transaction.send("g", {("t", 0): 9})
+    transaction.abort()
+    after = job.run_once().progress().partitions[0].position
+    assert after > before, "the aborted records and their marker were read past"
+    assert job.reports[-1].moved == after - before, "by a batch"
+    assert newest_version(job) == version + 2, "heartbeats at the start and the end, nothing between them"
+
+
+def newest_version(job: RunningJob) -> int:
+    return DeltaTable(f"{job.tables.root}/changes").version()
 
 
 def test_changes_hold_values_before_and_after_in_sequence(make_job: JobFactory, broker: LocalBroker) -> None:
