@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming.entries import ABSENT, KEY_NAMES, Index, Mask, MergedEntries
 from streaming.groups import Group
@@ -77,10 +78,10 @@ def _changes(
     after: pa.Array,
     source: list[pa.Array],
 ) -> pa.Table:
-    ops = pa.array(np.where(is_set, "set", "remove"), pa.string())
+    ops = pc.if_else(pa.array(is_set), "set", "remove")
     is_removed_offset = ~is_set & (kind == "offset")
-    causes = pa.array(np.where(is_removed_offset, UNKNOWN_CAUSE, ""), pa.string(), mask=~is_removed_offset)
-    kinds = pa.array([kind] * len(ops), pa.string())
+    causes = pc.if_else(pa.array(is_removed_offset), UNKNOWN_CAUSE, pa.scalar(None, pa.string()))
+    kinds = pa.repeat(kind, len(ops))
     return pa.table([kinds, ops, *keys, before, after, causes, *source], schema=CHANGES_IN_BATCH)
 
 
@@ -96,7 +97,10 @@ def _values(entries: pa.Table, is_absent: Mask) -> pa.Array:
 
 
 def _structs(groups: list[Group | None]) -> pa.Array:
-    return pa.array([asdict(group) if group is not None else None for group in groups], VALUE)
+    """Wrap groups as `VALUE` structs; equal ones, such as all simple groups, are converted once."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    distinct = pa.array([asdict(group) if group is not None else None for group in numbers], VALUE)
+    return distinct.take(pa.array([numbers[group] for group in groups], pa.int64()))
 
 
 def _nullable(rows: Index) -> pa.Array:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from streaming import groups
 from streaming.changes import GroupTransition, group_changes, offset_changes
-from streaming.entries import Mask, MergedEntries, entry_codes, merge_entries
+from streaming.entries import KEY_NAMES, Mask, MergedEntries, entry_codes, merge_entries
 from streaming.groups import GROUP_RECORDS, Group, GroupEvent, GroupRecords
 from streaming.schemas import ENTRIES
 
@@ -73,7 +73,8 @@ def drop_superseded(records: pa.Table) -> pa.Table:
     """
     droppable = _is_commit(records) & records["error_kind"].is_null().to_numpy()
     rows = np.flatnonzero(droppable)
-    commits = records.take(rows)
+    commits = records.select([*KEY_NAMES, "is_tombstone"])
+    commits = commits if len(rows) == len(records) else commits.take(rows)
     codes, _, _ = entry_codes(commits)
     is_tombstone = commits["is_tombstone"].to_numpy()
     keep = np.ones(len(records), dtype=bool)
@@ -161,6 +162,7 @@ def _group_transitions(
     came_or_went = {merged.moments.names[number] for number in np.flatnonzero(had != has)}
     last_event = {event.group: event for event in about_groups.events}
     records_of_others = _records_by_group(kept, came_or_went - last_event.keys())
+    newest_records = merged.newest_records()
     for name in sorted(came_or_went | last_event.keys()):
         number = numbers.get(name)
         before = about_groups.before.get(name) or records_of_others.get(name)
@@ -171,9 +173,7 @@ def _group_transitions(
             before=_group(before, number is not None and bool(had[number])),
             after=_group(after, number is not None and bool(has[number])),
             is_ended=event is not None and event.ends_group,
-            record=(event.source_offset, event.source_timestamp)
-            if event
-            else merged.newest_record_of(numbers[name]),
+            record=(event.source_offset, event.source_timestamp) if event else newest_records[numbers[name]],
         )
 
 

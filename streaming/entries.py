@@ -90,10 +90,17 @@ class MergedEntries:
         )
         return had, has
 
-    def newest_record_of(self, group_number: int) -> tuple[int, int]:
-        """Return source offset and timestamp of the newest commit or tombstone of a group in the batch."""
-        row = int(self.touched_row[self.slot_groups == group_number].max())
-        return self.pool["source_offset"][row].as_py(), self.pool["source_timestamp"][row].as_py()
+    def newest_records(self) -> list[tuple[int, int]]:
+        """Return, per group of `moments`, source offset and timestamp of its newest commit or tombstone.
+
+        That of a group without any in the batch means nothing.
+        """
+        rows = np.full(len(self.moments.names), ABSENT, dtype=np.int64)
+        np.maximum.at(rows, self.slot_groups, self.touched_row)
+        offsets, timestamps = (
+            self.pool[name].to_numpy()[rows].tolist() for name in ("source_offset", "source_timestamp")
+        )
+        return list(zip(offsets, timestamps, strict=True))
 
     def moment_of(self, slots: Index) -> tuple[Index, Index]:
         """Return source offset and timestamp of the record that changed each slot: its own, else its

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streaming import packets
@@ -123,13 +124,13 @@ class BatchWriter:
             self.progress = self._tables.progress()
         else:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
-        kinds = results.changes["kind"].to_pylist()
+        changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
         return BatchReport(
             batch_id=batch_id,
             moved=_moved(before, self.progress),
             totals=results.totals,
-            changed_offsets=kinds.count("offset"),
-            changed_groups=kinds.count("group"),
+            changed_offsets=changed_offsets,
+            changed_groups=len(results.changes) - changed_offsets,
             quarantined=len(results.quarantine),
             seconds=time.monotonic() - started,
             progress=self.progress,
