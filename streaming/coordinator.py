@@ -52,7 +52,7 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     run saw.
     """
     records = _in_log_order(records)
-    about_groups = _GroupBatch.read(shard.group_records, records.filter(pa.array(_is_group_record(records))))
+    about_groups = _GroupBatch.read(shard.group_records, records.filter(pa.array(_is_about_group(records))))
     merged = merge_entries(
         shard.entries,
         records.filter(pa.array(_is_commit(records))),
@@ -95,9 +95,10 @@ def _is_commit(records: pa.Table) -> Mask:
     return _mask(pc.and_(of_type, pc.is_valid(records["partition"])))
 
 
-def _is_group_record(records: pa.Table) -> Mask:
+def _is_about_group(records: pa.Table) -> Mask:
+    """Tell which records are about a group, under a readable key; their value may be unreadable."""
     of_type = pc.is_in(records["record_type"], value_set=GROUP_TYPES)
-    return _mask(pc.and_(of_type, pc.is_valid(records["document"])))
+    return _mask(pc.and_(of_type, pc.is_valid(records["group"])))
 
 
 def _mask(values: pa.ChunkedArray) -> Mask:
@@ -106,10 +107,16 @@ def _mask(values: pa.ChunkedArray) -> Mask:
 
 
 class _GroupBatch:
-    """The records about groups in one batch: which groups they touch, before and after them."""
+    """The records about groups in one batch: which groups they touch, before and after them.
 
-    def __init__(self, before: dict[str, GroupRecords], events: list[GroupEvent]) -> None:
+    One whose value cannot be read still says that its group is there.
+    """
+
+    def __init__(
+        self, before: dict[str, GroupRecords], events: list[GroupEvent], unreadable: list[GroupEvent]
+    ) -> None:
         self.events = events
+        self.unreadable = unreadable
         self.before = before
         by_group: dict[str, list[GroupEvent]] = {}
         for event in events:
@@ -121,8 +128,10 @@ class _GroupBatch:
     @classmethod
     def read(cls, kept: pa.Table, records: pa.Table) -> "_GroupBatch":
         """Read the batch's group records, and from `kept` what the shard holds of the groups they touch."""
-        events = groups.read_events(records)
-        return cls(_records_by_group(kept, {event.group for event in events}), events)
+        is_readable = pc.is_valid(records["document"])
+        events = groups.read_events(records.filter(is_readable))
+        unreadable = groups.read_unreadable_events(records.filter(pc.invert(is_readable)))
+        return cls(_records_by_group(kept, {event.group for event in events}), events, unreadable)
 
     def records_after(self, kept: pa.Table) -> pa.Table:
         """Return the group records that the shard keeps after the batch."""
@@ -133,8 +142,13 @@ class _GroupBatch:
         return pa.concat_tables([untouched, pa.Table.from_pylist(rows, GROUP_RECORDS)]).combine_chunks()
 
     def created(self) -> list[GroupEvent]:
-        """Return the records that create their group where it does not exist, in log order."""
-        return [event for event in self.events if event.value is not None]
+        """Return the records that create their group where it does not exist."""
+        return [*(event for event in self.events if event.value is not None), *self.unreadable]
+
+    def last(self) -> dict[str, GroupEvent]:
+        """Return, by group, the last record of the batch about it."""
+        in_log_order = sorted([*self.events, *self.unreadable], key=lambda event: event.source_offset)
+        return {event.group: event for event in in_log_order}
 
     def ended(self) -> dict[str, GroupEvent]:
         """Return, by group, the last record that removed the group object."""
@@ -160,13 +174,13 @@ def _group_transitions(
     had, has = merged.groups_with_offsets()
     numbers = {name: number for number, name in enumerate(merged.moments.names)}
     came_or_went = {merged.moments.names[number] for number in np.flatnonzero(had != has)}
-    last_event = {event.group: event for event in about_groups.events}
-    records_of_others = _records_by_group(kept, came_or_went - last_event.keys())
+    last_event = about_groups.last()
+    records_of_others = _records_by_group(kept, came_or_went - about_groups.after.keys())
     newest_records = merged.newest_records()
-    for name in sorted(came_or_went | last_event.keys()):
+    for name in sorted(came_or_went | about_groups.after.keys()):
         number = numbers.get(name)
         before = about_groups.before.get(name) or records_of_others.get(name)
-        after = about_groups.after[name] if name in last_event else before
+        after = about_groups.after.get(name, before)
         event = last_event.get(name)
         yield GroupTransition(
             group=name,

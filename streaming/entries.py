@@ -135,7 +135,7 @@ def merge_entries(
 ) -> MergedEntries:
     """Merge `commits` (records of types 0 and 1, in log order) into `entries`.
 
-    `created` are the group records of the batch that create their group, in log order; `ended` the last
+    `created` are the group records of the batch that create their group (in any order); `ended` the last
     record that ended a group, by name.
     """
     n = len(entries)

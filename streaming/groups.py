@@ -129,6 +129,12 @@ def read_events(records: pa.Table) -> list[GroupEvent]:
     return [_event(row) for row in rows]
 
 
+def read_unreadable_events(records: pa.Table) -> list[GroupEvent]:
+    """Read records whose value could not be decoded; what they say of their group is that it is there."""
+    rows = records.select(["group", "record_type", "source_offset", "source_timestamp"]).to_pylist()
+    return [GroupEvent(**row, part="", value="") for row in rows]
+
+
 def fold_events(kept: GroupRecords, events: Iterable[GroupEvent]) -> GroupRecords:
     """Replay the events of one group, in log order, on the records kept of it (`GMM.replay`)."""
     records = dict(kept)

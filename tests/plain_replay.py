@@ -53,6 +53,8 @@ class PlainReplay:
             self._apply_commit(record, (record.group, str(record.topic), int(record.partition or 0)))
         elif record.document is not None:
             self._apply_group_record(record, record.group)
+        else:  # a group's record that cannot be read: the group is there
+            self.exists[record.group] = True
 
     def visible_offsets(self) -> dict[Key, Entry]:
         """The offsets that readers see: those of groups that exist."""

@@ -87,6 +87,17 @@ def group_record(
     )
 
 
+def unreadable_group_record(offset: int, group: str = "g") -> Record:
+    return Record(
+        source_offset=offset,
+        record_type=2,
+        group=group,
+        topic=None,
+        partition=None,
+        error_kind="unsupported_version",
+    )
+
+
 def garbage(offset: int) -> Record:
     return Record(
         source_offset=offset, record_type=99, group=None, topic=None, partition=None, error_kind="malformed"
@@ -186,7 +197,7 @@ def histories(draw: st.DrawFn) -> list[Record]:
     offset, records = 0, []
     for step in steps:
         offset += step  # compaction, markers and aborted records leave gaps
-        kind = draw(st.sampled_from("ccccctttugggee!"))
+        kind = draw(st.sampled_from("ccccctttugggeex!"))
         group, topic, partition = draw(NAMES), draw(TOPICS), draw(PARTITIONS)
         match kind:
             case "c":
@@ -195,6 +206,8 @@ def histories(draw: st.DrawFn) -> list[Record]:
                 record = tombstone(offset, group, topic, partition)
             case "u":
                 record = unreadable(offset, group, topic, partition)
+            case "x":
+                record = unreadable_group_record(offset, group)
             case "!":
                 record = garbage(offset)
             case _:
@@ -259,6 +272,14 @@ def test_a_group_tombstone_hides_offsets_and_a_later_commit_shows_them_all_again
         ("g", "t", 1): 20,
         ("g", "u", 0): 30,
     }
+
+
+def test_a_group_record_that_cannot_be_read_shows_the_groups_offsets_again() -> None:
+    history = [group_record(1), commit(2, 10), group_record(3, ends=True), unreadable_group_record(4)]
+    for cuts in ([], [3]):
+        reader = assert_same(history, cuts=cuts)
+        assert reader.offsets["g", "t", 0]["committed_offset"] == 10
+        assert reader.groups["g"]["state"] == "Empty"
 
 
 def test_an_upgrade_in_one_append_keeps_offsets_visible_without_a_change() -> None:
