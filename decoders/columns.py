@@ -13,7 +13,7 @@ from construct import Renamed, Struct
 from numpy.typing import NDArray
 
 from decoders.buffers import Bools, Cursor, Ints
-from decoders.documents import tags_reader_of
+from decoders.documents import tags_text
 from decoders.shapes import Shape, shape_of
 from decoders.wire import FlexibleStruct, WireError, missing_bytes, unexpected_null
 
@@ -106,13 +106,13 @@ def _read_tags_alone(
     origin = cursor.origins[row]
     record = cursor.data[origin : cursor.stops[row]].tobytes()
     try:
-        texts, stop = tags_reader_of(declaration)(record, int(section - origin))
+        text, stop = tags_text(declaration, record, int(section - origin))
     except WireError as error:
         cursor.is_valid[row] = False
         cursor.faults[int(row)] = error.fault
         return
     cursor.at[row] = origin + stop
-    shown = json.loads(f"{{{','.join(texts)}}}")
+    shown = json.loads(text)
     for field in declaration.tags.values():
         if field.name in shown:
             found[field.name].values[row] = shape_of(field).stored(shown[field.name])

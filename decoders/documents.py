@@ -1,22 +1,40 @@
 """Fast reader of one record at a time, derived from its declarations: bytes to the JSON text that Kafka
 prints.
 
-`construct` takes tens of microseconds for a message; the functions derived here take a few, and raise the
-same `WireError`, with the same field and byte. Each reads one thing. It takes the record's bytes, the byte to
-start at and a list; it appends the JSON of what it has read to the list (text, or an integer) and returns the
-byte after it. A field that breaks is therefore the one that its list has not got yet.
+`construct` takes tens of microseconds for a message. Here each declaration is written out, once, as the
+function that a person would write for it, which takes a few. That of `REGULAR_EXPRESSION_KEY` begins and ends
+
+    def read(data, at):
+        length, = unpack_h(data, at)
+        at += 2
+        if length < 0:
+            raise IndexError
+        else:
+            message_groupId = (short_text if length < 100 else text)(data[at : at + length])
+            at += length
+        ...
+        message = f'{{"groupId":{message_groupId},"regularExpression":{message_regularExpression}}}'
+        if at > len(data):
+            raise IndexError
+        return message, at
+
+It takes the bytes and where to start, and returns the JSON and the byte after it. It does not say what is
+wrong with bytes. Python refuses an index beyond the data; a slice beyond it leaves `at` there, which is seen
+at the end, and loops end because every element has an index. Bytes that are refused go to `construct`, whose
+error names field and byte.
 
 The text is that of Kafka's JSON converters: ids and bytes are base64, a tagged field that holds its default
 is left out.
 """
 
+import json
 import struct
-from base64 import b64encode
-from collections.abc import Callable
-from collections.abc import Sequence as Items
+from binascii import b2a_base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cache, lru_cache, singledispatch
-from itertools import groupby
 from json.encoder import encode_basestring
 from re import Match
 from re import compile as regex
@@ -25,10 +43,11 @@ from typing import Any, Final
 from construct import Construct, Default, Renamed, Struct
 
 from decoders.records import RECORD_TYPES, RecordTypes
-from decoders.rows import read_record
+from decoders.rows import parse_message, read_record
 from decoders.wire import (
     MAX_TEXT_BYTES,
     MAX_VARINT_BYTES,
+    VARINT,
     Blob,
     CompactLength,
     Counted,
@@ -39,20 +58,17 @@ from decoders.wire import (
     Text,
     Uuid,
     Varint,
-    WireError,
     as_int32,
     decode_text,
     decode_uuid,
-    missing_bytes,
-    overlong_text,
-    unended_varint,
-    unexpected_null,
 )
 
-Read = Callable[[bytes, int, list[Any]], int]
-ReadNumber = Callable[[bytes, int], tuple[int, int]]  # of a number that is not shown: value and next byte
-ReadContent = Callable[[bytes, int, int, list[Any]], int]  # takes data, start, length and list
-ReadElements = Callable[[bytes, int, int], tuple[str, int]]  # takes data, start and count: JSON and next byte
+Read = Callable[[bytes, int], tuple[str, int]]  # takes the data and where to start: JSON and next byte
+
+# Texts that are worth remembering: the names of groups, topics and hosts come again and again.
+SHORT_BYTES: Final = 100
+
+UNREADABLE: Final = (IndexError, struct.error)  # what the functions raise for bytes that they cannot read
 
 
 def document_text(key: bytes | None, value: bytes | None, *, record_types: RecordTypes = RECORD_TYPES) -> str:
@@ -61,200 +77,274 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
     >>> document_text(bytes.fromhex("0002000167"), None)
     '{"key":{"type":2,"data":{"group":"g"}},"value":null}'
     """
-    type_id, key_text, version, value_text = read_record(key, value, record_types, _read_key, _read_message)
+    type_id, key_text, version, value_text = read_record(key, value, record_types, _read_key, message_text)
     value_document = "null" if value is None else f'{{"version":{version},"data":{value_text}}}'
     return f'{{"key":{{"type":{type_id},"data":{key_text}}},"value":{value_document}}}'
 
 
-def _read_message(declaration: Struct, data: bytes, at: int) -> str:
-    texts: list[str] = []
-    reader_of(declaration)(data, at, texts)
-    return texts[0]
+def message_text(declaration: Struct, data: bytes, at: int) -> str:
+    """The message that starts at a byte, as compact JSON; raises `WireError`."""
+    try:
+        text, _ = reader_of(declaration)(data, at)
+    except UNREADABLE:
+        return _compact_json(parse_message(declaration, data, at))  # raises what is wrong
+    return text
 
 
 # The same groups and members come again and again.
-_read_key = lru_cache(maxsize=2_048)(_read_message)
+_read_key = lru_cache(maxsize=2_048)(message_text)
+
+
+def _compact_json(message: Any) -> str:
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+    return _with_kafkas_escapes(text)
+
+
+def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, int]:
+    """A section of tagged fields, whose count stands at a byte, as a JSON object of those that do not hold
+    their default, and the byte after it; raises `WireError`.
+    """
+    section = _section_of(declaration)
+    try:
+        return reader_of(section)(data, at)
+    except UNREADABLE:
+        parse_message(section, data, at)  # raises what is wrong
+        raise
 
 
 @cache
-def reader_of(declaration: Construct) -> Read:
-    """The function that reads what is declared; derived once."""
-    return _reader_of(declaration)
+def _section_of(declaration: FlexibleStruct) -> FlexibleStruct:
+    return FlexibleStruct(tags=declaration.tags)
+
+
+@cache
+def reader_of(declaration: Struct) -> Read:
+    """The function that reads a message; written and compiled once."""
+    source = _Source(names=dict(_NAMES))
+    message = _write(declaration, "message", source)
+    source.add(f"message = f'{message}'", "if at > len(data):", "    raise IndexError", "return message, at")
+    return source.compiled()
+
+
+# --- writing a function ----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Source:
+    """A function in the making: its lines so far, and the names that they refer to."""
+
+    names: dict[str, Any]
+    lines: list[str] = dataclass_field(default_factory=lambda: ["def read(data, at):"])
+    indent: str = "    "
+    run: dict[str, str] = dataclass_field(default_factory=dict)
+
+    def add(self, *lines: str) -> None:
+        """Write lines."""
+        self._end_run()
+        self.lines += [self.indent + line for line in lines]
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """What is written meanwhile stands below a header."""
+        self.add(header)
+        self.indent += "    "
+        yield
+        self._end_run()
+        self.indent = self.indent[:-4]
+
+    def add_fixed(self, name: str, letters: str) -> None:
+        """Read a value of fixed size into a variable: neighbours in one call of `struct`."""
+        self.run[name] = letters
+
+    def _end_run(self) -> None:
+        if not self.run:
+            return
+        letters, variables = "".join(self.run.values()), "".join(f"{name}, " for name in self.run)
+        self.run = {}
+        packed = struct.Struct(f">{letters}")
+        self.names[f"unpack_{letters}"] = packed.unpack_from
+        self.add(f"{variables}= unpack_{letters}(data, at)", f"at += {packed.size}")
+
+    def compiled(self) -> Read:
+        """The function."""
+        exec("\n".join(self.lines), self.names)
+        read: Read = self.names["read"]
+        return read
 
 
 @singledispatch
-def _reader_of(declaration: Construct) -> Read:
+def _write(declaration: Construct, name: str, source: _Source) -> str:
+    """Write what reads a declared thing at `at`, and return how its JSON stands in an f-string.
+
+    The variables that it needs begin with `name`.
+    """
     raise TypeError(f"no reader can be derived from {declaration!r}")
 
 
-@_reader_of.register
-def _(declaration: Renamed) -> Read:
-    return _reader_of(declaration.subcon)
+@_write.register
+def _(declaration: Renamed, name: str, source: _Source) -> str:
+    return _write(declaration.subcon, name, source)
 
 
-@_reader_of.register
-def _(declaration: Default) -> Read:
-    return _reader_of(declaration.subcon)
+@_write.register
+def _(declaration: Default, name: str, source: _Source) -> str:
+    return _write(declaration.subcon, name, source)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------
+@_write.register
+def _(declaration: Integer, name: str, source: _Source) -> str:
+    source.add_fixed(name, declaration.fmtstr[-1])
+    return f"{{{name}}}"
 
 
-@_reader_of.register
-def _(declaration: Integer) -> Read:
-    read_number = _number_reader_of(declaration)
+@_write.register
+def _(declaration: Uuid, name: str, source: _Source) -> str:
+    source.add_fixed(name, "16s")
+    return f'"{{uuid({name})}}"'
 
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        value, at = read_number(data, at)
-        out.append(value)
-        return at
 
-    return read
+@_write.register
+def _(declaration: Text, name: str, source: _Source) -> str:
+    with _counted(declaration, name, source):
+        read = f"(short_text if length < {SHORT_BYTES} else text)"
+        source.add(f"{name} = {read}(data[at : at + length])", "at += length")
+    return f"{{{name}}}"
+
+
+@_write.register
+def _(declaration: Blob, name: str, source: _Source) -> str:
+    with _counted(declaration, name, source):
+        source.add(f"{name} = base64(data[at : at + length])", "at += length")
+    return f"{{{name}}}"
+
+
+@_write.register
+def _(declaration: Sequence, name: str, source: _Source) -> str:
+    with _counted(declaration, name, source):
+        if isinstance(declaration.element, Integer):
+            size, letter = declaration.element.length, declaration.element.fmtstr[-1]
+            source.add(f'{name} = integers(length, "{letter}", data, at)', f"at += {size} * length")
+        else:
+            source.add(f"{name}_elements = []")
+            with source.block("for _ in range(length):"):
+                element = _write(declaration.element, f"{name}_element", source)
+                source.add(f"{name}_elements.append(f'{element}')")
+            source.add(f"{name} = f\"[{{','.join({name}_elements)}}]\"")
+    return f"{{{name}}}"
+
+
+@_write.register
+def _(declaration: Struct, name: str, source: _Source) -> str:
+    fields = [
+        f'"{field.name}":{_write(field, f"{name}_{field.name}", source)}' for field in declaration.subcons
+    ]
+    return f"{{{{{','.join(fields)}}}}}"
+
+
+@_write.register
+def _(declaration: FlexibleStruct, name: str, source: _Source) -> str:
+    fields = _write.dispatch(Struct)(declaration, name, source)
+    source.add(f"{name} = f'{fields}'")
+    with source.block("if data[at]:"):
+        _write_tags(declaration, name, source)
+    with source.block("else:"):  # no tags: nearly always
+        source.add("at += 1")
+    return f"{{{name}}}"
+
+
+def _write_tags(declaration: FlexibleStruct, name: str, source: _Source) -> None:
+    """Write what adds tagged fields to the JSON of a struct: those that do not hold their default."""
+    source.names[f"{name}_defaults"] = {tag: _default_text(field) for tag, field in declaration.tags.items()}
+    source.add(f"{name}_tags = {name}_defaults.copy()")
+    _write_number(VARINT, f"{name}_count", source)
+    with source.block(f"for _ in range({name}_count):"):
+        _write_number(VARINT, "tag", source)
+        _write_number(VARINT, "size", source)
+        for tag, field in declaration.tags.items():
+            with source.block(f"if tag == {tag}:"):
+                content = _write(field, f"{name}_{field.name}", source)
+                source.add(f"{name}_tags[{tag}] = f'\"{field.name}\":{content}'", "continue")
+        with source.block("if size < 0:"):
+            source.add("raise IndexError")
+        source.add("at += size")
+    source.add(f"{name} = with_tags({name}, {name}_tags, {name}_defaults)")
+
+
+def _default_text(field: Renamed) -> str:
+    """The default of a tagged field as `"name":content`."""
+    content = field.subcon.subcon.build(field.subcon.value)
+    return message_text(Struct(field), content, 0)[1:-1]
+
+
+@_write.register
+def _(declaration: NullableStruct, name: str, source: _Source) -> str:
+    _write_number(declaration.marker, "marker", source)
+    with source.block(f"if marker > {declaration.null}:"):
+        content = _write(declaration.subcon, name, source)
+        source.add(f"{name} = f'{content}'")
+    with source.block("else:"):
+        source.add(f'{name} = "null"')
+    return f"{{{name}}}"
+
+
+@contextmanager
+def _counted(declaration: Counted, name: str, source: _Source) -> Iterator[None]:
+    """What is written meanwhile reads a content of `length` bytes or elements."""
+    _write_number(declaration.length, "length", source)
+    with source.block("if length < 0:"):
+        source.add(f'{name} = "null"' if declaration.nullable else "raise IndexError")
+    with source.block("else:"):
+        yield
 
 
 @singledispatch
-def _number_reader_of(declaration: Construct) -> ReadNumber:
+def _write_number(declaration: Construct, name: str, source: _Source) -> None:
+    """Write what reads a number that is not shown into a variable."""
     raise TypeError(f"{declaration!r} is not a number")
 
 
-@_number_reader_of.register
-def _(declaration: Integer) -> ReadNumber:
-    size, unpack = declaration.length, struct.Struct(declaration.fmtstr).unpack_from
-
-    def read(data: bytes, at: int) -> tuple[int, int]:
-        try:
-            return unpack(data, at)[0], at + size
-        except struct.error:
-            raise missing_bytes(size, len(data) - at, at_byte=at) from None
-
-    return read
+@_write_number.register
+def _(declaration: Integer, name: str, source: _Source) -> None:
+    source.add_fixed(name, declaration.fmtstr[-1])
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:  # one byte: nearly always
-        return data[at], at + 1
+@_write_number.register
+def _(declaration: Varint, name: str, source: _Source) -> None:
+    source.add(f"{name} = data[at]", "at += 1")
+    with source.block(f"if {name} > 0x7F:"):  # more than one byte: seldom
+        source.add(f"{name}, at = varint(data, at - 1)")
+
+
+@_write_number.register
+def _(declaration: CompactLength, name: str, source: _Source) -> None:
+    source.add(f"{name} = data[at] - 1", "at += 1")
+    with source.block(f"if {name} > 0x7E:"):  # more than one byte: seldom
+        source.add(f"{name}, at = compact_length(data, at - 1)")
+
+
+# --- what the functions call -----------------------------------------------------------------------------
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for index, byte in enumerate(data[at : at + MAX_VARINT_BYTES]):
+    for index in range(MAX_VARINT_BYTES):
+        byte = data[at + index]
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return as_int32(value), at + index + 1
-    raise unended_varint(at_byte=at, is_cut=len(data) < at + MAX_VARINT_BYTES)
+    raise IndexError
 
 
-def _read_compact_length(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:
-        return data[at] - 1, at + 1
-    length, at = _read_varint(data, at)
+def _compact_length(data: bytes, at: int) -> tuple[int, int]:
+    length, at = _varint(data, at)
     return as_int32(length - 1), at
 
 
-@_number_reader_of.register
-def _(declaration: Varint) -> ReadNumber:
-    return _read_varint
-
-
-@_number_reader_of.register
-def _(declaration: CompactLength) -> ReadNumber:
-    return _read_compact_length
-
-
-def _integers_reader(integers: Items[Integer]) -> Read:
-    """Reads neighbouring integers at once."""
-    letters = "".join(integer.fmtstr[-1] for integer in integers)
-    packed, single_reads = struct.Struct(f">{letters}"), [_reader_of(integer) for integer in integers]
-
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        if at + packed.size <= len(data):
-            out += packed.unpack_from(data, at)
-            return at + packed.size
-        for read_one in single_reads:  # one of them says what is missing
-            at = read_one(data, at, out)
-        return at
-
-    return read
-
-
-# --- ids, texts and bytes --------------------------------------------------------------------------------
-
-
-def _take(data: bytes, at: int, size: int) -> bytes:
-    if at + size > len(data):
-        raise missing_bytes(size, len(data) - at, at_byte=at)
-    return data[at : at + size]
-
-
-@_reader_of.register
-def _(declaration: Uuid) -> Read:
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        out.append(f'"{decode_uuid(_take(data, at, 16))}"')
-        return at + 16
-
-    return read
-
-
-def _counted_reader(declaration: Counted, read_content: ReadContent) -> Read:
-    read_length, nullable = _number_reader_of(declaration.length), declaration.nullable
-
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        length, start = read_length(data, at)
-        if length >= 0:
-            return read_content(data, start, length, out)
-        if not nullable:
-            raise unexpected_null(length, at_byte=at)
-        out.append("null")
-        return start
-
-    return read
-
-
-@_reader_of.register
-def _(declaration: Text) -> Read:
-    read_length, nullable = _number_reader_of(declaration.length), declaration.nullable
-    short_lengths, size = _short_lengths(declaration.length)
-
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        start = at + size
-        length = short_lengths.get(data[at:start])
-        if length is None:
-            length, start = read_length(data, at)
-        stop = start + length
-        if 0 <= length <= MAX_TEXT_BYTES and stop <= len(data):
-            quoted = encode_basestring(decode_text(data[start:stop]))
-            out.append(_with_kafkas_escapes(quoted) if "\\u" in quoted else quoted)
-            return stop
-        if length < 0 and nullable:
-            out.append("null")
-            return start
-        raise _text_error(data, at, length, start)
-
-    return read
-
-
-def _short_lengths(length: Construct) -> tuple[dict[bytes, int], int]:
-    """The lengths that nearly all texts have, by the bytes that stand for them, and the number of these
-    bytes.
-
-    Looking them up takes half the time of reading them.
-    """
-    lengths = {length.build(number): number for number in range(-1, 100)}
-    return lengths, len(length.build(0))
-
-
-def _text_error(data: bytes, at: int, length: int, start: int) -> WireError:
-    if length < 0:
-        return unexpected_null(length, at_byte=at)
-    if length > MAX_TEXT_BYTES:
-        return overlong_text(length, at_byte=at)
-    return missing_bytes(length, len(data) - start, at_byte=start)
-
-
-@_reader_of.register
-def _(declaration: Blob) -> Read:
-    def read_content(data: bytes, start: int, length: int, out: list[Any]) -> int:
-        out.append(f'"{b64encode(_take(data, start, length)).decode("ascii")}"')
-        return start + length
-
-    return _counted_reader(declaration, read_content)
+def _text(data: bytes) -> str:
+    if len(data) > MAX_TEXT_BYTES:
+        raise IndexError
+    quoted = encode_basestring(decode_text(data))
+    return _with_kafkas_escapes(quoted) if "\\u" in quoted else quoted
 
 
 _ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
@@ -270,177 +360,27 @@ def _in_upper_case(escape: Match[str]) -> str:
     return rf"\u{text[2:].upper()}" if text.startswith(r"\u") else text
 
 
-# --- arrays and structs ----------------------------------------------------------------------------------
+def _base64(data: bytes) -> str:
+    return f'"{b2a_base64(data, newline=False).decode("ascii")}"'
 
 
-@_reader_of.register
-def _(declaration: Sequence) -> Read:
-    element = declaration.element
-    read_elements = _integers_text(element) if isinstance(element, Integer) else _elements_text(element)
-
-    def read_content(data: bytes, start: int, length: int, out: list[Any]) -> int:
-        if not length:
-            out.append("[]")
-            return start
-        _refuse_impossible_count(data, start, length)
-        text, stop = read_elements(data, start, length)
-        out.append(text)
-        return stop
-
-    return _counted_reader(declaration, read_content)
+def _integers(count: int, letter: str, data: bytes, at: int) -> str:
+    return str(list(struct.unpack_from(f">{count}{letter}", data, at))).replace(" ", "")
 
 
-def _elements_text(element: Construct) -> ReadElements:
-    read_element = _reader_of(element)
-
-    def read(data: bytes, at: int, count: int) -> tuple[str, int]:
-        elements: list[Any] = []
-        try:
-            for _ in range(count):
-                at = read_element(data, at, elements)
-        except WireError as error:
-            raise error.within(f"[{len(elements)}]") from None
-        return f"[{','.join(elements)}]", at
-
-    return read
+def _with_tags(message: str, tags: dict[int, str], defaults: dict[int, str]) -> str:
+    fields = [message[1:-1]] if message != "{}" else []
+    fields += [text for tag, text in tags.items() if text != defaults[tag]]
+    return f"{{{','.join(fields)}}}"
 
 
-def _integers_text(element: Integer) -> ReadElements:
-    """Reads integers all at once."""
-    size, letter = element.length, element.fmtstr[-1]
-
-    def read(data: bytes, at: int, count: int) -> tuple[str, int]:
-        present = min(count, (len(data) - at) // size)
-        stop = at + present * size
-        if present < count:
-            raise missing_bytes(size, len(data) - stop, at_byte=stop, field=f"[{present}]")
-        elements = list(struct.unpack_from(f">{count}{letter}", data, at))
-        return str(elements).replace(" ", ""), stop
-
-    return read
-
-
-def _refuse_impossible_count(data: bytes, at: int, count: int) -> None:
-    if count > len(data) - at:
-        raise missing_bytes(count, len(data) - at, at_byte=at)
-
-
-@_reader_of.register
-def _(declaration: Struct) -> Read:
-    names, reads = [field.name for field in declaration.subcons], _field_readers(declaration)
-    template = ",".join(f'"{name}":%s' for name in names)
-    read_tags = tags_reader_of(declaration) if isinstance(declaration, FlexibleStruct) else None
-
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        fields: list[Any] = []
-        try:
-            for read_field in reads:
-                at = read_field(data, at, fields)
-        except WireError as error:
-            raise error.within(names[len(fields)]) from None
-        text = template % tuple(fields)
-        if read_tags is None:
-            out.append(f"{{{text}}}")
-            return at
-        if data[at : at + 1] == b"\0":  # no tags: nearly always
-            out.append(f"{{{text}}}")
-            return at + 1
-        tagged, at = read_tags(data, at)
-        out.append(f"{{{','.join([text, *tagged] if text else tagged)}}}")
-        return at
-
-    return read
-
-
-def _field_readers(declaration: Struct) -> list[Read]:
-    """Readers of a struct's untagged fields: one for each, or for a run of integers."""
-    runs = groupby(map(_bare, declaration.subcons), lambda bare: isinstance(bare, Integer))
-    return [
-        read
-        for is_integer, fields in runs
-        for read in ([_integers_reader(list(fields))] if is_integer else map(_reader_of, fields))
-    ]
-
-
-def _bare(field: Construct) -> Construct:
-    """What stands on the wire for a field, without its name and default."""
-    return _bare(field.subcon) if isinstance(field, Renamed | Default) else field
-
-
-@_reader_of.register
-def _(declaration: NullableStruct) -> Read:
-    read_marker, null = _number_reader_of(declaration.marker), declaration.null
-    read_struct = _reader_of(declaration.subcon)
-
-    def read(data: bytes, at: int, out: list[Any]) -> int:
-        marker, at = read_marker(data, at)
-        if marker > null:
-            return read_struct(data, at, out)
-        out.append("null")
-        return at
-
-    return read
-
-
-# --- tagged fields ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Tag:
-    """A tagged field: how to read it, and what its default is then read as."""
-
-    name: str
-    read: Read
-    default: Any
-
-
-@cache
-def tags_reader_of(declaration: FlexibleStruct) -> Callable[[bytes, int], tuple[list[str], int]]:
-    """The function that reads a section of tagged fields: takes the data and where its count stands.
-
-    It returns those fields that do not hold their default, as `"name":content` in the order of their tags,
-    and the byte after the section.
-    """
-    tags = {tag: _tag_of(field) for tag, field in declaration.tags.items()}
-
-    def read(data: bytes, at: int) -> tuple[list[str], int]:
-        found: dict[int, Any] = {}
-        field = "tags"
-        try:
-            count, at = _read_varint(data, at)
-            _refuse_impossible_count(data, at, count)
-            for _ in range(count):
-                field = "tags"
-                number, at = _read_varint(data, at)
-                size, at = _read_varint(data, at)
-                tag = tags.get(number)
-                if tag is None:
-                    at = _skip(data, at, size)
-                    continue
-                field = tag.name
-                content: list[Any] = []
-                at = tag.read(data, at, content)
-                found[number] = content[0]
-        except WireError as error:
-            raise error.within(field) from None
-        return [
-            f'"{tag.name}":{found[number]}'
-            for number, tag in tags.items()
-            if number in found and found[number] != tag.default
-        ], at
-
-    return read
-
-
-def _tag_of(field: Renamed) -> _Tag:
-    read, default, content = _reader_of(field), field.subcon.subcon.build(field.subcon.value), list[Any]()
-    read(default, 0, content)
-    return _Tag(field.name, read, content[0])
-
-
-def _skip(data: bytes, at: int, size: int) -> int:
-    if size < 0:
-        raise unexpected_null(size, at_byte=at)
-    if at + size > len(data):
-        raise missing_bytes(size, len(data) - at, at_byte=at)
-    return at + size
+_NAMES: Final = {
+    "varint": _varint,
+    "compact_length": _compact_length,
+    "uuid": decode_uuid,
+    "text": _text,
+    "short_text": lru_cache(maxsize=4_096)(_text),
+    "base64": _base64,
+    "integers": _integers,
+    "with_tags": _with_tags,
+}

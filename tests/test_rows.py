@@ -7,8 +7,9 @@ from hypothesis import given
 from record_strategies import Record, arbitrary_records, damaged_records, outcome_of, records
 
 from decoders import DecodeError, ErrorKind, decode_document
-from decoders.documents import document_text
-from decoders.records import STREAMS_GROUP_METADATA_VALUES
+from decoders.documents import UNREADABLE, document_text, reader_of
+from decoders.records import GROUP_KEY, RECORD_TYPES, STREAMS_GROUP_METADATA_VALUES
+from decoders.rows import parse_message
 from decoders.wire import INT16, INT32, INT64, VARINT
 
 GROUP_KEY_17 = bytes.fromhex("0011000167")
@@ -34,6 +35,27 @@ def assert_same(record: Record) -> None:
 def test_valid_records(record: Record) -> None:
     assert_same(record)
     assert not isinstance(outcome_of(*record), DecodeError)
+
+
+@given(records())
+def test_derived_reader_needs_no_help_with_valid_records(record: Record) -> None:
+    key, value = record
+    assert key is not None
+    kind = RECORD_TYPES[int.from_bytes(key[:2])]
+    messages = [(kind.key, key)]
+    if value is not None:
+        messages.append((kind.values[int.from_bytes(value[:2])], value))
+    for declaration, data in messages:
+        text, stop = reader_of(declaration)(data, 2)
+        assert json.loads(text) == parse_message(declaration, data, 2)
+        assert stop == len(data)
+
+
+def test_derived_reader_refuses_what_is_cut_anywhere() -> None:
+    data = GROUP_KEY.build({"groupId": "group"})
+    for size in range(len(data)):
+        with pytest.raises(UNREADABLE):
+            reader_of(GROUP_KEY)(data[:size], 0)
 
 
 @given(damaged_records())

@@ -16,7 +16,7 @@ from construct import Construct, Default, Struct
 
 from decoders.buffers import BinaryColumn
 from decoders.columns import read_message
-from decoders.documents import reader_of
+from decoders.documents import message_text
 from decoders.rows import parse_message
 from decoders.shapes import shape_of
 from decoders.wire import (
@@ -58,12 +58,10 @@ def with_construct(declaration: Construct, data: bytes) -> Any:
 
 
 def with_derived_reader(declaration: Construct, data: bytes) -> Any:
-    texts: list[str] = []
     try:
-        reader_of(Struct("field" / declaration))(data, 0, texts)
+        return json.loads(message_text(Struct("field" / declaration), data, 0))["field"]
     except WireError as error:
         raise RefusedError(error) from error
-    return json.loads(texts[0])["field"]
 
 
 def with_column_reader(declaration: Construct, data: bytes) -> Any:
