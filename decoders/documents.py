@@ -42,8 +42,8 @@ from typing import Any, Final
 
 from construct import Construct, Default, Renamed, Struct
 
-from decoders.records import RECORD_TYPES, RecordTypes
-from decoders.rows import parse_message, read_record
+from decoders.records import RECORD_TYPES, RecordType, RecordTypes
+from decoders.rows import parse_message, read_key, read_value
 from decoders.wire import (
     MAX_TEXT_BYTES,
     MAX_VARINT_BYTES,
@@ -77,9 +77,27 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
     >>> document_text(bytes.fromhex("0002000167"), None)
     '{"key":{"type":2,"data":{"group":"g"}},"value":null}'
     """
-    type_id, key_text, version, value_text = read_record(key, value, record_types, _read_key, message_text)
-    value_document = "null" if value is None else f'{{"version":{version},"data":{value_text}}}'
-    return f'{{"key":{{"type":{type_id},"data":{key_text}}},"value":{value_document}}}'
+    record_type, key_document = key_text(key, record_types)
+    return record_text(key_document, value_text(value, record_type))
+
+
+def record_text(key_document: str, value_document: str) -> str:
+    """A record from the texts of its key and its value."""
+    return f'{{"key":{key_document},"value":{value_document}}}'
+
+
+def key_text(key: bytes | None, record_types: RecordTypes) -> tuple[RecordType, str]:
+    """What the table says of a key's record type, and the key as JSON; raises `DecodeError`."""
+    type_id, record_type, text = read_key(key, record_types, _message_text_again)
+    return record_type, f'{{"type":{type_id},"data":{text}}}'
+
+
+def value_text(value: bytes | None, record_type: RecordType) -> str:
+    """A value as JSON, `null` for a tombstone; raises `DecodeError`."""
+    if value is None:
+        return "null"
+    version, text = read_value(value, record_type, message_text)
+    return f'{{"version":{version},"data":{text}}}'
 
 
 def message_text(declaration: Struct, data: bytes, at: int) -> str:
@@ -92,7 +110,7 @@ def message_text(declaration: Struct, data: bytes, at: int) -> str:
 
 
 # The same groups and members come again and again.
-_read_key = lru_cache(maxsize=2_048)(message_text)
+_message_text_again = lru_cache(maxsize=2_048)(message_text)
 
 
 def _compact_json(message: Any) -> str:

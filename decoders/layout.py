@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from construct import Struct
+from construct import Renamed, Struct
 from numpy.typing import NDArray
 
 from decoders.buffers import Bools
@@ -66,9 +66,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of the decoded table: those that keys fill, and those that values fill, by their shapes."""
+    """The columns of the decoded table: those that keys fill, and those that values fill, by their shapes.
+
+    `keys` and `values` are those of tabular types. Of the keys of other types, `groups` are the first fields.
+    """
 
     keys: list[Part]
+    groups: list[Part]
     values: list[Part]
     key_shapes: Mapping[str, Shape]
     value_shapes: Mapping[str, Shape]
@@ -85,9 +89,17 @@ class Layout:
 def layout_of(record_types: RecordTypes) -> Layout:
     """Derive the layout from a record table; `TypeError` if a field of a tabular type cannot be a column."""
     keys = [
-        Part(key, type_ids, None, _key_columns(key, tabular))
-        for (key, tabular), type_ids in _grouped(
-            ((kind.key, kind.tabular), type_id) for type_id, kind in record_types.items()
+        Part(key, type_ids, None, _key_columns(key))
+        for key, type_ids in _grouped(
+            (kind.key, type_id) for type_id, kind in record_types.items() if kind.tabular
+        ).items()
+    ]
+    groups = [
+        Part(Struct("group" / content), type_ids, None, {"group": "group"})
+        for content, type_ids in _grouped(
+            (_group_of(kind.key).subcon, type_id)
+            for type_id, kind in record_types.items()
+            if not kind.tabular
         ).items()
     ]
     values = [
@@ -101,8 +113,9 @@ def layout_of(record_types: RecordTypes) -> Layout:
     ]
     return Layout(
         keys=keys,
+        groups=groups,
         values=values,
-        key_shapes=_shapes(keys),
+        key_shapes=_shapes([*groups, *keys]),
         value_shapes=_in_order_of_bytes(values, _shapes(values)),
         tabular_ids=[type_id for type_id, kind in record_types.items() if kind.tabular],
     )
@@ -124,10 +137,13 @@ def column_name(field_name: str) -> str:
     return _RENAMED.get(field_name, re.sub(r"(?=[A-Z])", "_", field_name).lower())
 
 
-def _key_columns(key: Struct, tabular: bool) -> dict[str, str]:
-    """Every key begins with the group, whatever the field is called; only tabular types show the rest."""
-    (first, _), *others = _columns(key).items()
-    return {first: "group"} | dict(others if tabular else ())
+def _group_of(key: Struct) -> Renamed:
+    """Every key begins with the group, whatever the field is called."""
+    return key.subcons[0]
+
+
+def _key_columns(key: Struct) -> dict[str, str]:
+    return _columns(key) | {_group_of(key).name: "group"}
 
 
 def _shapes(parts: list[Part]) -> dict[str, Shape]:

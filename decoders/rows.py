@@ -1,8 +1,8 @@
 """The row reader: one record as the document that Kafka's own tools print, or the reason why there is none.
 
 A document is `{"key": {"type": 1, "data": {...}}, "value": {"version": 4, "data": {...}}}`, its value None
-for a tombstone. `read_record` takes the readers of the messages inside as arguments: `construct` itself,
-which is the reference, or the fast reader derived from the declarations (`documents`).
+for a tombstone. `read_key` and `read_value` take the reader of the message inside as an argument: `construct`
+itself, which is the reference, or the fast reader derived from the declarations (`documents`).
 """
 
 from base64 import b64encode
@@ -87,39 +87,29 @@ def decode_document(
     >>> decode_document(bytes.fromhex("0002000167"), None)
     {'key': {'type': 2, 'data': {'group': 'g'}}, 'value': None}
     """
-    type_id, key_data, version, value_data = read_record(
-        key, value, record_types, parse_message, parse_message
-    )
-    return {
-        "key": {"type": type_id, "data": key_data},
-        "value": None if value is None else {"version": version, "data": value_data},
-    }
+    type_id, record_type, key_data = read_key(key, record_types, parse_message)
+    document: Document = {"key": {"type": type_id, "data": key_data}, "value": None}
+    if value is not None:
+        version, value_data = read_value(value, record_type, parse_message)
+        document["value"] = {"version": version, "data": value_data}
+    return document
 
 
-def read_record(
-    key: bytes | None,
-    value: bytes | None,
-    record_types: RecordTypes,
-    read_key: ReadMessage[M],
-    read_value: ReadMessage[M],
-) -> tuple[int, M, int | None, M | None]:
-    """Record type, key, value version and value, the messages as the given readers make them.
+def read_key(key: bytes | None, record_types: RecordTypes, read: ReadMessage[M]) -> tuple[int, RecordType, M]:
+    """Record type, what the table says of it, and the key as the given reader makes it.
 
-    Version and value are None for a tombstone. Raises `DecodeError`.
+    Raises `DecodeError`.
     """
     type_id = read_prefix(key, "key", "type")
     record_type = _known_type(type_id, record_types)
-    key_message = _read_message(record_type.key, key, read_key, record_type.key_subject)
-    if value is None:
-        return type_id, key_message, None, None
+    return type_id, record_type, _read_message(record_type.key, key, read, record_type.key_subject)
+
+
+def read_value(value: bytes, record_type: RecordType, read: ReadMessage[M]) -> tuple[int, M]:
+    """Version and the value as the given reader makes it. Raises `DecodeError`."""
     version = read_prefix(value, record_type.value_subject, "version")
     declaration = _known_version(version, record_type)
-    return (
-        type_id,
-        key_message,
-        version,
-        _read_message(declaration, value, read_value, record_type.value_subject),
-    )
+    return version, _read_message(declaration, value, read, record_type.value_subject)
 
 
 def read_prefix(data: bytes | None, subject: str, field: str) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from decoders.buffers import Array, Arrays, BinaryColumn, Ints
 from decoders.columns import FieldColumn, Fields, read_message
-from decoders.documents import document_text
+from decoders.documents import key_text, record_text, value_text
 from decoders.errors import DecodeError, ErrorKind
 from decoders.layout import OUTCOME_COLUMNS, Layout, Part, is_any_of, layout_of
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
@@ -96,7 +96,11 @@ def _decode_block(
         outcomes |= _explained(faults, type_ids, record_types, attrgetter("value_subject"))
 
     is_decoded[list(outcomes)] = True
-    outcomes |= _read_alone(np.flatnonzero(~is_decoded), keys, values, record_types)
+    alone, with_key = _read_alone(np.flatnonzero(~is_decoded), keys, values, record_types)
+    outcomes |= alone
+    for part in layout.groups:
+        rows = with_key[part.matches(type_ids.values[with_key], versions.values[with_key])]
+        _read_part(part, keys, rows, key_fields)
     arrays = [
         prefix.to_arrow(type_ids.values, type_ids.is_there, keys),
         prefix.to_arrow(versions.values, versions.is_there, values),
@@ -171,34 +175,38 @@ def _explained(
     }
 
 
-def _failure(error: DecodeError) -> Outcome:
-    return None, error.kind, error.reason, error.field, error.at_byte
-
-
 def _read_alone(
     rows: Ints, keys: BinaryColumn, values: BinaryColumn, record_types: RecordTypes
-) -> dict[int, Outcome]:
-    """The outcomes of some rows, read one by one."""
-    records = zip(rows.tolist(), keys.rows(rows), values.rows(rows), strict=True)
-    return {row: _outcome(key, value, record_types) for row, key, value in records}
-
-
-def _outcome(key: bytes | None, value: bytes | None, record_types: RecordTypes) -> Outcome:
-    """One record's document, or what is wrong with it: not the error, which would keep its frames alive."""
-    try:
-        return document_text(key, value, record_types=record_types), None, None, None, None
-    except DecodeError as error:
-        return _failure(error)
+) -> tuple[dict[int, Outcome], Ints]:
+    """The outcomes of some rows, read one by one, and those of the rows whose key can be read."""
+    outcomes: dict[int, Outcome] = {}
+    with_key: list[int] = []
+    for row, key, value in zip(rows.tolist(), keys.rows(rows), values.rows(rows), strict=True):
+        try:
+            record_type, key_document = key_text(key, record_types)
+            with_key.append(row)
+            document = record_text(key_document, value_text(value, record_type))
+            outcomes[row] = document, None, None, None, None
+        except DecodeError as error:  # not kept: it would keep its frames alive
+            outcomes[row] = None, error.kind, error.reason, error.field, error.at_byte
+    return outcomes, np.array(with_key, np.int64)
 
 
 def _outcome_columns(outcomes: Mapping[int, Outcome], count: int) -> list[Array]:
     """The columns from `document` to `at_byte`: null but for the rows that have an outcome."""
     if not outcomes:
-        return [pa.nulls(count).cast(arrow_type) for arrow_type in _OUTCOME_TYPES]
+        return [pa.nulls(count, arrow_type) for arrow_type in _OUTCOME_TYPES]
     places = np.full(count, -1)
     places[list(outcomes)] = np.arange(len(outcomes))
     place_of_each = pa.array(places, mask=places < 0)
     return [
-        pa.array(column, arrow_type).take(place_of_each)
+        _spread(pa.array(column, arrow_type), place_of_each)
         for column, arrow_type in zip(zip(*outcomes.values(), strict=True), _OUTCOME_TYPES, strict=True)
     ]
+
+
+def _spread(values: Array, places: Array) -> Array:
+    """One of the values for each place."""
+    if values.null_count == len(values):  # often: no errors, or no documents
+        return pa.nulls(len(places), values.type)
+    return values.take(places)
