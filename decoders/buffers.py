@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from itertools import repeat
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from decoders.wire import MAX_VARINT_BYTES, Fault, WireError, missing_bytes, unended_varint
+from decoders.wire import MAX_VARINT_BYTES, Fault, missing_bytes, unended_varint
 
 # pyarrow's classes take type arguments in its hints only, not when the program runs: hence the quotes.
 Array: TypeAlias = "pa.Array[Any]"
@@ -17,7 +18,7 @@ Arrays: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-Why = Callable[[int, int], WireError]  # takes a row of a cursor and a byte of that row
+Why = Callable[..., Fault]  # takes facts about a row, then a field and a byte of that row
 
 _WIDEST_READ: Final = 16  # bytes of the widest field of fixed size, an id
 
@@ -103,20 +104,22 @@ class Cursor:
         if fits.all():
             self.at = stops
             return starts
-        wanted, found = stops - starts, self.stops - starts
-        self.refuse(~fits, lambda row, at: missing_bytes(int(wanted[row]), int(found[row]), at_byte=at))
+        self.refuse(~fits, missing_bytes, stops - starts, self.stops - starts)
         self.at = np.where(fits, stops, starts)
         return np.where(fits, starts, 0)
 
-    def refuse(self, is_wrong: Bools, why: Why, at: Ints | None = None) -> None:
-        """Make rows invalid. `why` makes the error of a row at a byte: where it is, or where `at` says."""
+    def refuse(self, is_wrong: Bools, why: Why, *facts: NDArray[Any], at: Ints | None = None) -> None:
+        """Make rows invalid. `why` makes the fault of a row from its facts (n each), the field and the byte,
+        which is where the row is, or where `at` says.
+        """
         if not is_wrong.any():
             return
         rows = np.flatnonzero(is_wrong & self.is_valid)
         self.is_valid[rows] = False
         places = (self.at if at is None else at)[rows] - self.origins[rows]
-        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-            self.faults[row] = why(row, place).within(self.field).fault
+        known = [fact[rows].tolist() for fact in facts]
+        faults = map(why, *known, repeat(self.field), places.tolist())
+        self.faults.update(zip(rows.tolist(), faults, strict=True))
 
     def fixed(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """A value of fixed size of each row, its bytes as they stand."""
@@ -135,14 +138,14 @@ class Cursor:
         goes_on = self.is_valid
         for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
             is_cut = goes_on & (self.at == self.stops)
-            self.refuse(is_cut, lambda _, at: unended_varint(at_byte=at, is_cut=True), first_bytes)
+            self.refuse(is_cut, unended_varint, is_cut, at=first_bytes)
             next_bytes = np.take(self.data, self.at, mode="clip") * (goes_on & ~is_cut)
             values |= (next_bytes & 0x7F).astype(np.int64) << shift
             self.at = self.at + (goes_on & ~is_cut)
             goes_on = next_bytes > 0x7F
             if not goes_on.any():
                 break
-        self.refuse(goes_on, lambda _, at: unended_varint(at_byte=at, is_cut=False), first_bytes)
+        self.refuse(goes_on, unended_varint, ~goes_on, at=first_bytes)
         return as_int32(values)
 
     def part(self, rows: Ints) -> "Cursor":

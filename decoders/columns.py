@@ -66,7 +66,7 @@ def _read_tags(declaration: FlexibleStruct, cursor: Cursor) -> Fields:
     sections = cursor.at
     left = cursor.varints()
     room = cursor.stops - cursor.at
-    cursor.refuse(left > room, lambda row, at: missing_bytes(int(left[row]), int(room[row]), at_byte=at))
+    cursor.refuse(left > room, missing_bytes, left, room)
     is_long = left > MAX_TAG_PASSES
     for row in np.flatnonzero(is_long & cursor.is_valid):
         _read_tags_alone(declaration, cursor, row, sections[row], found)
@@ -87,7 +87,7 @@ def _read_one_tag(declaration: FlexibleStruct, cursor: Cursor, rows: Ints, found
     part = cursor.part(rows)
     tags, sizes = part.varints(), part.varints()
     is_known = np.isin(tags, list(declaration.tags))
-    part.refuse(~is_known & (sizes < 0), lambda row, at: unexpected_null(int(sizes[row]), at_byte=at))
+    part.refuse(~is_known & (sizes < 0), unexpected_null, sizes)
     part.step(np.where(is_known, 0, np.maximum(sizes, 0)))
     for tag, field in declaration.tags.items():
         having = np.flatnonzero((tags == tag) & part.is_valid)

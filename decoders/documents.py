@@ -67,6 +67,7 @@ Read = Callable[[bytes, int], tuple[str, int]]  # takes the data and where to st
 
 # Texts that are worth remembering: the names of groups, topics and hosts come again and again.
 SHORT_BYTES: Final = 100
+SHORT_COUNT: Final = 100  # lists of integers whose format is worth remembering
 
 UNREADABLE: Final = (IndexError, struct.error)  # what the functions raise for bytes that they cannot read
 
@@ -383,7 +384,15 @@ def _base64(data: bytes) -> str:
 
 
 def _integers(count: int, letter: str, data: bytes, at: int) -> str:
+    if count < SHORT_COUNT:
+        unpack, template = _integers_format(count, letter)
+        return template % unpack(data, at)
     return str(list(struct.unpack_from(f">{count}{letter}", data, at))).replace(" ", "")
+
+
+@cache
+def _integers_format(count: int, letter: str) -> tuple[Callable[[bytes, int], tuple[int, ...]], str]:
+    return struct.Struct(f">{count}{letter}").unpack_from, f"[{','.join(['%d'] * count)}]"
 
 
 def _with_tags(message: str, tags: dict[int, str], defaults: dict[int, str]) -> str:

@@ -15,7 +15,7 @@ from construct import Construct, Default, Renamed, Struct
 
 from decoders.errors import DecodeError, ErrorKind
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.wire import Blob, Fault, FlexibleStruct, NullableStruct, Sequence, WireError
+from decoders.wire import Blob, Fault, FlexibleStruct, NullableStruct, Sequence, WireError, fault_of
 
 Message = dict[str, Any]
 Document = dict[str, Any]
@@ -116,17 +116,21 @@ def read_prefix(data: bytes | None, subject: str, field: str) -> int:
     """The number that says what follows: a key's record type, a value's version. Raises `DecodeError`."""
     if data is None or len(data) < PREFIX_BYTES:
         found = "null" if data is None else len(data)
-        raise malformed(subject, WireError(f"{PREFIX_BYTES} bytes", found, at_byte=0, field=field).fault)
+        raise malformed(subject, fault_of(f"{PREFIX_BYTES} bytes", found, field, 0))
     return int.from_bytes(data[:PREFIX_BYTES], signed=True)
 
 
 def _known_type(type_id: int, record_types: RecordTypes) -> RecordType:
     record_type = record_types.get(type_id)
     if record_type is None:
-        expected = f"a known record type (the highest is {max(record_types)})"
-        reason = f"key: expected {expected} at byte 0, found {type_id}"
-        raise DecodeError(ErrorKind.UNKNOWN_TYPE, reason, field="type", at_byte=0)
+        raise unknown_type(type_id, max(record_types))
     return record_type
+
+
+def unknown_type(type_id: int, highest: int) -> DecodeError:
+    """The error of a record type that is not in the table."""
+    reason = f"key: expected a known record type (the highest is {highest}) at byte 0, found {type_id}"
+    return DecodeError(ErrorKind.UNKNOWN_TYPE, reason, field="type", at_byte=0)
 
 
 def _known_version(version: int, record_type: RecordType) -> Struct:

@@ -163,11 +163,9 @@ class Texts:
         lengths_at = cursor.at
         lengths = self.length.read(cursor).astype(np.int64)
         is_null = lengths < 0
-        cursor.refuse(
-            lengths > MAX_TEXT_BYTES, lambda row, at: overlong_text(int(lengths[row]), at_byte=at), lengths_at
-        )
+        cursor.refuse(lengths > MAX_TEXT_BYTES, overlong_text, lengths, at=lengths_at)
         if not self.nullable:
-            cursor.refuse(is_null, lambda row, at: unexpected_null(int(lengths[row]), at_byte=at), lengths_at)
+            cursor.refuse(is_null, unexpected_null, lengths, at=lengths_at)
         starts = cursor.step(np.maximum(lengths, 0))
         return _spans(np.where(is_null, _NULL, starts), np.where(is_null, _NULL, starts + lengths))
 

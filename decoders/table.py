@@ -17,7 +17,7 @@ from decoders.documents import key_text, record_text, value_text
 from decoders.errors import DecodeError, ErrorKind
 from decoders.layout import OUTCOME_COLUMNS, Layout, Part, is_any_of, layout_of
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.rows import PREFIX_BYTES, reason_of
+from decoders.rows import PREFIX_BYTES, reason_of, unknown_type
 from decoders.shapes import Shape, shape_of
 from decoders.wire import INT16, Fault
 
@@ -96,6 +96,9 @@ def _decode_block(
         outcomes |= _explained(faults, type_ids, record_types, attrgetter("value_subject"))
 
     is_decoded[list(outcomes)] = True
+    unknown = _of_unknown_types(type_ids, np.flatnonzero(~is_decoded), record_types)
+    outcomes |= unknown
+    is_decoded[list(unknown)] = True
     alone, with_key = _read_alone(np.flatnonzero(~is_decoded), keys, values, record_types)
     outcomes |= alone
     for part in layout.groups:
@@ -163,16 +166,27 @@ def _explained(
 ) -> dict[int, Outcome]:
     """The outcomes of rows whose key or value, the subject, breaks the format."""
     ids = type_ids.values[list(faults)].tolist() if faults else []
+    subjects = {type_id: subject_of(record_types[type_id]) for type_id in set(ids)}
     return {
-        row: (
-            None,
-            ErrorKind.MALFORMED,
-            reason_of(subject_of(record_types[type_id]), fault),
-            fault.field,
-            fault.at_byte,
-        )
+        row: (None, ErrorKind.MALFORMED, reason_of(subjects[type_id], fault), fault.field, fault.at_byte)
         for (row, fault), type_id in zip(faults.items(), ids, strict=True)
     }
+
+
+def _of_unknown_types(type_ids: FieldColumn, rows: Ints, record_types: RecordTypes) -> dict[int, Outcome]:
+    """The outcomes of those of some rows whose record type is not in the table."""
+    ids = type_ids.values[rows]
+    is_unknown = type_ids.is_there[rows] & ~np.isin(ids, list(record_types))
+    highest = max(record_types)
+    return {
+        row: _failure(unknown_type(type_id, highest))
+        for row, type_id in zip(rows[is_unknown].tolist(), ids[is_unknown].tolist(), strict=True)
+    }
+
+
+def _failure(error: DecodeError) -> Outcome:
+    """What is wrong with a row: not the error itself, which would keep its frames alive."""
+    return None, error.kind, error.reason, error.field, error.at_byte
 
 
 def _read_alone(
@@ -187,8 +201,8 @@ def _read_alone(
             with_key.append(row)
             document = record_text(key_document, value_text(value, record_type))
             outcomes[row] = document, None, None, None, None
-        except DecodeError as error:  # not kept: it would keep its frames alive
-            outcomes[row] = None, error.kind, error.reason, error.field, error.at_byte
+        except DecodeError as error:
+            outcomes[row] = _failure(error)
     return outcomes, np.array(with_key, np.int64)
 
 

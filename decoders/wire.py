@@ -47,49 +47,37 @@ class Fault(NamedTuple):
 
 
 class WireError(ConstructError):
-    """Bytes that break the format: what was expected for which field at which byte, and what was found."""
+    """Bytes that break the format."""
 
-    def __init__(self, expected: str, found: object, *, at_byte: int, field: str = "") -> None:
-        super().__init__()
-        self.expected = expected
-        self.found = found
-        self.at_byte = at_byte
-        self.field = field
-
-    def __str__(self) -> str:
-        return f"expected {self.expected} for {self.field} at byte {self.at_byte}, found {self.found}"
-
-    @property
-    def fault(self) -> Fault:
-        """The facts of this error."""
-        return Fault(str(self), self.field, self.at_byte)
-
-    def within(self, parent: str) -> "WireError":
-        """The same error, its field now named as part of `parent`: `name` becomes `members[0].name`."""
-        joint = "." if self.field and not self.field.startswith("[") else ""
-        self.field = f"{parent}{joint}{self.field}"
-        return self
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
 
 
-def missing_bytes(wanted: int, found: int, *, at_byte: int, field: str = "") -> WireError:
-    """The error of data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
-    return WireError(f"{wanted} byte{'' if wanted == 1 else 's'}", found, at_byte=at_byte, field=field)
+def fault_of(expected: str, found: object, field: str, at_byte: int) -> Fault:
+    """The fault of data that holds something else than expected."""
+    return Fault(f"expected {expected} for {field} at byte {at_byte}, found {found}", field, at_byte)
 
 
-def unended_varint(*, at_byte: int, is_cut: bool, field: str = "") -> WireError:
-    """The error of a varint without a last byte: the data ends inside it, or it goes on after five bytes."""
+def missing_bytes(wanted: int, found: int, field: str, at_byte: int) -> Fault:
+    """The fault of data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
+    return fault_of(f"{wanted} byte{'' if wanted == 1 else 's'}", found, field, at_byte)
+
+
+def unended_varint(is_cut: bool, field: str, at_byte: int) -> Fault:
+    """The fault of a varint without a last byte: the data ends inside it, or it goes on after five bytes."""
     found = "the end of the data" if is_cut else "more"
-    return WireError(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, at_byte=at_byte, field=field)
+    return fault_of(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, field, at_byte)
 
 
-def unexpected_null(length: int, *, at_byte: int, field: str = "") -> WireError:
-    """The error of a length that says null where the format has no null."""
-    return WireError("a length of 0 or more", length, at_byte=at_byte, field=field)
+def unexpected_null(length: int, field: str, at_byte: int) -> Fault:
+    """The fault of a length that says null where the format has no null."""
+    return fault_of("a length of 0 or more", length, field, at_byte)
 
 
-def overlong_text(length: int, *, at_byte: int, field: str = "") -> WireError:
-    """The error of text over Kafka's limit, which only a varint length can announce."""
-    return WireError(f"at most {MAX_TEXT_BYTES} bytes of text", length, at_byte=at_byte, field=field)
+def overlong_text(length: int, field: str, at_byte: int) -> Fault:
+    """The fault of text over Kafka's limit, which only a varint length can announce."""
+    return fault_of(f"at most {MAX_TEXT_BYTES} bytes of text", length, field, at_byte)
 
 
 def as_int32(number: int) -> int:
@@ -123,7 +111,7 @@ def _read(stream: IO[bytes], size: int, path: str) -> bytes:
     at_byte = stream.tell()
     data = stream.read(size)
     if len(data) < size:
-        raise missing_bytes(size, len(data), at_byte=at_byte, field=_field(path))
+        raise WireError(missing_bytes(size, len(data), _field(path), at_byte))
     return data
 
 
@@ -152,11 +140,11 @@ class Varint(Construct):
         for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
             byte = stream.read(1)
             if not byte:
-                raise unended_varint(at_byte=at_byte, is_cut=True, field=_field(path))
+                raise WireError(unended_varint(True, _field(path), at_byte))
             value |= (byte[0] & 0x7F) << shift
             if byte[0] < 0x80:
                 return as_int32(value)
-        raise unended_varint(at_byte=at_byte, is_cut=False, field=_field(path))
+        raise WireError(unended_varint(False, _field(path), at_byte))
 
     def _build(self, obj: int, stream: IO[bytes], context: Container, path: str) -> int:
         rest = obj & 0xFFFF_FFFF
@@ -208,7 +196,7 @@ class Counted(Construct):
             return self._parse_content(stream, length, at_byte, context, path)
         if self.nullable:
             return None
-        raise unexpected_null(length, at_byte=at_byte, field=_field(path))
+        raise WireError(unexpected_null(length, _field(path), at_byte))
 
     def _build(self, obj: Any, stream: IO[bytes], context: Container, path: str) -> Any:
         if obj is None:
@@ -246,7 +234,7 @@ class Text(Counted):
         self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
     ) -> Any:
         if length > MAX_TEXT_BYTES:
-            raise overlong_text(length, at_byte=at_byte, field=_field(path))
+            raise WireError(overlong_text(length, _field(path), at_byte))
         return decode_text(_read(stream, length, path))
 
     def _build_content(self, obj: str, stream: IO[bytes], context: Container, path: str) -> None:
@@ -281,7 +269,7 @@ def _refuse_impossible_count(stream: IO[bytes], count: int, path: str) -> None:
     at_byte = stream.tell()
     remaining = stream_size(stream) - at_byte
     if count > remaining:
-        raise missing_bytes(count, remaining, at_byte=at_byte, field=_field(path))
+        raise WireError(missing_bytes(count, remaining, _field(path), at_byte))
 
 
 class FlexibleStruct(Struct):
@@ -309,7 +297,7 @@ class FlexibleStruct(Struct):
             if field := self.tags.get(tag):
                 message[field.name] = field._parsereport(stream, context, path)
             elif size < 0:
-                raise unexpected_null(size, at_byte=stream.tell(), field=_field(tags_path))
+                raise WireError(unexpected_null(size, _field(tags_path), stream.tell()))
             else:
                 _read(stream, size, tags_path)
         return message
