@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from functools import cache, lru_cache, singledispatch
+from functools import cache, lru_cache, partial, singledispatch
 from json.encoder import encode_basestring
 from re import Match
 from re import compile as regex
@@ -64,6 +64,7 @@ from decoders.wire import (
 )
 
 Read = Callable[[bytes, int], tuple[str, int]]  # takes the data and where to start: JSON and next byte
+ReadKey = Callable[[bytes | None], tuple[RecordType, str]]
 
 # Texts that are worth remembering: the names of groups, topics and hosts come again and again.
 SHORT_BYTES: Final = 100
@@ -89,8 +90,13 @@ def record_text(key_document: str, value_document: str) -> str:
 
 def key_text(key: bytes | None, record_types: RecordTypes) -> tuple[RecordType, str]:
     """What the table says of a key's record type, and the key as JSON; raises `DecodeError`."""
-    type_id, record_type, text = read_key(key, record_types, _message_text_again)
+    type_id, record_type, text = read_key(key, record_types, message_text)
     return record_type, f'{{"type":{type_id},"data":{text}}}'
+
+
+def key_reader(record_types: RecordTypes) -> ReadKey:
+    """`key_text` for one record table, with a memory: the same groups and members come again and again."""
+    return lru_cache(maxsize=2_048)(partial(key_text, record_types=record_types))
 
 
 def value_text(value: bytes | None, record_type: RecordType) -> str:
@@ -108,10 +114,6 @@ def message_text(declaration: Struct, data: bytes, at: int) -> str:
     except UNREADABLE:
         return _compact_json(parse_message(declaration, data, at))  # raises what is wrong
     return text
-
-
-# The same groups and members come again and again.
-_message_text_again = lru_cache(maxsize=2_048)(message_text)
 
 
 def _compact_json(message: Any) -> str:

@@ -1,6 +1,6 @@
 """Whole Arrow columns of keys and values to one table: every record decoded, or with the reason why not.
 
-Keys and the values of offset commits are read as columns (`columns`), all rows at once. Other values become
+Offset commits are read as columns (`columns`), all rows at once. Other records become
 documents, one at a time (`documents`).
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from decoders.buffers import Array, Arrays, BinaryColumn, Ints
 from decoders.columns import FieldColumn, Fields, read_message
-from decoders.documents import key_text, record_text, value_text
+from decoders.documents import ReadKey, key_reader, record_text, value_text
 from decoders.errors import DecodeError, ErrorKind
 from decoders.layout import OUTCOME_COLUMNS, Layout, Part, is_any_of, layout_of
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
@@ -26,6 +26,7 @@ from decoders.wire import INT16, Fault
 BLOCK_ROWS: Final = 16_384
 
 _LAYOUT: Final = layout_of(RECORD_TYPES)
+_READ_KEY: Final = key_reader(RECORD_TYPES)
 RECORD_SCHEMA: Final[pa.Schema] = _LAYOUT.schema
 
 
@@ -49,6 +50,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     if len(keys) != len(values):
         raise ValueError(f"every key needs a value: got {len(keys)} keys and {len(values)} values")
     layout = _LAYOUT if record_types is RECORD_TYPES else layout_of(record_types)
+    read_key = _READ_KEY if record_types is RECORD_TYPES else key_reader(record_types)
     key_array, value_array = _unchunked(keys), _unchunked(values)
     blocks = [
         _decode_block(
@@ -56,6 +58,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
             BinaryColumn.from_arrow(value_array.slice(start, BLOCK_ROWS)),
             layout,
             record_types,
+            read_key,
         )
         for start in range(0, len(keys), BLOCK_ROWS)
     ]
@@ -73,7 +76,7 @@ def _unchunked(column: Arrays) -> Array:
 
 
 def _decode_block(
-    keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes
+    keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes, read_key: ReadKey
 ) -> pa.Table:
     prefix = shape_of(INT16)
     type_ids, versions = _prefixes(keys), _prefixes(values)
@@ -99,7 +102,7 @@ def _decode_block(
     unknown = _of_unknown_types(type_ids, np.flatnonzero(~is_decoded), record_types)
     outcomes |= unknown
     is_decoded[list(unknown)] = True
-    alone, with_key = _read_alone(np.flatnonzero(~is_decoded), keys, values, record_types)
+    alone, with_key = _read_alone(np.flatnonzero(~is_decoded), keys, values, read_key)
     outcomes |= alone
     for part in layout.groups:
         rows = with_key[part.matches(type_ids.values[with_key], versions.values[with_key])]
@@ -190,14 +193,14 @@ def _failure(error: DecodeError) -> Outcome:
 
 
 def _read_alone(
-    rows: Ints, keys: BinaryColumn, values: BinaryColumn, record_types: RecordTypes
+    rows: Ints, keys: BinaryColumn, values: BinaryColumn, read_key: ReadKey
 ) -> tuple[dict[int, Outcome], Ints]:
     """The outcomes of some rows, read one by one, and those of the rows whose key can be read."""
     outcomes: dict[int, Outcome] = {}
     with_key: list[int] = []
     for row, key, value in zip(rows.tolist(), keys.rows(rows), values.rows(rows), strict=True):
         try:
-            record_type, key_document = key_text(key, record_types)
+            record_type, key_document = read_key(key)
             with_key.append(row)
             document = record_text(key_document, value_text(value, record_type))
             outcomes[row] = document, None, None, None, None
