@@ -1,7 +1,7 @@
 """Whole Arrow columns of keys and values to one table: every record decoded, or with the reason why not.
 
-Offset commits are read as columns (`columns`), all rows at once. Other records become
-documents, one at a time (`documents`).
+Offset commits are read as columns (`columns`), all rows at once. Other records become documents, one at a
+time (`documents`); of their keys only the group is a column.
 """
 
 from collections.abc import Callable, Mapping

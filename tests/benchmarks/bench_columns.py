@@ -6,15 +6,15 @@ second and 50 times construct's parse; with 1 % other records 80 % of that; garb
 Last seen, on two shared cores with Python 3.11, numpy 2.4 and pyarrow 26:
 
     workload                   records/s  of commits  x construct
-    commits, all versions      3,832,479      100.0%         79.7
-    commits, v3                4,757,303      124.1%         99.0
-    commits, v4                3,052,577       79.7%         63.5
-    1 % other records          2,445,595       63.8%         50.9
-    10 % other records           758,597       19.8%         15.8
-    other records only            86,205        2.2%          1.8
-    garbage                      209,225        5.5%          4.4
-    construct's parse             48,056        1.3%          1.0
-    decode_document               33,803        0.9%          0.7
+    commits, all versions      3,957,073      100.0%         79.4
+    commits, v3                4,868,711      123.0%         97.7
+    commits, v4                3,302,210       83.5%         66.3
+    1 % other records          3,043,050       76.9%         61.1
+    10 % other records         1,227,697       31.0%         24.6
+    other records only           147,607        3.7%          3.0
+    garbage                      385,054        9.7%          7.7
+    construct's parse             49,837        1.3%          1.0
+    decode_document               34,814        0.9%          0.7
 """
 
 import argparse
