@@ -18,7 +18,10 @@ UNKNOWN_CAUSE: Final = "unknown"
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTransition:
-    """One group before and after a batch (None = not there), and the record that brought it about."""
+    """One group before and after a batch (None = not there), and the record that brought it about.
+
+    `is_ended`: the batch says that the group is gone, whether or not it was held.
+    """
 
     group: str
     before: Group | None

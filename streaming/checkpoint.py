@@ -2,19 +2,25 @@
 reaches."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+
+def checkpoint_uri(path: str) -> str:
+    """Return the checkpoint's location as Spark and Hadoop both read it; no scheme means a local path."""
+    return path if "://" in path else Path(path).resolve().as_uri()
 
 
 class Checkpoint:
     """The checkpoint of a streaming query, on whatever file system Spark can reach."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.path = path
+        self.path = checkpoint_uri(path)
         context: Any = spark.sparkContext
         self._jvm = context._jvm
-        root = self._jvm.org.apache.hadoop.fs.Path(path)
+        root = self._jvm.org.apache.hadoop.fs.Path(self.path)
         self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
 
     def query_id(self) -> str | None:

@@ -170,10 +170,14 @@ def _group_transitions(
     kept: pa.Table, merged: MergedEntries, about_groups: _GroupBatch
 ) -> Iterator[GroupTransition]:
     """Compare groups before and after the batch: those with records in it, and those whose first visible
-    offset came or whose last one went, which are groups (simple ones) as long as they have offsets."""
+    offset came or whose last one went, which are groups (simple ones) as long as they have offsets.
+
+    A simple group whose last offset was removed is told to be gone even if its offsets were not held.
+    """
     had, has = merged.groups_with_offsets()
     numbers = {name: number for number, name in enumerate(merged.moments.names)}
-    came_or_went = {merged.moments.names[number] for number in np.flatnonzero(had != has)}
+    is_emptied = merged.groups_with_removals() & ~has
+    came_or_went = {merged.moments.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
     last_event = about_groups.last()
     records_of_others = _records_by_group(kept, came_or_went - about_groups.after.keys())
     newest_records = merged.newest_records()
@@ -186,7 +190,7 @@ def _group_transitions(
             group=name,
             before=_group(before, number is not None and bool(had[number])),
             after=_group(after, number is not None and bool(has[number])),
-            is_ended=event is not None and event.ends_group,
+            is_ended=event.ends_group if event else number is not None and bool(is_emptied[number]),
             record=(event.source_offset, event.source_timestamp) if event else newest_records[numbers[name]],
         )
 

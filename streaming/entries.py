@@ -90,6 +90,12 @@ class MergedEntries:
         )
         return had, has
 
+    def groups_with_removals(self) -> Mask:
+        """Tell, per group of `moments`, whether a tombstone of the batch left one of its keys absent."""
+        removed = (self.touched_row != ABSENT) & (self.after_row == ABSENT)
+        is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.moments.names)) > 0
+        return is_group
+
     def newest_records(self) -> list[tuple[int, int]]:
         """Return, per group of `moments`, source offset and timestamp of its newest commit or tombstone.
 

@@ -4,11 +4,11 @@ It reads like the flow line of the README.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.checkpoint import checkpoint_uri
 from streaming.processor import SHARD_RESULT, ReplayOffsetsPartition
 from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.source import read_records
@@ -30,11 +30,10 @@ def start_query(
         .transform(with_packets, partition_count if checks_partition(settings) else None)
         .transform(with_shard_results)
     )
-    checkpoint = settings.job.checkpoint
     writer = (
         results.writeStream.queryName("offsetlake")
         .outputMode("update")
-        .option("checkpointLocation", checkpoint if "://" in checkpoint else str(Path(checkpoint).resolve()))
+        .option("checkpointLocation", checkpoint_uri(settings.job.checkpoint))
         .foreachBatch(write_batch)
     )
     return (

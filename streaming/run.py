@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Final
 
-from pyspark.errors import StreamingQueryException
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -17,15 +19,17 @@ from streaming.broker import Broker, BrokerError, TopicFacts
 from streaming.checkpoint import Checkpoint
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.jars import ensure_jars
+from streaming.java import find_java
 from streaming.job import start_query
-from streaming.progress import Progress
+from streaming.progress import PartitionProgress, Progress
 from streaming.session import start_session
 from streaming.settings import Settings
 from streaming.tables import Tables
 from streaming.writer import BatchReport, BatchWriter, now_ms
 
 _POLL_S: Final = 0.2
-_STOP_LIMIT_S: Final = 120.0
+_STOP_LIMIT_S: Final = 120.0  # for a batch to end
+_IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 
 
 class JobFailedError(OffsetlakeError):
@@ -46,16 +50,19 @@ def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, on
 
     Raises `OffsetlakeError` for everything that a user can do something about.
     """
+    find_java()  # the jars may be there without it
     jars = ensure_jars("connector")
     broker = Broker(settings.source)
     facts = broker.wait_for_topic(listener.say, stop.is_set)
-    if facts is None:
+    if facts is None or stop.is_set():
         return
-    spark = start_session(settings.spark, settings.job, jars)
-    try:
-        follow_topic(spark, settings, broker, facts, listener, stop, once=once)
-    finally:
-        spark.stop()
+    with _explained(settings):
+        spark = start_session(settings.spark, settings.job, jars)
+        try:
+            if not stop.is_set():
+                follow_topic(spark, settings, broker, facts, listener, stop, once=once)
+        finally:
+            spark.stop()
 
 
 def follow_topic(
@@ -70,10 +77,10 @@ def follow_topic(
 ) -> None:
     """Do what `run_job` does, on a session that is there and a topic that exists."""
     tables = Tables(settings.tables.root, settings.tables.storage_options)
-    tables.create()
     checkpoint = Checkpoint(spark, settings.job.checkpoint)
-    progress = bound_progress(tables.progress(), checkpoint, settings, facts)
+    progress = bound_progress(tables.progress_if_any(), checkpoint, settings, facts)
     progress = progress.with_ends(broker.ends(facts.partition_count), now_ms())
+    tables.create()
     writer = BatchWriter(
         tables,
         progress,
@@ -106,13 +113,27 @@ def bound_progress(
             f"{where}: expected topic {progress.topic}, which they were filled from, "
             f"found {settings.source.topic}. Each topic needs a table root and a checkpoint of its own."
         )
+    if progress.partitions and len(progress.partitions) != facts.partition_count:
+        raise MisuseError(
+            f"{where}: expected {len(progress.partitions)} partitions of topic {progress.topic}, with which "
+            f"they were filled, found {facts.partition_count}. Groups now belong to other partitions: move "
+            "both away to read the topic anew from its start."
+        )
     if None not in (progress.cluster_id, facts.cluster_id) and progress.cluster_id != facts.cluster_id:
         raise MisuseError(
             f"{where}: expected Kafka cluster {progress.cluster_id}, which they were filled from, "
             f"found cluster {facts.cluster_id} at {settings.source.bootstrap_servers}. "
             "Each cluster needs a table root and a checkpoint of its own."
         )
-    return replace(progress, topic=settings.source.topic, cluster_id=facts.cluster_id)
+    return replace(
+        progress,
+        topic=settings.source.topic,
+        cluster_id=facts.cluster_id or progress.cluster_id,
+        partitions={
+            partition: progress.partitions.get(partition, PartitionProgress())
+            for partition in range(facts.partition_count)
+        },
+    )
 
 
 class StoppedBeforeBatchError(Exception):
@@ -127,6 +148,8 @@ class _Gate:
         self._stop = stop
         self.failure: BaseException | None = None
         self.is_closed = False
+        self.is_writing = False
+        self.ended_at = 0.0
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch; refuse to begin one once the job is to stop (it will be replayed at the next
@@ -134,11 +157,15 @@ class _Gate:
         if self._stop.is_set():
             self.is_closed = True
             raise StoppedBeforeBatchError
+        self.is_writing = True
         try:
             self._writer.write(batch, batch_id)
         except BaseException as error:
             self.failure = error
             raise
+        finally:
+            self.ended_at = time.monotonic()
+            self.is_writing = False
 
 
 class _Housekeeping(threading.Thread):
@@ -191,7 +218,7 @@ class _Housekeeping(threading.Thread):
         except BrokerError as error:
             ends = {}
             if self._is_reachable:
-                self._say(f"{error} Going on; Kafka's client keeps trying.")
+                self._say(f"{error} Going on; the job ends if this lasts for minutes.")
         if ends and not self._is_reachable:
             self._say(f"{self._settings.source.bootstrap_servers} answers again")
         self._is_reachable = bool(ends)
@@ -210,31 +237,53 @@ def _housekeeping(*arguments: Any) -> Iterator[_Housekeeping]:
 
 def _wait(query: StreamingQuery, gate: _Gate, house: _Housekeeping, stop: threading.Event) -> None:
     """Wait until the query has ended by itself, failed, or was stopped between two batches."""
-    give_up_at = None
+    asked_at: float | None = None
+    is_stopped = False
     while query.isActive:
         time.sleep(_POLL_S)
         if house.failure is not None:
             stop.set()
         if stop.is_set():
-            give_up_at = give_up_at or time.monotonic() + _STOP_LIMIT_S
-            is_idle = not query.status["isTriggerActive"]
-            if is_idle or time.monotonic() > give_up_at:
+            asked_at = asked_at or time.monotonic()
+            if _may_stop(query, gate, asked_at):
+                is_stopped = True
                 query.stop()
     if house.failure is not None:
-        raise _explained("keeping the tables", house.failure) from house.failure
+        raise _failure("keeping the tables", house.failure) from house.failure
     failure = query.exception()
-    if failure is not None and not gate.is_closed:
+    if failure is not None and not gate.is_closed and not is_stopped:
         cause = gate.failure or failure
-        raise _explained("running the query", cause) from cause
+        raise _failure("running the query", cause) from cause
 
 
-def _explained(doing: str, cause: BaseException) -> OffsetlakeError:
+def _may_stop(query: StreamingQuery, gate: _Gate, asked_at: float) -> bool:
+    """Tell whether stopping now interrupts no batch, or enough has been waited for.
+
+    A trigger that is active without a batch asks the brokers what is new, which takes long if they are away.
+    """
+    now = time.monotonic()
+    if gate.is_writing:
+        return now - asked_at > _STOP_LIMIT_S
+    return not query.status["isTriggerActive"] or now - max(asked_at, gate.ended_at) > _IDLE_LIMIT_S
+
+
+@contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """Turn what Spark, the tables or the file system raise into one sentence that says where to look."""
+    hint = f"Spark's own log is {settings.spark.log_file}."
+    try:
+        yield
+    except JobFailedError as error:
+        raise JobFailedError(f"{error} {hint}") from error
+    except (Py4JError, PySparkException, DeltaError, OSError) as error:
+        raise JobFailedError(f"{_failure('running the job', error)} {hint}") from error
+
+
+def _failure(doing: str, cause: BaseException) -> OffsetlakeError:
     if isinstance(cause, OffsetlakeError):
         return cause
-    if isinstance(cause, StreamingQueryException):
-        lines = [line for line in str(cause).splitlines() if line.strip()]
-        return JobFailedError(f"{doing} failed: {lines[0] if lines else cause}")
-    return JobFailedError(f"{doing} failed: {type(cause).__name__}: {cause}")
+    lines = [line for line in str(cause).splitlines() if line.strip()]
+    return JobFailedError(f"{doing} failed: {type(cause).__name__}: {lines[0] if lines else cause}.")
 
 
 def _finish(writer: BatchWriter, broker: Broker, facts: TopicFacts, say: Callable[[str], None]) -> None:

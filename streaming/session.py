@@ -52,19 +52,21 @@ def _own_signals() -> Iterator[None]:
     """Keep SIGINT and SIGTERM for this process, which stops Spark itself once the current batch is done.
 
     PySpark replaces the handler of SIGINT. A SIGTERM to the whole process group, as service managers send
-    it, would end the JVM in the middle of a batch, so the JVM inherits that it is ignored: one that arrives
-    in the seconds of the JVM's start is lost.
+    it, would end the JVM in the middle of a batch, so the JVM inherits that it is ignored. For us it is
+    blocked meanwhile: one that arrives waits until our handler is back.
     """
     if threading.current_thread() is not threading.main_thread():  # handlers belong to the main thread
         yield
         return
     ours = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         yield
     finally:
         for number, handler in ours.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 @contextmanager

@@ -43,6 +43,7 @@ _SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 }
 _KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
 _KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
+_MAX_PARTITIONS: Final = 2**20
 _WRITER: Final = WriterProperties(compression="ZSTD")
 
 
@@ -90,6 +91,13 @@ class Tables:
     def progress(self) -> Progress:
         """Return what the newest commit to `changes` says; a fresh `Progress` when there is none yet."""
         return self._progress(self._open("changes"))
+
+    def progress_if_any(self) -> Progress:
+        """Return the progress, a fresh one also where there are no tables yet."""
+        try:
+            return self.progress()
+        except TablesMissingError:
+            return Progress()
 
     def is_appended(self, query_id: str, batch_id: int) -> bool:
         """Tell whether this batch of this query is in `changes` already.
@@ -264,16 +272,19 @@ def _with_changes(name: str, base: DeltaTable, changes: DeltaTable, wanted: str)
 
 
 def _newest_of_each_key(name: str, mark: int, wanted: str = "true") -> str:
-    """Write the SQL of `last`, the highest sequence above `mark` of each key, and `newest`, its change.
+    """Write the SQL of `last`, the place of the last change above `mark` of each key, and of `newest`.
 
-    It is one change, because a batch holds at most one change of a key. (Ranking the rows of each key with
-    a window function says the same, four times slower.)
+    A batch holds one change of a key for each offsets partition. There is one such partition, but for a copy
+    of the topic that spread a group over several: of those the highest is taken. (Ranking the rows of each
+    key with a window function says the same, four times slower.)
     """
     keys = _names(_KEYS[name])
     above = f'"kind" = \'{_KINDS[name]}\' AND "sequence" > {mark} AND {wanted}'
+    place = f'"sequence" * {_MAX_PARTITIONS} + coalesce("source_partition", 0)'
     return f"""
-        last AS (SELECT {keys}, max("sequence") AS "sequence" FROM changes WHERE {above} GROUP BY {keys}),
-        newest AS (SELECT * FROM changes LEFT SEMI JOIN last USING ({keys}, "sequence") WHERE {above})
+        last AS (SELECT {keys}, max({place}) AS "place" FROM changes WHERE {above} GROUP BY {keys}),
+        placed AS (SELECT *, {place} AS "place" FROM changes WHERE {above}),
+        newest AS (SELECT * FROM placed LEFT SEMI JOIN last USING ({keys}, "place"))
     """
 
 

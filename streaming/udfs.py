@@ -34,10 +34,13 @@ def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.
     in between. For it alone, three more columns (partition, offset and timestamp of the record) may be given:
     they and the bytes travel along, beside the declared fields.
     """
-    decoded = decode_columns(_binary(key), _binary(value))
+    keys, values = pa.chunked_array([_binary(key)]), pa.chunked_array([_binary(value)])
+    decoded = decode_columns(keys, values)
     frame = pd.DataFrame({name: _as_series(decoded[name]) for name in decoded.column_names}, copy=False)
     if position:
-        frame = frame.assign(key=key, value=value, **dict(zip(POSITION, position, strict=True)))
+        frame = frame.assign(
+            key=_as_series(keys), value=_as_series(values), **dict(zip(POSITION, position, strict=True))
+        )
     return frame
 
 
@@ -51,13 +54,13 @@ def packing_udf(partition_count: int | None = None) -> Any:
         Gives n rows, as a UDF must: first the packets, then nulls.
         """
         packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False), partition_count)
-        padding = [None] * (len(decoded) - len(packets))
-        return pd.DataFrame(
-            {
-                "source_partition": pd.array([*packets, *padding], dtype="Int32"),
-                "records": [*packets.values(), *padding],
-            }
-        )
+        padding = len(decoded) - len(packets)
+        partitions = pa.concat_arrays([pa.array(packets, pa.int32()), pa.nulls(padding, pa.int32())])
+        columns = {
+            "source_partition": _as_series(partitions),
+            "records": [*packets.values(), *[None] * padding],
+        }
+        return pd.DataFrame(columns)
 
     return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
 
@@ -66,5 +69,7 @@ def _binary(values: pd.Series) -> pa.Array:
     return pa.array(values, pa.binary(), from_pandas=True)
 
 
-def _as_series(column: pa.ChunkedArray) -> pd.Series:
-    return pd.Series(column, dtype=pd.ArrowDtype(column.type), copy=False)
+def _as_series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
+    """Wrap a column as a series, as one chunk: Spark cannot take a result of several."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pd.Series(whole, dtype=pd.ArrowDtype(column.type), copy=False)

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streaming import packets
-from streaming.progress import PartitionEnds, Progress, Totals, totals_from_json
+from streaming.errors import MisuseError
+from streaming.progress import PartitionEnds, PartitionProgress, Progress, Totals, totals_from_json
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.table_rows import change_rows, quarantine_rows
 from streaming.tables import Tables
@@ -66,7 +67,8 @@ class ShardResults:
 class BatchWriter:
     """Applies batches to the tables, in order and each once; the only writer of progress.
 
-    One lock serializes it with heartbeats and folds, which come from another thread.
+    One lock serializes it with heartbeats and folds, which come from another thread. After a batch that
+    failed nothing more is written: whether its commit arrived is for the next start to find out.
     """
 
     def __init__(
@@ -86,27 +88,40 @@ class BatchWriter:
         self._clock = clock
         self._lock = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
+        self._is_broken = False
+        self._committed = tables.progress()
         self.progress = progress
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
         started = time.monotonic()
-        results = ShardResults.collect(batch)
+        report = self.apply(ShardResults.collect(batch), batch_id)
+        self._report(replace(report, seconds=time.monotonic() - started))
+
+    def apply(self, results: ShardResults, batch_id: int) -> BatchReport:
+        """Write what a batch gave, unless the tables have it already."""
         with self._lock:
-            report = self._apply(results, batch_id, started)
-        self._report(report)
+            try:
+                return self._apply(results, batch_id)
+            except BaseException:
+                self._is_broken = True
+                raise
 
     def beat(self, ends: Mapping[int, PartitionEnds]) -> None:
         """Commit a heartbeat: the progress as it stands, with the partitions' ends as the broker now gives
         them."""
         with self._lock:
+            if self._is_broken:
+                return
             now = self._clock()
             self.progress = replace(self.progress.with_ends(ends, now), heartbeat=now)
-            self._tables.append_changes(CHANGES.empty_table(), self.progress, is_batch=False)
+            self._commit(CHANGES.empty_table(), self.progress, is_batch=False)
 
     def fold(self) -> int:
         """Fold what has been appended; return the number of rows."""
         with self._lock:
+            if self._is_broken:
+                return 0
             self._rows_since_fold = 0
             return self._tables.fold()
 
@@ -115,13 +130,14 @@ class BatchWriter:
         """How many appended rows wait for a fold."""
         return self._rows_since_fold
 
-    def _apply(self, results: ShardResults, batch_id: int, started: float) -> BatchReport:
-        before = self.progress
+    def _apply(self, results: ShardResults, batch_id: int) -> BatchReport:
+        started, before = time.monotonic(), self.progress
         query_id = before.query_id or self._query_id()
         assert query_id is not None, "Spark writes the query's id before it runs the first batch"
         if self._tables.is_appended(query_id, batch_id):
             results = ShardResults.nothing()
-            self.progress = self._tables.progress()
+            self._committed = self.progress = self._tables.progress()
+            self._refuse_longer_batch(batch_id)
         else:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
         changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
@@ -152,9 +168,32 @@ class BatchWriter:
         if len(changes) or counted or is_first:  # the first commit binds the tables to the query
             after = replace(after, heartbeat=now)
             self._tables.append_quarantine(failed, progress)
-            self._tables.append_changes(changes, after, is_batch=True)
+            self._commit(changes, after, is_batch=True)
             self._rows_since_fold += len(changes)
         self.progress = after
+
+    def _commit(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
+        """Append to `changes`, on top of what this writer wrote last and of nothing else."""
+        if self._tables.progress() != self._committed:
+            raise MisuseError(
+                f"writing to the tables under {self._tables.root}: expected to be their only writer, "
+                "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
+                "this again."
+            )
+        self._tables.append_changes(rows, progress, is_batch=is_batch)
+        self._committed = progress
+
+    def _refuse_longer_batch(self, batch_id: int) -> None:
+        """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""
+        for partition, position in self._positions(batch_id).items():
+            reached = self.progress.partitions.get(partition, PartitionProgress()).position
+            if position > reached:
+                raise MisuseError(
+                    f"replaying batch {batch_id}: expected offsets partition {partition} to end at "
+                    f"{reached}, as the tables under {self._tables.root} have it, found {position}. The "
+                    "checkpoint is older than the tables (a restored backup?). Use the pair that belongs "
+                    "together, or move both away to read the topic anew from its start."
+                )
 
 
 def _moved(before: Progress, after: Progress) -> int:

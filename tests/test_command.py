@@ -127,6 +127,34 @@ def test_a_signal_stops_the_job_cleanly(number: signal.Signals, broker: LocalBro
 
 @pytest.mark.broker
 @pytest.mark.spark
+def test_a_signal_while_spark_starts_is_not_lost(broker: LocalBroker, tmp_path: Path) -> None:
+    kafka.ensure_offsets_topic(broker.bootstrap_servers)
+    with running("run", "--bootstrap-server", broker.bootstrap_servers, cwd=tmp_path) as process:
+        log = tmp_path / "checkpoints" / "spark.log"  # begun just before the JVM
+        kafka.wait_until(log.exists, "Spark's start", timeout_s=60)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 0, output(tmp_path)
+    assert output(tmp_path).rstrip().endswith("stopped")
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_no_java_is_a_clear_error_even_where_the_jars_are_there(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
+    result = subprocess.run(
+        [*COMMAND, "run"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+    assert result.returncode == 1
+    assert "expected Java 17 or newer, found no java" in result.stderr
+
+
+@pytest.mark.broker
+@pytest.mark.spark
 @pytest.mark.slow
 def test_the_demo_ends_by_itself_in_agreement_with_its_broker(tmp_path: Path) -> None:
     result = offsetlake("demo", "--for", "20s", cwd=tmp_path, timeout_s=240)

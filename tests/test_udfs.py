@@ -55,6 +55,15 @@ def test_anybody_can_decode_in_a_stream(spark: SparkSession, tmp_path: Path) -> 
     assert sorted(map(str, groups)) == ["None", "g", "g", "g"]
 
 
+def test_many_records_in_one_arrow_batch_decode_as_well(spark: SparkSession) -> None:
+    count = 40_000
+    many = spark.range(count, numPartitions=1).select(
+        lit(COMMIT_KEY).alias("key"), lit(COMMIT_VALUE).alias("value")
+    )
+    decoded = many.select(decode_record("key", "value").alias("record"))
+    assert decoded.where("record.committed_offset = 42").count() == count
+
+
 def test_an_empty_frame_decodes_to_an_empty_frame(spark: SparkSession) -> None:
     empty = raw_records(spark).where(lit(False))
     assert empty.select(decode_record("key", "value").alias("record")).collect() == []

@@ -1,0 +1,157 @@
+"""Batches reach the tables once and in order, whatever fails between; nobody else writes meanwhile."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from streaming.errors import MisuseError, OffsetlakeError
+from streaming.progress import PartitionEnds, Progress, Totals
+from streaming.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.tables import Tables
+from streaming.writer import BatchWriter, ShardResults
+
+SOURCE_PARTITION = pa.field("source_partition", pa.int32())
+ENDS = {0: PartitionEnds(1_000, 1_000)}
+
+
+def set_offset(group: str, committed_offset: int) -> dict[str, Any]:
+    return {
+        "kind": "offset",
+        "op": "set",
+        "group": group,
+        "topic": "t",
+        "partition": 0,
+        "after": {"committed_offset": committed_offset, "source_offset": committed_offset},
+        "source_offset": committed_offset,
+        "source_timestamp": 1_000,
+        "source_partition": 0,
+    }
+
+
+def results(*changes: dict[str, Any], failed: int = 0) -> ShardResults:
+    bad = [{"value": b"?", "source_offset": number, "source_partition": 0} for number in range(failed)]
+    return ShardResults(
+        changes=pa.Table.from_pylist(list(changes), CHANGES_IN_BATCH.append(SOURCE_PARTITION)),
+        quarantine=pa.Table.from_pylist(bad, QUARANTINE_IN_BATCH.append(SOURCE_PARTITION)),
+        totals=Totals(decoded=len(changes), malformed=failed),
+    )
+
+
+class Job:
+    """A table root, and writers on it as one start of the job after the other makes them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tables = Tables(str(root))
+        self.tables.create()
+        self.positions = {0: 10}
+
+    def start(self) -> BatchWriter:
+        return BatchWriter(
+            self.tables,
+            replace(self.tables.progress(), topic="t"),
+            query_id=lambda: "query",
+            positions=lambda _: self.positions,
+            report=lambda _: None,
+        )
+
+    def offsets(self) -> dict[str, int]:
+        rows = self.tables.read().offsets.to_pylist()
+        assert len({row["group"] for row in rows}) == len(rows)
+        return {row["group"]: row["committed_offset"] for row in rows}
+
+    def versions(self) -> tuple[int, int]:
+        return tuple(DeltaTable(str(self.root / name)).version() for name in ("changes", "quarantine"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_a_batch_that_is_replayed_after_its_append_is_not_applied_again(job: Job) -> None:
+    job.start().apply(results(set_offset("g", 1), failed=1), 0)
+    versions, progress = job.versions(), job.tables.progress()
+    report = job.start().apply(results(set_offset("g", 1), set_offset("h", 2)), 0)  # compaction: another view
+    assert job.versions() == versions
+    assert job.tables.progress() == progress
+    assert (report.changed_offsets, report.quarantined, report.totals) == (0, 0, Totals())
+    job.start().apply(results(set_offset("g", 3)), 1)
+    assert job.offsets() == {"g": 3}
+    assert job.tables.progress().totals == Totals(decoded=2, malformed=1)
+
+
+def test_sequence_grows_over_restarts_and_heartbeats(job: Job) -> None:
+    for batch_id in range(3):
+        writer = job.start()
+        writer.beat(ENDS)
+        writer.apply(results(set_offset("g", batch_id)), batch_id)
+        writer.beat(ENDS)
+        writer.fold()
+    assert job.tables.read_changes()["sequence"].to_pylist() == [1, 2, 3]
+    assert job.offsets() == {"g": 2}
+
+
+def test_nothing_is_written_after_a_batch_that_failed(job: Job) -> None:
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    log, hidden = job.root / "changes" / "_delta_log", job.root / "changes" / "hidden"
+    log.rename(hidden)
+    with pytest.raises(OffsetlakeError):
+        writer.apply(results(set_offset("g", 2), failed=1), 1)
+    hidden.rename(log)
+    versions = job.versions()
+    writer.beat(ENDS)
+    assert writer.fold() == 0
+    assert job.versions() == versions
+    job.start().apply(results(set_offset("g", 2), failed=1), 1)
+    assert job.offsets() == {"g": 2}
+    assert len(job.tables.read_quarantine()) == 1
+
+
+def test_a_second_writer_is_noticed_before_it_does_harm(job: Job) -> None:
+    ours, theirs = job.start(), job.start()
+    theirs.apply(results(set_offset("g", 1)), 0)
+    with pytest.raises(MisuseError, match="only writer"):
+        ours.beat(ENDS)
+    with pytest.raises(MisuseError, match="only writer"):
+        ours.apply(results(set_offset("g", 9)), 1)
+    assert job.offsets() == {"g": 1}
+
+
+def test_a_checkpoint_that_is_older_than_the_tables_is_refused(job: Job) -> None:
+    job.start().apply(results(set_offset("g", 1)), 0)
+    job.positions = {0: 20}  # Spark planned the batch anew, and further
+    with pytest.raises(MisuseError, match="expected offsets partition 0 to end at 10"):
+        job.start().apply(results(set_offset("g", 1), set_offset("h", 2)), 0)
+
+
+def test_a_group_in_two_partitions_neither_doubles_rows_nor_stops_the_fold(job: Job) -> None:
+    writer = job.start()
+    for batch_id in range(3):
+        here, there = set_offset("g", batch_id), {**set_offset("g", 10 + batch_id), "source_partition": 1}
+        writer.apply(results(here, there), batch_id)
+        assert job.offsets() == {"g": 10 + batch_id}
+        writer.fold()
+    assert job.offsets() == {"g": 12}
+
+
+def test_the_first_batch_is_committed_even_if_it_changes_nothing(job: Job) -> None:
+    """It binds the tables to the query; later ones that change nothing leave no commit."""
+    writer = job.start()
+    writer.apply(results(), 0)
+    assert job.tables.progress().query_id == "query"
+    versions = job.versions()
+    job.positions = {0: 11}
+    writer.apply(results(), 1)
+    assert job.versions() == versions
+    writer.beat(ENDS)
+    assert job.tables.progress().partitions[0].position == 11
+
+
+def test_fresh_tables_have_fresh_progress(tmp_path: Path) -> None:
+    assert Tables(str(tmp_path / "none")).progress_if_any() == Progress()
