@@ -252,9 +252,10 @@ def broker_offsets(
     """Return every group's committed offsets as the broker's Admin API answers them.
 
     The group with the empty id is left out: librdkafka refuses to ask for it. Metadata is as `shown_metadata`
-    gives it, if it is empty or has a NUL, as that of Python's clients always is: of any other the client reads
-    on beyond its end, and shows that too or fails with `UnicodeDecodeError`. A coordinator that is still
-    loading is asked again until `timeout_s` is over, then the broker's error is raised (`KafkaException`).
+    gives it, if it is empty or has a NUL, as that of Python's clients always is; of any other the client
+    reads on beyond its end, and shows that too or fails with `UnicodeDecodeError`. A coordinator that is
+    still loading is asked again until `timeout_s` is over, then the broker's error is raised
+    (`KafkaException`).
     """
     admin = AdminClient(_settings(bootstrap_servers))
     deadline = time.monotonic() + timeout_s

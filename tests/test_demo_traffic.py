@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,7 +75,7 @@ class TestBrokerOffsets:
         create_topics(bootstrap, {"asked": 2})
         noted = CommittedOffset(7, leader_epoch=2, metadata="note \N{SNOWMAN}")
         alter_offsets(bootstrap, "asked-1", {("asked", 0): 5})
-        alter_offsets(bootstrap, "asked-2", {("asked", 1): replace(noted, metadata=f"{noted.metadata}\0")})
+        alter_offsets(bootstrap, "asked-2", {("asked", 1): noted._replace(metadata=f"{noted.metadata}\0")})
         alter_offsets(bootstrap, "", {("asked", 1): 1})  # must not be in the way
         answers = {key: at for key, at in broker_offsets(bootstrap).items() if key.topic == "asked"}
         assert answers == {
