@@ -1,7 +1,10 @@
 """What `offsetlake run` tells the people who watch it, on a terminal or in a log file."""
 
+import os
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, TextIO
 
 from streaming.progress import Progress
@@ -9,20 +12,27 @@ from streaming.writer import BatchReport
 
 _CLEAR_LINE: Final = "\r\x1b[K"
 
+FAR_BEHIND: Final = 100_000
+"""Source offsets; a batch that leaves more of them unread is one of catching up (after a long stop)."""
+
 
 class Console:
-    """Prints sentences and one line per batch of real change; while catching up, one line that moves."""
+    """Prints sentences and one line per batch of real change; while catching up, one line that moves.
+
+    Nothing that happens to the output stops the job: once a line cannot be printed, none is any more.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self._is_terminal = self._out.isatty()
+        self._is_quiet = False
         self._catching_up_since: float | None = None
         self._moved = 0
         self._told_unknown: set[tuple[int, int | None]] = set()
 
     def say(self, sentence: str) -> None:
         """Print one line."""
-        print(f"{_CLEAR_LINE if self._is_terminal else ''}{sentence}", file=self._out, flush=True)
+        self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{sentence}\n")
 
     def batch(self, report: BatchReport) -> None:
         """Tell what one batch did."""
@@ -36,9 +46,9 @@ class Console:
 
     def _tell_catching_up(self, report: BatchReport) -> None:
         self._count(report)
-        line = describe_catching_up(report.progress, self._rate())
+        line = describe_catching_up(self._moved, behind(report.progress), self._rate())
         if self._is_terminal:
-            print(f"{_CLEAR_LINE}{line}", end="", file=self._out, flush=True)
+            self._print(f"{_CLEAR_LINE}{line}")
         else:
             self.say(line)
 
@@ -48,7 +58,7 @@ class Console:
             f"caught up: {self._moved:,} source offsets, {self._rate():,.0f} a second; "
             f"{describe_batch(report)}"
         )
-        self._catching_up_since = None
+        self._catching_up_since, self._moved = None, 0
 
     def _count(self, report: BatchReport) -> None:
         if self._catching_up_since is None:
@@ -58,6 +68,16 @@ class Console:
     def _rate(self) -> float:
         assert self._catching_up_since is not None
         return self._moved / max(time.monotonic() - self._catching_up_since, 0.001)
+
+    def _print(self, text: str) -> None:
+        """Print; at the first failure (nobody reads any more, the disk is full) go quiet for good."""
+        if self._is_quiet:
+            return
+        try:
+            print(text, end="", file=self._out, flush=True)
+        except OSError:
+            self._is_quiet = True
+            _drop_what_is_buffered(self._out)
 
     def _tell_unknown(self, report: BatchReport) -> None:
         for kind in report.totals.unknown:
@@ -71,20 +91,33 @@ class Console:
                 )
 
 
+def _drop_what_is_buffered(out: TextIO) -> None:
+    """Let the interpreter's last flush go nowhere, which would fail and change the exit code."""
+    with (
+        suppress(OSError),
+        Path(os.devnull).open("wb") as nowhere,
+    ):  # OSError: not a real file
+        os.dup2(nowhere.fileno(), out.fileno())
+
+
 def is_catching_up(progress: Progress) -> bool:
-    """Tell whether some partition has not reached the end that it had when the job first started."""
-    return not all(partition.loaded for partition in progress.partitions.values())
+    """Tell whether some partition was never read to its end, or much is left to read after a long stop."""
+    partitions = progress.partitions.values()
+    return not partitions or not all(p.loaded for p in partitions) or behind(progress) > FAR_BEHIND
 
 
-def describe_catching_up(progress: Progress, rate: float) -> str:
-    """Say how far the first reading of the topic has come, and how long the rest takes at `rate`."""
-    targets = sum(partition.load_target or 0 for partition in progress.partitions.values())
-    left = sum(
-        max((partition.load_target or 0) - partition.position, 0)
-        for partition in progress.partitions.values()
-    )
-    percent = 100 * (targets - left) / max(targets, 1)
-    return f"catching up: {percent:.0f} %, {rate:,.0f} records/s, {left / max(rate, 1):.0f} s left"
+def behind(progress: Progress) -> int:
+    """Count the source offsets that are still to be read, as far as is known."""
+    return sum(partition.behind or 0 for partition in progress.partitions.values())
+
+
+def describe_catching_up(moved: int, left: int, rate: float) -> str:
+    """Say how far catching up has come since it began, and how long the rest takes at `rate`.
+
+    `moved` and `left` count the source offsets read since then and still to be read.
+    """
+    percent = 100 * moved / max(moved + left, 1)
+    return f"catching up: {percent:.0f} %, {rate:,.0f} source offsets/s, {left / max(rate, 1):.0f} s left"
 
 
 def describe_batch(report: BatchReport) -> str:

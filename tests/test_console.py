@@ -1,11 +1,15 @@
 """The console of `run`: one line that moves while catching up, then a line per batch of real change."""
 
+import errno
 import io
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from streaming.console import Console, describe_batch, describe_catching_up, is_catching_up
+from streaming.console import FAR_BEHIND, Console, describe_batch, describe_catching_up, is_catching_up
 from streaming.progress import PartitionEnds, Position, Progress, Totals, UnknownRecords
 from streaming.writer import BatchReport
 
@@ -17,9 +21,26 @@ NEWER_KIND = UnknownRecords(
 )
 
 
+def after_a_stop(missed: int) -> Progress:
+    """All partitions were loaded once; so many source offsets came in the meantime."""
+    return CAUGHT_UP.with_ends({0: PartitionEnds(1_000 + missed, 1_000 + missed)}, now=1)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+class Unprintable(io.StringIO):
+    """An output that fails from the first line on, and counts what is tried."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error, self.tries = error, 0
+
+    def write(self, text: str) -> int:
+        self.tries += 1
+        raise self.error
 
 
 def report(progress: Progress = CAUGHT_UP, **changed: object) -> BatchReport:
@@ -53,26 +74,30 @@ def test_batch_is_described_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "sentence"),
+    ("moved", "left", "sentence"),
     [
-        (0, "catching up: 0 %, 100 records/s, 10 s left"),
-        (250, "catching up: 25 %, 100 records/s, 8 s left"),
-        (1_000, "catching up: 100 %, 100 records/s, 0 s left"),
-        (5_000, "catching up: 100 %, 100 records/s, 0 s left"),
+        (0, 1_000, "catching up: 0 %, 100 source offsets/s, 10 s left"),
+        (250, 750, "catching up: 25 %, 100 source offsets/s, 8 s left"),
+        (1_000, 0, "catching up: 100 %, 100 source offsets/s, 0 s left"),
     ],
 )
-def test_catching_up_is_described_by_rate_percent_and_time_left(position: int, sentence: str) -> None:
-    assert describe_catching_up(START.with_positions({0: position}), 100.0) == sentence
+def test_catching_up_is_described_by_rate_percent_and_time_left(moved: int, left: int, sentence: str) -> None:
+    assert describe_catching_up(moved, left, 100.0) == sentence
 
 
-def test_catching_up_without_any_target_or_rate_divides_nothing_by_zero() -> None:
-    assert describe_catching_up(Progress(), 0.0) == "catching up: 0 %, 0 records/s, 0 s left"
+def test_catching_up_without_anything_to_read_divides_nothing_by_zero() -> None:
+    assert describe_catching_up(0, 0, 0.0) == "catching up: 0 %, 0 source offsets/s, 0 s left"
 
 
 def test_catching_up_lasts_until_every_partition_is_loaded() -> None:
+    assert is_catching_up(Progress())
     assert is_catching_up(BEHIND)
     assert not is_catching_up(CAUGHT_UP)
-    assert not is_catching_up(CAUGHT_UP.with_ends({0: PartitionEnds(9_000, 9_000)}, now=1))
+
+
+def test_catching_up_is_also_what_follows_a_long_stop() -> None:
+    assert not is_catching_up(after_a_stop(FAR_BEHIND))
+    assert is_catching_up(after_a_stop(FAR_BEHIND + 1))
 
 
 # --- what is told ----------------------------------------------------------------------------------------
@@ -89,10 +114,11 @@ def test_batches_with_a_change_are_told(changed: str) -> None:
 
 
 def test_log_file_gets_a_line_per_step_of_catching_up() -> None:
-    first, second, last = told(report(BEHIND), report(BEHIND), report(CAUGHT_UP))
+    further = BEHIND.with_positions({0: 500})
+    first, second, last = told(report(BEHIND), report(further), report(CAUGHT_UP, moved=500))
     assert first.startswith("catching up: 25 %")
-    assert second.startswith("catching up: 25 %")
-    assert last.startswith("caught up: 750 source offsets, ")
+    assert second.startswith("catching up: 50 %")
+    assert last.startswith("caught up: 1,000 source offsets, ")
     assert last.endswith(f" a second; {describe_batch(report())}")
 
 
@@ -106,6 +132,28 @@ def test_catching_up_is_one_line_that_moves_on_a_terminal() -> None:
 def test_caught_up_is_told_once() -> None:
     lines = told(report(BEHIND), report(CAUGHT_UP), report(CAUGHT_UP), report(CAUGHT_UP, changed_offsets=1))
     assert [line.split(":")[0] for line in lines] == ["catching up", "caught up", "batch 7"]
+
+
+def test_catching_up_again_counts_from_where_it_began() -> None:
+    stopped = after_a_stop(400_000).with_positions({0: 101_000})
+    lines = told(report(BEHIND), report(CAUGHT_UP), report(stopped, moved=100_000))
+    assert lines[-1].startswith("catching up: 25 %, ")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError(errno.ENOSPC, "disk full")])
+def test_console_goes_quiet_when_it_cannot_print(error: OSError) -> None:
+    out = Unprintable(error)
+    assert told(report(BEHIND), report(CAUGHT_UP), report(changed_offsets=1), out=out) == []
+    assert out.tries == 1
+
+
+def test_a_reader_that_leaves_changes_nothing_about_the_end() -> None:
+    program = "from streaming.console import Console; c = Console(); c.say('one'); c.say('two')"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        ran = subprocess.run([sys.executable, "-c", program], stdout=out, stderr=subprocess.PIPE, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def test_unknown_kinds_of_records_are_told_once_with_their_place() -> None:
