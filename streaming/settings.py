@@ -24,6 +24,9 @@ DURATIONS: Final = frozenset(
     }
 )
 
+MAY_BE_ZERO: Final = frozenset({"job.trigger"})
+"""Durations that may be 0: the next batch then begins as soon as the last one is done."""
+
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The name of Kafka's own offsets topic."""
 
@@ -191,7 +194,7 @@ def _build(values: Mapping[str, Any]) -> Settings:
     for name, value in values.items():
         section, key = name.split(".", 1)
         if name in DURATIONS:
-            sections[section][f"{key}_ms"] = parse_duration_ms(value, name=name)
+            sections[section][f"{key}_ms"] = _duration_ms(value, name=name)
         elif name in FREE_TABLES:
             sections[section][key] = MappingProxyType({k: _text(v) for k, v in value.items()})
         else:
@@ -202,6 +205,14 @@ def _build(values: Mapping[str, Any]) -> Settings:
         job=JobSettings(**sections["job"]),
         spark=SparkSettings(**sections["spark"]),
     )
+
+
+def _duration_ms(text: str, *, name: str) -> int:
+    """Read the duration of a setting; only few may be 0."""
+    duration = parse_duration_ms(text, name=name)
+    if duration == 0 and name not in MAY_BE_ZERO:
+        raise MisuseError(f"setting {name!r} expects a duration above 0, found {text!r}.")
+    return duration
 
 
 def _text(value: object) -> str:

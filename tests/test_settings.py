@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streaming.errors import MisuseError
-from streaming.settings import Settings, parse_duration_ms, read_settings
+from streaming.settings import DURATIONS, Settings, parse_duration_ms, read_settings
 
 
 @pytest.fixture
@@ -120,6 +120,16 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None
 )
 def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text, name="--for") == milliseconds
+
+
+@pytest.mark.parametrize("name", sorted(DURATIONS - {"job.trigger"}))
+def test_duration_of_zero_is_refused(name: str) -> None:
+    with pytest.raises(MisuseError, match=f"setting '{name}' expects a duration above 0, found '0s'"):
+        read_settings(options={name: "0s"})
+
+
+def test_trigger_alone_may_be_zero() -> None:
+    assert read_settings(options={"job.trigger": "0s"}).job.trigger_ms == 0
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1.5s", "-1s", "5S", "1m30s", "5 sec"])
