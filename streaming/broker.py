@@ -17,6 +17,7 @@ from streaming.progress import PartitionEnds
 from streaming.settings import SourceSettings
 
 REQUEST_TIMEOUT_S: Final = 10.0
+_GIVE_UP_EVERY_S: Final = 0.2
 
 
 class BrokerError(OffsetlakeError):
@@ -61,11 +62,11 @@ class Broker:
         facts = self._topic_facts(self._source.connect_timeout_ms / 1_000)
         if facts is None:
             say(
-                f"topic {self._source.topic} does not exist yet on {self._source.bootstrap_servers}: "
+                f"topic {self._source.topic} does not exist yet on {self._source.bootstrap_servers}, "
+                "or this user may not see it (Describe right): "
                 "waiting for it (Kafka creates it when the first group commits)"
             )
-        while facts is None and not give_up():
-            time.sleep(min(self._source.topic_poll_every_ms / 1_000, 0.5))
+        while facts is None and not _rest(self._source.topic_poll_every_ms / 1_000, give_up):
             facts = self._topic_facts(self._source.connect_timeout_ms / 1_000)
         return facts
 
@@ -119,6 +120,14 @@ class Broker:
             f"{f' ({self._last_complaint})' if self._last_complaint else ''}. "
             "Check --bootstrap-server, the network, and the security settings (--command-config)."
         )
+
+
+def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:
+    """Sleep, but not on when `give_up` says so; returns whether it did."""
+    end = time.monotonic() + seconds
+    while not (given_up := give_up()) and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _GIVE_UP_EVERY_S))
+    return given_up
 
 
 def java_client_settings(source: SourceSettings) -> Mapping[str, str]:
