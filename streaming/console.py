@@ -1,10 +1,7 @@
 """What `offsetlake run` tells the people who watch it, on a terminal or in a log file."""
 
-import os
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Final, TextIO
 
 from streaming.progress import Progress
@@ -77,7 +74,6 @@ class Console:
             print(text, end="", file=self._out, flush=True)
         except OSError:
             self._is_quiet = True
-            _drop_what_is_buffered(self._out)
 
     def _tell_unknown(self, report: BatchReport) -> None:
         for kind in report.totals.unknown:
@@ -89,15 +85,6 @@ class Console:
                     f"cannot be read by this release; first at partition {kind.first.partition}, "
                     f"offset {kind.first.offset}. Kafka may have been upgraded: look for a newer offsetlake."
                 )
-
-
-def _drop_what_is_buffered(out: TextIO) -> None:
-    """Let the interpreter's last flush go nowhere, which would fail and change the exit code."""
-    with (
-        suppress(OSError),
-        Path(os.devnull).open("wb") as nowhere,
-    ):  # OSError: not a real file
-        os.dup2(nowhere.fileno(), out.fileno())
 
 
 def is_catching_up(progress: Progress) -> bool:
