@@ -257,13 +257,18 @@ def _print_answer(answer: Any, output: Any) -> None:
     from streaming.render import print_rows
 
     print_rows(answer.rows, output)
-    if answer.loading_partitions:
-        partitions = ", ".join(map(str, answer.loading_partitions))
-        print(
-            f"offsetlake: COORDINATOR_LOAD_IN_PROGRESS: offsets partitions {partitions} are still being "
-            "read; groups in them may be missing or not up to date",
-            file=sys.stderr,
-        )
+    if answer.is_loading:
+        print(f"offsetlake: COORDINATOR_LOAD_IN_PROGRESS: {_loading(answer)}", file=sys.stderr)
+
+
+def _loading(answer: Any) -> str:
+    if not answer.progress.partitions:
+        return "nothing has been read yet"
+    partitions = ", ".join(map(str, answer.loading_partitions))
+    return (
+        f"offsets partitions {partitions} are still being read; "
+        "groups in them may be missing or not up to date"
+    )
 
 
 if __name__ == "__main__":

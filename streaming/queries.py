@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.errors import MisuseError
+from streaming.partitioner import offsets_partitions
 from streaming.progress import COUNTERS, Progress
 from streaming.schemas import TIMESTAMP
+from streaming.settings import OFFSETS_TOPIC
 from streaming.tables import Tables
 
 STATUS: Final = pa.schema(
@@ -66,15 +68,23 @@ class TopicPartitions:
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows, and the progress that they reflect."""
+    """Rows, the progress that they reflect, and the groups that were asked for (none: all)."""
 
     rows: pa.Table
     progress: Progress
+    groups: Sequence[str] = ()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether groups may be missing because the topic was not read to its end yet."""
+        return not self.progress.partitions or bool(self.loading_partitions)
 
     @property
     def loading_partitions(self) -> list[int]:
-        """Offsets partitions that were not read to their end yet, so that groups may be missing."""
-        return [number for number, partition in self.progress.partitions.items() if not partition.loaded]
+        """Offsets partitions of the groups asked for that were not read to their end yet."""
+        partitions = self.progress.partitions
+        asked = _partitions_of(self.groups, self.progress)
+        return [number for number in sorted(asked & partitions.keys()) if not partitions[number].loaded]
 
 
 def list_offsets(
@@ -86,13 +96,13 @@ def list_offsets(
     if topics:
         rows = rows.filter(_of_topics(rows, topics))
     by_key = [("group", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
-    return Answer(rows.sort_by(by_key), snapshot.progress)
+    return Answer(rows.sort_by(by_key), snapshot.progress, groups)
 
 
 def list_groups(tables: Tables, groups: Sequence[str] = ()) -> Answer:
     """Return the live groups (schema `GROUPS`), the named ones or all, sorted by name."""
     snapshot = tables.read(groups or None)
-    return Answer(_sorted(snapshot.groups, "group"), snapshot.progress)
+    return Answer(_sorted(snapshot.groups, "group"), snapshot.progress, groups)
 
 
 def status(progress: Progress, now: int) -> pa.Table:
@@ -133,6 +143,15 @@ def totals(progress: Progress) -> pa.Table:
         for kind in counted.unknown
     ]
     return pa.Table.from_pylist(rows, TOTALS)
+
+
+def _partitions_of(groups: Sequence[str], progress: Progress) -> set[int]:
+    """Return the offsets partitions that can hold the groups; only of Kafka's own topic are these known."""
+    partitions = set(progress.partitions)
+    count = len(partitions)
+    if not groups or progress.topic != OFFSETS_TOPIC or partitions != set(range(max(count, 1))):
+        return partitions  # the last: some did not answer yet, so how many there are is not known
+    return set(offsets_partitions(pa.array(groups, pa.string()), count).tolist())
 
 
 def _of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.ChunkedArray:

@@ -1,14 +1,25 @@
 """Queries: rows are chosen by group, topic and partition, sorted, and say what is still being read."""
 
 import re
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 import pytest
 
 from streaming.errors import MisuseError
 from streaming.progress import STALLED_AFTER_MS, PartitionEnds, Position, Progress, Totals, UnknownRecords
-from streaming.queries import STATUS, TOTALS, TopicPartitions, list_groups, list_offsets, status, totals
+from streaming.queries import (
+    STATUS,
+    TOTALS,
+    Answer,
+    TopicPartitions,
+    list_groups,
+    list_offsets,
+    status,
+    totals,
+)
 from streaming.schemas import CHANGES_IN_BATCH, GROUPS, OFFSETS
+from streaming.settings import OFFSETS_TOPIC
 from streaming.table_rows import change_rows
 from streaming.tables import Tables
 
@@ -70,6 +81,42 @@ def test_groups_are_chosen_and_sorted_by_name(tables: Tables, groups: list[str],
 def test_answer_names_the_partitions_that_are_still_being_read(tables: Tables) -> None:
     assert list_offsets(tables).loading_partitions == [1, 2]
     assert list_groups(tables).loading_partitions == [1, 2]
+
+
+IN_PARTITION = {0: "c", 1: "a", 2: "b"}  # of three: "a".hashCode() is 97, and so on
+
+
+def loading(topic: str, partitions: Iterable[int] = range(3), *groups: str) -> list[int]:
+    """What is named of these partitions, of which only 0 was read to its end."""
+    progress = Progress(topic=topic).with_positions(dict.fromkeys(partitions, 5))
+    progress = progress.with_ends({0: PartitionEnds(5, 5)}, NOW)
+    return Answer(pa.table({}), progress, groups).loading_partitions
+
+
+def test_answer_names_only_partitions_that_the_groups_belong_to() -> None:
+    named = {partition: loading(OFFSETS_TOPIC, range(3), group) for partition, group in IN_PARTITION.items()}
+    assert named == {0: [], 1: [1], 2: [2]}
+    assert loading(OFFSETS_TOPIC, range(3), "c", "b", "a") == [1, 2]
+    assert loading(OFFSETS_TOPIC) == [1, 2]
+
+
+def test_answer_names_all_partitions_when_those_of_the_groups_are_not_known() -> None:
+    assert loading("copy", range(3), "c") == [1, 2]  # a copy may be spread in another way
+    assert loading(OFFSETS_TOPIC, (0, 2), "c") == [2]  # one or more partitions did not answer yet
+
+
+def test_answer_is_loading_before_anything_was_read_and_while_partitions_are_named() -> None:
+    progress = Progress(topic=OFFSETS_TOPIC).with_positions({0: 5, 1: 0})
+    progress = progress.with_ends({0: PartitionEnds(5, 5)}, NOW)
+    assert Answer(pa.table({}), Progress(topic=OFFSETS_TOPIC), ["b"]).is_loading
+    assert Answer(pa.table({}), progress).is_loading
+    assert Answer(pa.table({}), progress, ["a"]).is_loading
+    assert not Answer(pa.table({}), progress, ["b"]).is_loading
+
+
+@pytest.mark.parametrize("ask", [list_offsets, list_groups])
+def test_answer_knows_the_groups_that_were_asked_for(tables: Tables, ask: Callable[..., Answer]) -> None:
+    assert list(ask(tables, ["a"]).groups) == ["a"]
 
 
 # --- --topic ---------------------------------------------------------------------------------------------
