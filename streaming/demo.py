@@ -4,6 +4,8 @@ Everything runs in a temporary directory and is stopped and removed at the end, 
 thing it does is to compare the tables with what the broker itself answers.
 """
 
+import os
+import sys
 import tempfile
 import threading
 import time
@@ -32,6 +34,7 @@ _REFRESH_S: Final = 1.0
 _PRINT_EVERY_S: Final = 10.0  # where there is no terminal to refresh
 _AGREE_LIMIT_S: Final = 60.0
 _EVENTS_SHOWN: Final = 6
+_LOG_LINES_SHOWN: Final = 15
 _GIST: Final = (
     "A Kafka broker listens on {bootstrap}, consumer groups of several kinds commit, and the job turns\n"
     "__consumer_offsets into tables. Spark takes some 20 s to start."
@@ -45,10 +48,10 @@ class DemoError(OffsetlakeError):
 def run_demo(stop: threading.Event, seconds: float | None) -> None:
     """Show the live table until `stop` is set or `seconds` are over, then compare it with the broker.
 
-    Raises `DemoError` if the tables and the broker do not agree in the end.
+    Raises `DemoError` if the tables and the broker do not agree in the end. Stopped before it showed any
+    offsets, it ends without comparing.
     """
-    console = Console(highlight=False)
-    with tempfile.TemporaryDirectory(prefix="offsetlake-demo-") as directory:
+    with _console() as console, tempfile.TemporaryDirectory(prefix="offsetlake-demo-") as directory:
         root = Path(directory)
         console.print("starting a local Kafka broker ...")
         with LocalBroker(root / "broker") as broker:
@@ -59,6 +62,8 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
                 with traffic:
                     scene = _Scene(settings, console)
                     scene.play(job, traffic, stop, seconds)
+                if stop.is_set() and not scene.offsets:
+                    return  # stopped in the first seconds: there is nothing to compare yet
                 console.print("groups stopped; waiting until the tables hold what the broker answers ...")
                 _wait_for_agreement(settings, job)
                 console.print(scene.picture())
@@ -66,6 +71,13 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
                 console.print(
                     f"the tables agree with the broker: {len(scene.offsets)} offsets of {groups} groups"
                 )
+
+
+@contextmanager
+def _console() -> Iterator[Console]:
+    """Print to standard output, even while Spark starts: the job then points descriptor 1 to its log."""
+    with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as out:
+        yield Console(file=out, highlight=False)
 
 
 def demo_settings(bootstrap_servers: str, root: Path) -> Settings:
@@ -99,9 +111,18 @@ class _Job(threading.Thread):
             self.failure = error
 
     def check(self) -> None:
-        """Raise what the job failed with, if it did."""
+        """Raise `DemoError` if the job failed, with the end of Spark's log: the file will be gone."""
         if self.failure is not None:
-            raise self.failure
+            raise DemoError(
+                f"running the job: {str(self.failure) or type(self.failure).__name__}\n"
+                f"The end of Spark's log:\n{_tail(Path(self._settings.spark.log_file))}"
+            ) from self.failure
+
+
+def _tail(log_file: Path) -> str:
+    if not log_file.exists():
+        return "(there is none)"
+    return "\n".join(log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES_SHOWN:])
 
 
 @contextmanager
