@@ -1,4 +1,4 @@
-"""The demo around its parts: what it says of a failed job, where it prints, how it ends when stopped early."""
+"""The demo around its parts: what it says of a failed job, where it prints, and how it ends early."""
 
 import os
 import threading
