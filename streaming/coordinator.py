@@ -49,7 +49,7 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
 
     There is at most one change per key, with the value before and after the batch. A tombstone for an entry
     that is not held gives a `remove` without `before`, since a replayed batch need not see what its first
-    run saw.
+    run saw. What the batch leaves as it was is the same object in the next shard, and need not be written.
     """
     records = _in_log_order(records)
     about_groups = _GroupBatch.read(shard.group_records, records.filter(pa.array(_is_about_group(records))))
@@ -61,7 +61,8 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     )
     transitions = _group_transitions(shard.group_records, merged, about_groups)
     changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
-    return Shard(merged.entries_after(), about_groups.records_after(shard.group_records)), changes
+    entries = merged.entries_after() if merged.is_changed else shard.entries
+    return Shard(entries, about_groups.records_after(shard.group_records)), changes
 
 
 def drop_superseded(records: pa.Table) -> pa.Table:

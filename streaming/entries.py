@@ -123,6 +123,11 @@ class MergedEntries:
             pick("source_timestamp", moments.ended_timestamp, moments.created_timestamp),
         )
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the entries are others after the batch than before it."""
+        return bool(np.any(self.touched_row != ABSENT) or np.any(self.hidden_before != self.hidden_after))
+
     def entries_after(self) -> pa.Table:
         """Return the entries that the shard holds after the batch (schema `ENTRIES`)."""
         slots = np.flatnonzero(self.after_row != ABSENT)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -90,7 +90,7 @@ def follow_topic(
     )
     gate = _Gate(writer, stop)
     query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
-    with _housekeeping(writer, broker, facts, settings, listener.say) as house:
+    with _Housekeeping(writer, broker, facts, settings, listener.say) as house:
         _wait(query, gate, house, stop)
     _finish(writer, broker, facts, listener.say)
 
@@ -180,13 +180,11 @@ class _Housekeeping(threading.Thread):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(name="offsetlake-housekeeping", daemon=True)
-        self._writer, self._broker, self._facts, self._settings, self._say = (
-            writer,
-            broker,
-            facts,
-            settings,
-            say,
-        )
+        self._writer = writer
+        self._broker = broker
+        self._facts = facts
+        self._settings = settings
+        self._say = say
         self._done = threading.Event()
         self._is_reachable = True
         self.failure: BaseException | None = None
@@ -207,7 +205,11 @@ class _Housekeeping(threading.Thread):
         except BaseException as error:
             self.failure = error
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End after what is under way."""
         self._done.set()
         self.join()
@@ -223,16 +225,6 @@ class _Housekeeping(threading.Thread):
             self._say(f"{self._settings.source.bootstrap_servers} answers again")
         self._is_reachable = bool(ends)
         self._writer.beat(ends)
-
-
-@contextmanager
-def _housekeeping(*arguments: Any) -> Iterator[_Housekeeping]:
-    house = _Housekeeping(*arguments)
-    house.start()
-    try:
-        yield house
-    finally:
-        house.end()
 
 
 def _wait(query: StreamingQuery, gate: _Gate, house: _Housekeeping, stop: threading.Event) -> None:

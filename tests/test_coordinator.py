@@ -220,7 +220,7 @@ def histories(draw: st.DrawFn) -> list[Record]:
     return records
 
 
-@settings(max_examples=150)
+@settings(max_examples=max(150, settings().max_examples))
 @given(records=histories(), cuts=st.lists(st.integers(0, 40), max_size=4), early_drop=st.booleans())
 @example(
     records=[commit(1, 1), group_record(2, ends=True), commit(3, 7, topic="u"), tombstone(4, topic="u")],
@@ -327,4 +327,13 @@ def test_an_empty_batch_changes_nothing() -> None:
     shard, _ = replay(Shard.empty(), to_table([commit(1, 1)]))
     after, changes = replay(shard, to_table([]))
     assert len(changes) == 0
-    assert after.entries.equals(shard.entries)
+    assert after.entries is shard.entries
+    assert after.group_records is shard.group_records
+
+
+def test_a_batch_of_garbage_leaves_the_shard_as_it_was() -> None:
+    shard, _ = replay(Shard.empty(), to_table([commit(1, 1), group_record(2)]))
+    after, changes = replay(shard, to_table([garbage(3)]))
+    assert len(changes) == 0
+    assert after.entries is shard.entries
+    assert after.group_records is shard.group_records
