@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -193,9 +192,10 @@ def status(only_totals: bool, table_root: str | None, output: Any, config: Path 
       offsetlake status --totals --output json
     """
     from streaming import queries
+    from streaming.progress import now_ms
     from streaming.render import print_rows
 
-    progress, now = _tables(table_root, config).progress(), time.time_ns() // 1_000_000
+    progress, now = _tables(table_root, config).progress(), now_ms()
     if not only_totals:
         print_rows(queries.status(progress, now), output)
     if only_totals or output == "table":

@@ -24,6 +24,7 @@ from rich.text import Text
 from streaming.demo_traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets, shown_metadata
 from streaming.errors import OffsetlakeError
 from streaming.local_broker import LocalBroker
+from streaming.progress import now_ms
 from streaming.run import Listener, run_job
 from streaming.settings import Settings, read_settings
 from streaming.tables import Snapshot, Tables, TablesMissingError
@@ -183,7 +184,7 @@ class _Scene:
         self.groups, self.offsets = groups, table_offsets(snapshot)
 
     def _table(self, snapshot: Snapshot, before: Offsets) -> Table:
-        age = time.time() - snapshot.progress.heartbeat / 1_000
+        age = (now_ms() - snapshot.progress.heartbeat) / 1_000
         title = f"the offsets table, as of {age:.0f} s ago"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("group", "type", "state", "topic"):

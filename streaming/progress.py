@@ -4,6 +4,7 @@ It is committed together with the rows it speaks of, so rows and progress are ne
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
@@ -18,6 +19,11 @@ STALLED_AFTER_MS: Final = 30_000
 
 Transactions that commit offsets are open for seconds at most.
 """
+
+
+def now_ms() -> int:
+    """Return the time as milliseconds since 1970 (UTC)."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)

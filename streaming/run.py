@@ -21,11 +21,11 @@ from streaming.errors import MisuseError, OffsetlakeError
 from streaming.jars import ensure_jars
 from streaming.java import find_java
 from streaming.job import start_query
-from streaming.progress import PartitionProgress, Progress
+from streaming.progress import PartitionProgress, Progress, now_ms
 from streaming.session import start_session
 from streaming.settings import Settings
 from streaming.tables import Tables
-from streaming.writer import BatchReport, BatchWriter, now_ms
+from streaming.writer import BatchReport, BatchWriter
 
 _POLL_S: Final = 0.2
 _STOP_LIMIT_S: Final = 120.0  # for a batch to end

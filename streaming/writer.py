@@ -11,17 +11,19 @@ from pyspark.sql import DataFrame
 
 from streaming import packets
 from streaming.errors import MisuseError
-from streaming.progress import PartitionEnds, PartitionProgress, Progress, Totals, totals_from_json
+from streaming.progress import (
+    PartitionEnds,
+    PartitionProgress,
+    Progress,
+    Totals,
+    now_ms,
+    totals_from_json,
+)
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.table_rows import change_rows, quarantine_rows
 from streaming.tables import Tables
 
 Clock = Callable[[], int]
-
-
-def now_ms() -> int:
-    """Return the time as milliseconds since 1970 (UTC)."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
