@@ -4,23 +4,18 @@ Exit code 0 is success, 1 failure, 2 misuse.
 """
 
 import json
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
+from streaming import cli_queries
+from streaming.cli_options import config_option, whose_reader_may_leave
 from streaming.errors import OffsetlakeError
-from streaming.progress import Progress
 from streaming.settings import Settings, parse_duration_ms, read_settings
-from streaming.tables import Tables
-
-Command = Callable[..., Any]
 
 
 def main() -> None:
@@ -37,17 +32,6 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-@contextmanager
-def _whose_reader_may_leave() -> Iterator[None]:
-    """Let a command end quietly when nobody reads on, as in `offsetlake offsets | head`."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # for what is still buffered
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="offsetlake")
 def cli() -> None:
@@ -61,28 +45,6 @@ def cli() -> None:
     """
 
 
-def _config_option(command: Command) -> Command:
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file; holds what differs from the defaults (conf/offsetlake.toml).",
-    )(command)
-
-
-def _query_options(command: Command) -> Command:
-    command = click.option(
-        "--output",
-        type=click.Choice(["table", "json", "csv"]),
-        default="table",
-        show_default=True,
-        help="How to print the rows.",
-    )(command)
-    command = click.option(
-        "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
-    )(command)
-    return _config_option(command)
-
-
 @cli.command()
 @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask first.")
 @click.option("--topic", metavar="TOPIC", help="The topic to read.  [default: __consumer_offsets]")
@@ -94,7 +56,7 @@ def _query_options(command: Command) -> Command:
     "--trigger", metavar="DURATION", help="How often to read new commits, such as 1s.  [default: 5s]"
 )
 @click.option("--once", is_flag=True, help="Read to the present end of the topic and stop.")
-@_config_option
+@config_option
 @click.option(
     "--command-config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -141,72 +103,8 @@ def _run_settings(
 
 
 @cli.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
-@click.option("--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable.")
-@_query_options
-@_whose_reader_may_leave()
-def offsets(
-    groups: tuple[str, ...], topics: tuple[str, ...], table_root: str | None, output: Any, config: Path | None
-) -> None:
-    """Show committed offsets: the newest of every group, topic and partition.
-
-    \b
-      offsetlake offsets --group billing --group audit
-      offsetlake offsets --topic orders:0,1 --output json
-    """
-    from streaming import queries
-
-    asked = [queries.TopicPartitions.parse(topic) for topic in topics]
-    _print_answer(queries.list_offsets(_tables(table_root, config), groups, asked), output)
-
-
-@cli.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
-@_query_options
-@_whose_reader_may_leave()
-def groups(groups: tuple[str, ...], table_root: str | None, output: Any, config: Path | None) -> None:
-    """Show groups: type, state as far as the log shows it, members and subscribed topics.
-
-    \b
-      offsetlake groups
-      offsetlake groups --group billing --output json
-    """
-    from streaming import queries
-
-    _print_answer(queries.list_groups(_tables(table_root, config), groups), output)
-
-
-@cli.command()
-@click.option("--totals", "only_totals", is_flag=True, help="Print the counters instead of the partitions.")
-@_query_options
-@_whose_reader_may_leave()
-def status(only_totals: bool, table_root: str | None, output: Any, config: Path | None) -> None:
-    """Show how far the job has come in each offsets partition, and what it counted.
-
-    \b
-      offsetlake status
-      offsetlake status --totals --output json
-    """
-    from streaming import queries
-    from streaming.progress import now_ms
-    from streaming.render import print_rows
-
-    progress, now = _tables(table_root, config).progress(), now_ms()
-    if not only_totals:
-        print_rows(queries.status(progress, now), output)
-    if only_totals or output == "table":
-        print_rows(queries.totals(progress), output)
-    if output == "table":
-        print(_sign_of_life(progress, now))
-
-
-@cli.command()
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), default="-")
-@_whose_reader_may_leave()
+@whose_reader_may_leave()
 def decode(file: TextIO) -> None:
     """Decode records: JSON lines {"key": hex, "value": hex or null} from FILE or standard input.
 
@@ -242,33 +140,8 @@ def demo(duration: str | None) -> None:
         run_demo(stop, seconds)
 
 
-def _tables(table_root: str | None, config: Path | None) -> Tables:
-    settings = read_settings(config, {"tables.root": table_root}).tables
-    return Tables(settings.root, settings.storage_options)
-
-
-def _sign_of_life(progress: Progress, now: int) -> str:
-    if not progress.heartbeat:
-        return "the job has not written anything yet"
-    return f"topic {progress.topic}; last sign of life {(now - progress.heartbeat) / 1_000:.0f} s ago"
-
-
-def _print_answer(answer: Any, output: Any) -> None:
-    from streaming.render import print_rows
-
-    print_rows(answer.rows, output)
-    if answer.is_loading:
-        print(f"offsetlake: COORDINATOR_LOAD_IN_PROGRESS: {_loading(answer)}", file=sys.stderr)
-
-
-def _loading(answer: Any) -> str:
-    if not answer.progress.partitions:
-        return "nothing has been read yet"
-    partitions = ", ".join(map(str, answer.loading_partitions))
-    return (
-        f"offsets partitions {partitions} are still being read; "
-        "groups in them may be missing or not up to date"
-    )
+for command in (cli_queries.offsets, cli_queries.groups, cli_queries.status):
+    cli.add_command(command)
 
 
 if __name__ == "__main__":
