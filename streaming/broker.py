@@ -1,15 +1,23 @@
-"""What offsetlake asks the brokers beside reading the topic: its partitions and how far each one reaches.
+"""What offsetlake asks the brokers beside reading the topic: how far partitions reach, which topics there
+are, and how long offsets are kept.
 
 Everything here only reads, and answers within a bounded time.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from streaming.client_settings import librdkafka_settings
 from streaming.errors import MisuseError, OffsetlakeError
@@ -17,7 +25,16 @@ from streaming.progress import PartitionEnds
 from streaming.settings import SourceSettings
 
 REQUEST_TIMEOUT_S: Final = 10.0
+QUICK_TIMEOUT_S: Final = 3.0
+"""For what a micro-batch waits for."""
 _GIVE_UP_EVERY_S: Final = 0.2
+
+RETENTION: Final = "offsets.retention.minutes"
+CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
+
+_ABSENT: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
+)
 
 
 class BrokerError(OffsetlakeError):
@@ -30,6 +47,27 @@ class TopicFacts:
 
     cluster_id: str | None
     partition_count: int
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """The offsets that a partition holds: from `earliest`, and before `latest`."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerRetention:
+    """What the brokers say about keeping offsets, in milliseconds.
+
+    Where they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest of theirs, and
+    `complaint` tells; it tells also of brokers that did not answer.
+    """
+
+    retention_ms: int
+    check_interval_ms: int
+    complaint: str | None = None
 
 
 class Broker:
@@ -80,35 +118,98 @@ class Broker:
             for partition in sorted(stable.keys() & high.keys())
         }
 
-    def _topic_facts(self, timeout_s: float) -> TopicFacts | None:
+    def retention(self) -> BrokerRetention:
+        """Return how long the brokers keep offsets; raises `BrokerError` if none of them tells.
+
+        Takes the right DescribeConfigs on the cluster.
+        """
+        asked = {
+            broker_id: self._admin.describe_configs(
+                [ConfigResource(ResourceType.BROKER, str(broker_id))], request_timeout=REQUEST_TIMEOUT_S
+            )
+            for broker_id in sorted(self._metadata(REQUEST_TIMEOUT_S).brokers)
+        }
+        answers = {broker_id: _answer(next(iter(futures.values()))) for broker_id, futures in asked.items()}
+        told = {b: _retention_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
+        silent = {b: str(e.args[0].str()) for b, e in answers.items() if isinstance(e, KafkaException)}
+        return agreed_retention(told, silent)
+
+    def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
+        """Return the range of each partition (topic, number); raises `BrokerError` if the brokers do not
+        answer.
+
+        Left out are topics and partitions that do not exist, that this user may not describe, or whose
+        leader does not answer.
+        """
+        topics = self._metadata(REQUEST_TIMEOUT_S).topics
+        existing = [
+            (topic, number)
+            for topic, number in partitions
+            if topic in topics and number in topics[topic].partitions
+        ]
+        earliest, latest = (
+            self._list_offsets(existing, spec, IsolationLevel.READ_UNCOMMITTED)[0]
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        )
+        return {
+            key: LogRange(earliest[key], latest[key]) for key in existing if key in earliest and key in latest
+        }
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None] | None:
+        """Return the ids of topics as the tables write them; None for one that does not exist.
+
+        `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe
+        are left out. No answer at all within a few seconds: None.
+        """
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=QUICK_TIMEOUT_S)
+        answers = {name: _answer(future) for name, future in asked.items()}
+        ids = {name: _topic_id(answer) for name, answer in answers.items() if _tells_of_topic(answer)}
+        return ids or None
+
+    def _metadata(self, timeout_s: float) -> Any:
         # asking for all topics: asking for one by name would make brokers with auto-creation create it
         try:
-            metadata = self._admin.list_topics(timeout=timeout_s)
+            return self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
             raise self._unreachable(error, timeout_s) from error
+
+    def _topic_facts(self, timeout_s: float) -> TopicFacts | None:
+        metadata = self._metadata(timeout_s)
         topic = metadata.topics.get(self._source.topic)
         if topic is None or not topic.partitions:
             return None
         return TopicFacts(metadata.cluster_id, len(topic.partitions))
 
     def _latest(self, partition_count: int, isolation: IsolationLevel) -> dict[int, int]:
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {
-            TopicPartition(self._source.topic, partition): latest for partition in range(partition_count)
-        }
-        answers = self._admin.list_offsets(
-            asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
-        )
-        found: dict[int, int] = {}
-        failure: KafkaException | None = None
-        for topic_partition, future in answers.items():
-            try:
-                found[topic_partition.partition] = future.result().offset
-            except KafkaException as error:
-                failure = error
+        found, failure = self._list_offsets(partitions, latest, isolation)
         if failure is not None and not found:
             raise self._unreachable(failure, REQUEST_TIMEOUT_S) from failure
-        return found
+        return {number: offset for (_, number), offset in found.items()}
+
+    def _list_offsets(
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
+        """Return the offsets of the partitions that answered, and why another did not."""
+        asked = {TopicPartition(topic, number): spec for topic, number in partitions}
+        if not asked:
+            return {}, None
+        futures = self._admin.list_offsets(
+            asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+        )
+        found: dict[tuple[str, int], int] = {}
+        failure: KafkaException | None = None
+        for partition, future in futures.items():
+            answer = _answer(future)
+            if isinstance(answer, KafkaException):
+                failure = answer
+            else:
+                found[partition.topic, partition.partition] = answer.offset
+        return found, failure
 
     def _remember(self, error: KafkaError) -> None:
         self._last_complaint = error.str()
@@ -120,6 +221,67 @@ class Broker:
             f"{f' ({self._last_complaint})' if self._last_complaint else ''}. "
             "Check --bootstrap-server, the network, and the security settings (--command-config)."
         )
+
+
+def _answer(future: "Future[Any]") -> Any:
+    """Return what a request gave, or the `KafkaException` that it failed with."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        return error
+
+
+def _retention_of(configs: Mapping[str, Any]) -> tuple[int, int]:
+    minutes, interval = (configs[name].value for name in (RETENTION, CHECK_INTERVAL))
+    return int(minutes) * 60_000, int(interval)
+
+
+def agreed_retention(told: Mapping[int, tuple[int, int]], silent: Mapping[int, str]) -> BrokerRetention:
+    """Make one answer of those of all brokers: by broker id, retention and check interval (ms), or why there
+    is none. Raises `BrokerError` if there is none at all."""
+    if not told:
+        reason = next(iter(silent.values()), "no broker in the cluster's metadata")
+        raise BrokerError(
+            f"asking the brokers for {RETENTION}: expected their settings, found: {reason}. "
+            "Grant DescribeConfigs on the cluster, or set [expiry] retention."
+        )
+    return BrokerRetention(
+        retention_ms=min(retention for retention, _ in told.values()),
+        check_interval_ms=max(interval for _, interval in told.values()),
+        complaint="; ".join([*_disagreement(told), *_silence(silent)]) or None,
+    )
+
+
+def _disagreement(told: Mapping[int, tuple[int, int]]) -> Iterator[str]:
+    if len(set(told.values())) > 1:
+        values = ", ".join(
+            f"broker {broker}: {retention // 60_000} min and {interval} ms"
+            for broker, (retention, interval) in sorted(told.items())
+        )
+        yield (
+            f"brokers disagree on {RETENTION} and {CHECK_INTERVAL} ({values}): "
+            "going by the shortest retention and the longest interval"
+        )
+
+
+def _silence(silent: Mapping[int, str]) -> Iterator[str]:
+    if silent:
+        names, reason = ", ".join(map(str, sorted(silent))), next(iter(silent.values()))
+        yield f"not all brokers say how long they keep offsets (broker {names}: {reason})"
+
+
+def _tells_of_topic(answer: Any) -> bool:
+    """Whether an answer says that the topic exists, or that it does not."""
+    return not isinstance(answer, KafkaException) or answer.args[0].code() in _ABSENT
+
+
+def _topic_id(answer: Any) -> str | None:
+    if isinstance(answer, KafkaException):
+        return None
+    number = answer.topic_id
+    halves = (number.get_most_significant_bits(), number.get_least_significant_bits())
+    data = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
+    return urlsafe_b64encode(data).decode("ascii").rstrip("=") if any(halves) else ""
 
 
 def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:

@@ -143,11 +143,36 @@ COUNTERS: Final = tuple(counter.name for counter in fields(Totals) if counter.na
 
 
 @dataclass(frozen=True, kw_only=True)
+class Retention:
+    """How long the brokers keep offsets, and how often they look for those that are due.
+
+    `source` is `broker` or `setting`. Times are milliseconds; `read_at` is when this was last read,
+    `known_since` since when every reading has given the same two values.
+    """
+
+    retention_ms: int
+    check_interval_ms: int
+    source: str
+    read_at: int
+    known_since: int
+
+    def after(self, earlier: "Retention | None") -> "Retention":
+        """Return this reading as the next one after `earlier`: the same values are known since then."""
+        if earlier is None or (earlier.retention_ms, earlier.check_interval_ms) != (
+            self.retention_ms,
+            self.check_interval_ms,
+        ):
+            return self
+        return replace(self, known_since=earlier.known_since)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """What one commit to `changes` says beside its rows.
 
     `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
-    written. Times are milliseconds since 1970 (UTC).
+    written. `retention` is what was last known of the brokers' settings, so that readers can tell what
+    expires without asking a broker; None: they did not say. Times are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -159,6 +184,7 @@ class Progress:
     cluster_id: str | None = None
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     totals: Totals = Totals()
+    retention: Retention | None = None
 
     def with_positions(self, positions: Mapping[int, int]) -> "Progress":
         """Return the progress after a batch that ended at these positions."""
@@ -175,6 +201,10 @@ class Progress:
             for partition, end in ends.items()
         }
         return replace(self, partitions={**self.partitions, **seen})
+
+    def with_retention(self, retention: Retention | None) -> "Progress":
+        """Return the progress with a new reading of the brokers' settings; None leaves what is known."""
+        return self if retention is None else replace(self, retention=retention.after(self.retention))
 
     def to_json(self) -> str:
         """Write the document."""
@@ -197,8 +227,13 @@ class Progress:
                     int(number): PartitionProgress(**p) for number, p in document["partitions"].items()
                 },
                 "totals": _totals(document["totals"]),
+                "retention": _retention(document.get("retention")),
             }
         )
+
+
+def _retention(document: Mapping[str, Any] | None) -> Retention | None:
+    return None if document is None else Retention(**document)
 
 
 def _totals(document: Mapping[str, Any]) -> Totals:

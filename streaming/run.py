@@ -21,7 +21,8 @@ from streaming.errors import MisuseError, OffsetlakeError
 from streaming.jars import ensure_jars
 from streaming.java import find_java
 from streaming.job import start_query
-from streaming.progress import PartitionProgress, Progress, now_ms
+from streaming.progress import PartitionProgress, Progress, Retention, now_ms
+from streaming.retention import RetentionReader
 from streaming.session import start_session
 from streaming.settings import Settings
 from streaming.tables import Tables
@@ -80,6 +81,8 @@ def follow_topic(
     checkpoint = Checkpoint(spark, settings.job.checkpoint)
     progress = bound_progress(tables.progress_if_any(), checkpoint, settings, facts)
     progress = progress.with_ends(broker.ends(facts.partition_count), now_ms())
+    retention = RetentionReader(broker, settings.expiry, listener.say)
+    progress = progress.with_retention(retention.read(now_ms()))
     tables.create()
     writer = BatchWriter(
         tables,
@@ -90,7 +93,7 @@ def follow_topic(
     )
     gate = _Gate(writer, stop)
     query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
-    with _Housekeeping(writer, broker, facts, settings, listener.say) as house:
+    with _Housekeeping(writer, broker, retention, facts, settings, listener.say) as house:
         _wait(query, gate, house, stop)
     _finish(writer, broker, facts, listener.say)
 
@@ -175,6 +178,7 @@ class _Housekeeping(threading.Thread):
         self,
         writer: BatchWriter,
         broker: Broker,
+        retention: RetentionReader,
         facts: TopicFacts,
         settings: Settings,
         say: Callable[[str], None],
@@ -182,6 +186,8 @@ class _Housekeeping(threading.Thread):
         super().__init__(name="offsetlake-housekeeping", daemon=True)
         self._writer = writer
         self._broker = broker
+        self._retention = retention
+        self._next_reading = time.monotonic() + settings.expiry.read_every_ms / 1_000
         self._facts = facts
         self._settings = settings
         self._say = say
@@ -224,7 +230,14 @@ class _Housekeeping(threading.Thread):
         if ends and not self._is_reachable:
             self._say(f"{self._settings.source.bootstrap_servers} answers again")
         self._is_reachable = bool(ends)
-        self._writer.beat(ends)
+        self._writer.beat(ends, self._retention_if_due() if ends else None)
+
+    def _retention_if_due(self) -> Retention | None:
+        """Read the brokers' settings anew, if it is time; None: nothing new is known."""
+        if time.monotonic() < self._next_reading:
+            return None
+        self._next_reading = time.monotonic() + self._settings.expiry.read_every_ms / 1_000
+        return self._retention.read(now_ms())
 
 
 def _wait(query: StreamingQuery, gate: _Gate, house: _Housekeeping, stop: threading.Event) -> None:

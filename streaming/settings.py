@@ -21,8 +21,13 @@ DURATIONS: Final = frozenset(
         "tables.fold_every",
         "job.trigger",
         "job.heartbeat_every",
+        "expiry.read_every",
     }
 )
+
+AUTO: Final = "auto"
+AUTO_DURATIONS: Final = frozenset({"expiry.retention", "expiry.check_interval"})
+"""Durations that may be "auto" instead, which is None in the settings object."""
 
 MAY_BE_ZERO: Final = frozenset({"job.trigger"})
 """Durations that may be 0: the next batch then begins as soon as the last one is done."""
@@ -81,6 +86,16 @@ class JobSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpirySettings:
+    """How long brokers keep offsets and how often they look (None: the brokers are asked), and how often
+    they are asked."""
+
+    retention_ms: int | None
+    check_interval_ms: int | None
+    read_every_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class SparkSettings:
     """What is handed to Spark as it is."""
 
@@ -97,6 +112,7 @@ class Settings:
     source: SourceSettings
     tables: TableSettings
     job: JobSettings
+    expiry: ExpirySettings
     spark: SparkSettings
 
     def describe(self) -> list[str]:
@@ -190,10 +206,13 @@ def _type_name(value: object) -> str:
 
 
 def _build(values: Mapping[str, Any]) -> Settings:
-    sections: dict[str, dict[str, Any]] = {"source": {}, "tables": {}, "job": {}, "spark": {}}
+    names = ("source", "tables", "job", "expiry", "spark")
+    sections: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name, value in values.items():
         section, key = name.split(".", 1)
-        if name in DURATIONS:
+        if name in AUTO_DURATIONS:
+            sections[section][f"{key}_ms"] = None if value == AUTO else _duration_ms(value, name=name)
+        elif name in DURATIONS:
             sections[section][f"{key}_ms"] = _duration_ms(value, name=name)
         elif name in FREE_TABLES:
             sections[section][key] = MappingProxyType({k: _text(v) for k, v in value.items()})
@@ -203,6 +222,7 @@ def _build(values: Mapping[str, Any]) -> Settings:
         source=SourceSettings(**sections["source"]),
         tables=TableSettings(**sections["tables"]),
         job=JobSettings(**sections["job"]),
+        expiry=ExpirySettings(**sections["expiry"]),
         spark=SparkSettings(**sections["spark"]),
     )
 

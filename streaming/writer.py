@@ -15,6 +15,7 @@ from streaming.progress import (
     PartitionEnds,
     PartitionProgress,
     Progress,
+    Retention,
     Totals,
     now_ms,
     totals_from_json,
@@ -109,14 +110,15 @@ class BatchWriter:
                 self._is_broken = True
                 raise
 
-    def beat(self, ends: Mapping[int, PartitionEnds]) -> None:
+    def beat(self, ends: Mapping[int, PartitionEnds], retention: Retention | None = None) -> None:
         """Commit a heartbeat: the progress as it stands, with the partitions' ends as the broker now gives
-        them."""
+        them, and the retention if it was read anew."""
         with self._lock:
             if self._is_broken:
                 return
             now = self._clock()
-            self.progress = replace(self.progress.with_ends(ends, now), heartbeat=now)
+            seen = self.progress.with_ends(ends, now).with_retention(retention)
+            self.progress = replace(seen, heartbeat=now)
             self._commit(CHANGES.empty_table(), self.progress, is_batch=False)
 
     def fold(self) -> int:

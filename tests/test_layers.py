@@ -18,6 +18,7 @@ FORBIDDEN = {
     "decoders": ["streaming", "deltalake", *HEAVY],
     "streaming.coordinator": ["deltalake", *HEAVY],
     "streaming.queries": HEAVY,
+    "streaming.expiry": ["deltalake", *HEAVY],
     "streaming.render": HEAVY,
     "streaming.cli": HEAVY,
     "streaming.decode_lines": HEAVY,

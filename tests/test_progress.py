@@ -17,6 +17,7 @@ from streaming.progress import (
     PartitionProgress,
     Position,
     Progress,
+    Retention,
     Totals,
     UnknownRecords,
     totals_from_json,
@@ -123,6 +124,14 @@ TOTALS = st.builds(
     clamped=COUNTS,
     unknown=st.lists(UNKNOWN, max_size=3).map(tuple),
 )
+RETENTIONS = st.builds(
+    Retention,
+    retention_ms=COUNTS,
+    check_interval_ms=COUNTS,
+    source=st.sampled_from(["broker", "setting"]),
+    read_at=COUNTS,
+    known_since=COUNTS,
+)
 PROGRESS = st.builds(
     Progress,
     query_id=st.none() | st.text(max_size=3),
@@ -138,6 +147,7 @@ PROGRESS = st.builds(
         max_size=3,
     ),
     totals=TOTALS,
+    retention=st.none() | RETENTIONS,
 )
 
 
@@ -153,10 +163,31 @@ def test_counters_survive_json(totals: Totals) -> None:
     assert totals_from_json(totals_to_json(totals)) == totals
 
 
+def test_document_from_before_the_retention_was_kept_is_read() -> None:
+    document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
+    del document["retention"]
+    assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
+
+
 def test_document_of_a_newer_release_is_refused() -> None:
     document: dict[str, Any] = json.loads(Progress().to_json())
     with pytest.raises(OffsetlakeError, match="expected format 1 or older, found 2"):
         Progress.from_json(json.dumps({**document, "format": 2}))
+
+
+# --- retention -------------------------------------------------------------------------------------------
+
+
+def reading(at: int, retention_ms: int = 60_000) -> Retention:
+    return Retention(
+        retention_ms=retention_ms, check_interval_ms=5_000, source="broker", read_at=at, known_since=at
+    )
+
+
+def test_retention_is_known_since_the_first_reading_of_the_same_values() -> None:
+    progress = reduce(Progress.with_retention, [reading(1), None, reading(2)], Progress())
+    assert progress.retention == replace(reading(2), known_since=1)
+    assert progress.with_retention(reading(3, retention_ms=1)).retention == reading(3, retention_ms=1)
 
 
 # --- counters --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streaming.errors import MisuseError
-from streaming.settings import DURATIONS, Settings, parse_duration_ms, read_settings
+from streaming.settings import AUTO_DURATIONS, DURATIONS, Settings, parse_duration_ms, read_settings
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_values_of_free_tables_are_spelled_as_java_does(
 
 
 MISTAKES = {
-    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: job."),
+    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: expiry."),
     "unknown table": ("[sauce]\nx = 1", "unknown setting 'sauce.x'"),
     "text for a table": ('source = "x"', "unknown setting 'source'"),
     "text for a free table": ('source.client = "x"', "'source.client' expects a table, found 'x'"),
@@ -122,10 +122,18 @@ def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text, name="--for") == milliseconds
 
 
-@pytest.mark.parametrize("name", sorted(DURATIONS - {"job.trigger"}))
+@pytest.mark.parametrize("name", sorted((DURATIONS | AUTO_DURATIONS) - {"job.trigger"}))
 def test_duration_of_zero_is_refused(name: str) -> None:
     with pytest.raises(MisuseError, match=f"setting '{name}' expects a duration above 0, found '0s'"):
         read_settings(options={name: "0s"})
+
+
+def test_durations_may_be_left_to_the_brokers() -> None:
+    assert read_settings().expiry.retention_ms is None
+    given = read_settings(options={"expiry.retention": "7d", "expiry.check_interval": "10m"}).expiry
+    assert (given.retention_ms, given.check_interval_ms) == (604_800_000, 600_000)
+    with pytest.raises(MisuseError, match=r"expiry\.retention: expected a duration"):
+        read_settings(options={"expiry.retention": "never"})
 
 
 def test_trigger_alone_may_be_zero() -> None:
