@@ -110,6 +110,7 @@ TIMESTAMPS: Final = frozenset(
 
 _IN_COMMIT: Final = [pa.field("sequence", pa.int64()), pa.field("batch_time", pa.int64())]
 _SOURCE_PARTITION: Final = pa.field("source_partition", pa.int32())
+_DAY: Final = pa.field("day", pa.date32())
 
 
 def table_schema(fields: list[pa.Field]) -> pa.Schema:
@@ -125,11 +126,44 @@ def _table_field(field: pa.Field) -> pa.Field:
     return field
 
 
+PROGRESS: Final = pa.field(
+    "progress",
+    pa.struct(
+        [
+            pa.field("batch_id", pa.int64()),
+            pa.field("batch_time", TIMESTAMP),  # null = no batch has changed anything yet
+            pa.field(
+                "partitions",
+                pa.list_(
+                    pa.struct(
+                        [
+                            pa.field("partition", pa.int32()),
+                            pa.field("position", pa.int64()),
+                            pa.field("last_stable_offset", pa.int64()),
+                            pa.field("high_watermark", pa.int64()),
+                            pa.field("loaded", pa.bool_()),
+                            pa.field("held_back_since", TIMESTAMP),
+                        ]
+                    )
+                ),
+            ),
+        ]
+    ),
+)
+"""How far the job had come, in rows of `changes` that say nothing else (kind progress)."""
+
 CHANGES: Final = table_schema(
-    [*CHANGES_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, pa.field("day", pa.date32())]
+    [
+        *_IN_COMMIT,  # the columns that files are chosen by come first: Delta keeps statistics of 32
+        *[pa.field(name, pa.string()) for name in ("kind", "op")],
+        *KEY,
+        _SOURCE_PARTITION,
+        *SOURCE,
+        *[CHANGES_IN_BATCH.field(name) for name in ("cause", "before", "after")],
+        PROGRESS,
+        _DAY,
+    ]
 )
 OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, _SOURCE_PARTITION, *SOURCE])
 GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, _SOURCE_PARTITION, *SOURCE])
-QUARANTINE: Final = table_schema(
-    [*QUARANTINE_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, pa.field("day", pa.date32())]
-)
+QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, _DAY])

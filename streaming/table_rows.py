@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.schemas import CHANGES, QUARANTINE, TIMESTAMP
+from streaming.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
 
 FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00.000Z
 LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
@@ -14,7 +14,8 @@ LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
     """Return rows of `changes` (schema `CHANGES`), and how many timestamps had to be clamped."""
-    return _rows(changes, CHANGES, sequence=sequence, batch_time=batch_time)
+    without_progress = changes.append_column(PROGRESS, pa.nulls(len(changes), PROGRESS.type))
+    return _rows(without_progress, CHANGES, sequence=sequence, batch_time=batch_time)
 
 
 def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:

@@ -5,46 +5,43 @@ commit also carries the progress. A fold brings `offsets` and `groups` up to a s
 take these and add the changes above their mark, so they are as fresh as the last batch. `quarantine` keeps
 records that could not be decoded.
 
-Rows are chosen by delta-rs's own SQL engine: it opens only the files and pages that a question needs.
+How the folded tables work is in `folded`, how past moments are found in `observations`.
 """
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    QueryBuilder,
-    Transaction,
-    WriterProperties,
-    write_deltalake,
-)
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from streaming.delta_sql import FilesGoneError, in_one_line, names, select
 from streaming.errors import OffsetlakeError
+from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
+from streaming.observations import Gap, Observation, observation_row, observed_at
 from streaming.progress import Progress
-from streaming.schemas import CHANGES, GROUPS, KEY, OFFSETS, QUARANTINE
+from streaming.schemas import CHANGES, QUARANTINE
 
 PROGRESS_KEY: Final = "offsetlake.progress"
-FOLD_TRANSACTION: Final = "offsetlake.fold"
-"""The application id under which a folded table notes up to which sequence it was folded."""
 
 _SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "changes": CHANGES,
-    "offsets": OFFSETS,
-    "groups": GROUPS,
+    **{name: rows.append(BUCKET) for name, rows in ROWS.items()},
     "quarantine": QUARANTINE,
 }
-_KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
-_KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
-_MAX_PARTITIONS: Final = 2**20
+_PARTITIONED_BY: Final = ("day", BUCKET.name)
+_STATISTICS: Final[Mapping[str, str]] = {"changes": "sequence,batch_time,kind,group"}
+"""Columns by which files are passed over. Others only make the log longer, in which statistics are kept."""
+
 _WRITER: Final = WriterProperties(compression="ZSTD")
+
+_ATTEMPTS: Final = 5
+
+T = TypeVar("T")
 
 
 class TablesMissingError(OffsetlakeError):
@@ -69,6 +66,30 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """The tables as of one moment: whatever is read from it belongs together.
+
+    `gap` is the time without sign of life that the moment lies in, if any.
+    """
+
+    progress: Progress
+    gap: Gap | None
+    _bases: Mapping[str, DeltaTable]
+    _changes: DeltaTable
+
+    def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read the live offsets (schema `OFFSETS`) of the named groups or of all, in no order."""
+        return self._rows("offsets", groups)
+
+    def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read the live groups (schema `GROUPS`), the named ones or all, in no order."""
+        return self._rows("groups", groups)
+
+    def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
+        return rows_at(name, self._bases[name], self._changes, self.progress.sequence, groups)
+
+
+@dataclass(frozen=True)
 class Tables:
     """The tables under one root: a folder or a URL."""
 
@@ -83,8 +104,8 @@ class Tables:
                 schema,
                 mode="ignore",
                 name=name,
-                partition_by=["day"] if "day" in schema.names else None,
-                configuration={"delta.logRetentionDuration": "interval 6 hours"},
+                partition_by=[column for column in _PARTITIONED_BY if column in schema.names],
+                configuration=_configuration(name),
                 storage_options=dict(self.storage_options),
             )
 
@@ -106,11 +127,16 @@ class Tables:
         """
         return _has_transaction(self._open("changes"), query_id, batch_id)
 
-    def append_changes(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
+    def append_changes(
+        self, rows: pa.Table, progress: Progress, *, is_batch: bool, is_observation: bool = True
+    ) -> None:
         """Append rows (schema `CHANGES`, maybe none) and the progress in one commit.
 
         `is_batch` notes the progress's batch as applied, so that a replay of it is recognized.
+        `is_observation` keeps the progress as a row too, which lasts longer than metadata.
         """
+        if is_observation:
+            rows = pa.concat_tables([rows, observation_row(progress)])
         transactions = (
             [Transaction(progress.query_id, progress.batch_id)] if is_batch and progress.query_id else []
         )
@@ -130,32 +156,41 @@ class Tables:
         """
         changes = self._open("changes")
         sequence = self._progress(changes).sequence
-        return sum(self._fold_table(name, changes, sequence) for name in _KEYS)
+        return sum(fold_table(name, self._open(name), changes, sequence) for name in ROWS)
 
     def unfolded_rows(self) -> int:
         """Count the changes that at least one of the folded tables does not contain yet."""
-        mark = min(_fold_mark(self._open(name)) for name in _KEYS)
-        changes = self._open("changes")
-        counted = _select(
-            f'SELECT count(*) AS "rows" FROM changes WHERE "sequence" > {mark}', changes=changes
+        mark = min(fold_mark(self._open(name)) for name in ROWS)
+        condition = f""""sequence" > {mark} AND "kind" <> 'progress'"""
+        counted = select(
+            f'SELECT count(*) AS "rows" FROM changes WHERE {condition}', changes=self._open("changes")
         )
         return int(counted["rows"][0].as_py())
 
-    def read(self, groups: Sequence[str] | None = None) -> Snapshot:
-        """Read the live offsets and groups, of all groups or of the named ones, as of the last batch."""
-        bases = {name: self._open(name) for name in _KEYS}  # before `changes`, which then holds all they lack
-        changes = self._open("changes")
-        wanted = "true" if groups is None else _is_one_of("group", groups)
-        live = {name: _with_changes(name, base, changes, wanted) for name, base in bases.items()}
-        return Snapshot(live["offsets"], live["groups"], self._progress(changes))
+    def read(self, groups: Sequence[str] | None = None, *, as_of: int | None = None) -> Snapshot:
+        """Read the live offsets and groups, of all groups or of the named ones, as of the last batch.
+
+        `as_of` (ms) asks for the last batch at a past moment instead; may raise `HistoryGoneError`.
+        """
+        return self.ask(lambda at: Snapshot(at.offsets(groups), at.groups(groups), at.progress), as_of=as_of)
+
+    def ask(self, question: Callable[[Moment], T], *, as_of: int | None = None) -> T:
+        """Answer a question from the tables as of the last batch, or as of a past moment (ms).
+
+        A question is asked again when maintenance has meanwhile removed files that it needed.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(FilesGoneError):
+                return question(self._moment(as_of))
+        return question(self._moment(as_of))
 
     def read_quarantine(self) -> pa.Table:
         """Read the records that could not be decoded (schema `QUARANTINE`), in the order of the log."""
         return self._read_log("quarantine")
 
     def read_changes(self) -> pa.Table:
-        """Read all changes (schema `CHANGES`), batch by batch in the order in which they happened."""
-        return self._read_log("changes")
+        """Read all changes (schema `CHANGES`) of offsets and groups, batch by batch in their order."""
+        return self._read_log("changes", """ WHERE "kind" <> 'progress'""")
 
     def _uri(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
@@ -170,7 +205,7 @@ class Tables:
             ) from error
         except (DeltaError, OSError) as error:
             raise TablesUnreachableError(
-                f"reading {self._uri(name)}: expected a Delta table, found: {_in_one_line(error)}. "
+                f"reading {self._uri(name)}: expected a Delta table, found: {in_one_line(error)}. "
                 "Check --table-root and the storage options ([tables.storage_options], environment)."
             ) from error
 
@@ -186,11 +221,20 @@ class Tables:
                 return Progress.from_json(document)
         return Progress()
 
-    def _read_log(self, name: str) -> pa.Table:
-        """Read all rows of a table that is only appended to."""
+    def _moment(self, as_of: int | None) -> Moment:
+        bases = {name: self._open(name) for name in ROWS}  # before `changes`, which then holds all they lack
+        changes = self._open("changes")
+        newest = self._progress(changes)
+        at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)
+        return Moment(at.progress, at.gap, bases, changes)
+
+    def _read_log(self, name: str, condition: str = "") -> pa.Table:
+        """Read the rows of a table that is only appended to."""
         schema = _SCHEMAS[name]
         order = '"sequence", "source_partition", "source_offset"'
-        rows = _select(f"SELECT {_names(schema.names)} FROM log ORDER BY {order}", log=self._open(name))
+        rows = select(
+            f"SELECT {names(schema.names)} FROM log{condition} ORDER BY {order}", log=self._open(name)
+        )
         return rows.cast(schema)
 
     def _append(
@@ -204,21 +248,10 @@ class Tables:
             commit_properties=CommitProperties(custom_metadata=dict(metadata), app_transactions=transactions),
         )
 
-    def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
-        table = self._open(name)
-        mark = _fold_mark(table)
-        if mark >= sequence:
-            return 0
-        newest = _newest_changes(name, changes, mark)
-        commit = CommitProperties(app_transactions=[Transaction(FOLD_TRANSACTION, sequence)])
-        if mark == 0:
-            rows = newest.filter(pc.invert(newest["is_removed"])).drop_columns("is_removed")
-            write_deltalake(table, rows, mode="append", writer_properties=_WRITER, commit_properties=commit)
-        else:
-            _merge(name, table, newest, commit)
-        if _fold_mark(table) < sequence:  # a merge that changes no row makes no commit
-            write_deltalake(table, _SCHEMAS[name].empty_table(), mode="append", commit_properties=commit)
-        return len(newest)
+
+def _configuration(name: str) -> dict[str, str | None]:
+    statistics = {"delta.dataSkippingStatsColumns": _STATISTICS[name]} if name in _STATISTICS else {}
+    return {"delta.logRetentionDuration": "interval 6 hours", **statistics}
 
 
 def _commit_info(log: DeltaStorageHandler, version: int) -> dict[str, Any]:
@@ -238,102 +271,3 @@ def _commit_info(log: DeltaStorageHandler, version: int) -> dict[str, Any]:
 def _has_transaction(table: DeltaTable, query_id: str, batch_id: int) -> bool:
     newest = table.transaction_version(query_id)
     return newest is not None and newest >= batch_id
-
-
-def _fold_mark(table: DeltaTable) -> int:
-    return table.transaction_version(FOLD_TRANSACTION) or 0
-
-
-def _newest_changes(name: str, changes: DeltaTable, mark: int) -> pa.Table:
-    """Read the newest change of each key above `mark`: rows of a folded table, and `is_removed`."""
-    rows = _select(
-        f"""
-        WITH {_newest_of_each_key(name, mark)}
-        SELECT {_values_after(name)}, "op" = 'remove' AS "is_removed" FROM newest
-        """,
-        changes=changes,
-    )
-    return rows.cast(_SCHEMAS[name].append(pa.field("is_removed", pa.bool_())))
-
-
-def _with_changes(name: str, base: DeltaTable, changes: DeltaTable, wanted: str) -> pa.Table:
-    """Return the rows of a folded table that are `wanted`, with the changes above its mark applied."""
-    rows = _select(
-        f"""
-        WITH {_newest_of_each_key(name, _fold_mark(base), wanted)}
-        SELECT {_names(_SCHEMAS[name].names)} FROM base LEFT ANTI JOIN last USING ({_names(_KEYS[name])})
-        WHERE {wanted}
-        UNION ALL SELECT {_values_after(name)} FROM newest WHERE "op" = 'set'
-        """,
-        base=base,
-        changes=changes,
-    )
-    return rows.cast(_SCHEMAS[name])
-
-
-def _newest_of_each_key(name: str, mark: int, wanted: str = "true") -> str:
-    """Write the SQL of `last`, the place of the last change above `mark` of each key, and of `newest`.
-
-    A batch holds one change of a key for each offsets partition. There is one such partition, but for a copy
-    of the topic that spread a group over several: of those the highest is taken. (Ranking the rows of each
-    key with a window function says the same, four times slower.)
-    """
-    keys = _names(_KEYS[name])
-    above = f'"kind" = \'{_KINDS[name]}\' AND "sequence" > {mark} AND {wanted}'
-    place = f'"sequence" * {_MAX_PARTITIONS} + coalesce("source_partition", 0)'
-    return f"""
-        last AS (SELECT {keys}, max({place}) AS "place" FROM changes WHERE {above} GROUP BY {keys}),
-        placed AS (SELECT *, {place} AS "place" FROM changes WHERE {above}),
-        newest AS (SELECT * FROM placed LEFT SEMI JOIN last USING ({keys}, "place"))
-    """
-
-
-def _values_after(name: str) -> str:
-    """Write the SQL columns of a folded table, taken from a change that set a value."""
-    own = {*_KEYS[name], "source_partition"}
-    return ", ".join(
-        f'"{column}"' if column in own else f'"after"[\'{column}\'] AS "{column}"'
-        for column in _SCHEMAS[name].names
-    )
-
-
-def _names(columns: Sequence[str]) -> str:
-    """Write column names, quoted: `group` and `partition` are words of SQL."""
-    return ", ".join(f'"{column}"' for column in columns)
-
-
-def _is_one_of(column: str, texts: Sequence[str]) -> str:
-    quoted = ["'" + text.replace("'", "''") + "'" for text in texts]
-    return f'"{column}" IN ({", ".join(quoted)})' if quoted else "false"
-
-
-def _select(sql: str, **tables: DeltaTable) -> pa.Table:
-    """Run a query on tables as they stood when they were opened."""
-    builder = QueryBuilder()
-    for name, table in tables.items():
-        builder.register(name, table)
-    return pa.table(builder.execute(sql).read_all())
-
-
-def _in_one_line(error: Exception) -> str:
-    """Give the text of an error of delta-rs, which may span lines and hold terminal colours."""
-    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()).rstrip(".")
-
-
-def _merge(name: str, table: DeltaTable, newest: pa.Table, commit: CommitProperties) -> None:
-    """Write the newest changes into a folded table: rows that are removed go, others are replaced or come."""
-    columns = {f'"{column}"': f's."{column}"' for column in _SCHEMAS[name].names}
-    (
-        table.merge(
-            newest,
-            " AND ".join(f't."{key}" = s."{key}"' for key in _KEYS[name]),
-            source_alias="s",
-            target_alias="t",
-            writer_properties=_WRITER,
-            commit_properties=commit,
-        )
-        .when_matched_delete("s.is_removed")
-        .when_matched_update(columns)
-        .when_not_matched_insert(columns, "NOT s.is_removed")
-        .execute()
-    )

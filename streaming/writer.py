@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from streaming import packets
 from streaming.errors import MisuseError
+from streaming.observations import is_observation_due
 from streaming.progress import (
     PartitionEnds,
     PartitionProgress,
@@ -93,6 +94,7 @@ class BatchWriter:
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
         self._committed = tables.progress()
+        self._observed: Progress | None = None
         self.progress = progress
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -184,8 +186,11 @@ class BatchWriter:
                 "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
                 "this again."
             )
-        self._tables.append_changes(rows, progress, is_batch=is_batch)
+        is_observation = is_batch or is_observation_due(progress, self._observed)
+        self._tables.append_changes(rows, progress, is_batch=is_batch, is_observation=is_observation)
         self._committed = progress
+        if is_observation:
+            self._observed = progress
 
     def _refuse_longer_batch(self, batch_id: int) -> None:
         """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""

@@ -1,0 +1,51 @@
+"""Questions to Delta tables in SQL, by the engine inside delta-rs: it opens only the files that they need."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from streaming.errors import OffsetlakeError
+
+_FILE_GONE: Final = re.compile(r"Object at location .* not found")
+
+
+class QueryFailedError(OffsetlakeError):
+    """The SQL engine could not answer."""
+
+
+class FilesGoneError(QueryFailedError):
+    """Files of the table were removed after it had been opened; a table opened anew has others instead."""
+
+
+def select(sql: str, **tables: DeltaTable) -> pa.Table:
+    """Run a query on tables as they stood when they were opened; raises `QueryFailedError`."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder.register(name, table)
+    try:
+        return pa.table(builder.execute(sql).read_all())
+    except Exception as error:  # delta-rs raises just this, whatever its engine has to say
+        kind = FilesGoneError if _FILE_GONE.search(str(error)) else QueryFailedError
+        raise kind(f"asking the tables: {in_one_line(error)}.") from error
+
+
+def in_one_line(error: Exception) -> str:
+    """Give the text of an error of delta-rs, which may span lines and hold terminal colours."""
+    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()).rstrip(".")
+
+
+def names(columns: Sequence[str]) -> str:
+    """Write column names, quoted: `group` and `partition` are words of SQL."""
+    return ", ".join(f'"{column}"' for column in columns)
+
+
+def is_one_of(column: str, values: Sequence[str] | Sequence[int]) -> str:
+    """Write the condition that a column has one of these texts or numbers."""
+    return f'"{column}" IN ({", ".join(map(_literal, values))})' if values else "false"
+
+
+def _literal(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,168 @@
+"""The folded tables `offsets` and `groups`: their layout, how they are folded, and read at a sequence.
+
+A folded table holds what is live at one sequence of `changes`, its mark. What was live at any other sequence
+follows from it: changes above the mark are applied, changes below it undone, so a question costs what lies
+between the two and not what has ever happened.
+
+Both tables are partitioned by `bucket`, a hash of the group: the rows of one group stand in one small file,
+and a fold rewrites only the files of groups that changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+
+from streaming.delta_sql import is_one_of, names, select
+from streaming.partitioner import offsets_partitions
+from streaming.schemas import GROUPS, KEY, OFFSETS
+
+FOLD_TRANSACTION: Final = "offsetlake.fold"
+"""The application id under which a folded table notes up to which sequence it was folded."""
+
+BUCKETS: Final = 16
+"""Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
+
+BUCKET: Final = pa.field("bucket", pa.int32())
+
+ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
+"""The columns of each folded table that readers see; in the table `bucket` follows."""
+
+KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
+_KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
+_WRITER: Final = WriterProperties(compression="ZSTD")
+
+
+def fold_mark(table: DeltaTable) -> int:
+    """Return the sequence up to which a table is folded; 0 before the first fold."""
+    return table.transaction_version(FOLD_TRANSACTION) or 0
+
+
+def fold_table(name: str, table: DeltaTable, changes: DeltaTable, sequence: int) -> int:
+    """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed."""
+    mark = fold_mark(table)
+    if mark >= sequence:
+        return 0
+    newest = with_buckets(_changed(name, changes, above=mark, up_to=sequence, is_undone=False))
+    commit = CommitProperties(app_transactions=[Transaction(FOLD_TRANSACTION, sequence)])
+    if mark == 0:
+        rows = newest.filter(pc.invert(newest["is_absent"])).drop_columns("is_absent")
+        write_deltalake(table, rows, mode="append", writer_properties=_WRITER, commit_properties=commit)
+    else:
+        _merge(name, table, newest, commit)
+    if fold_mark(table) < sequence:  # a merge that changes no row makes no commit
+        nothing = ROWS[name].append(BUCKET).empty_table()
+        write_deltalake(table, nothing, mode="append", commit_properties=commit)
+    return len(newest)
+
+
+def rows_at(
+    name: str, base: DeltaTable, changes: DeltaTable, sequence: int, groups: Sequence[str] | None
+) -> pa.Table:
+    """Return what was live at a sequence, of the named groups or of all (the columns `ROWS`).
+
+    Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
+    """
+    mark = fold_mark(base)
+    held = _held(name, base, groups)
+    if sequence == mark:
+        return held
+    low, high = sorted((mark, sequence))
+    changed = _changed(name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups)
+    present = changed.filter(pc.invert(changed["is_absent"])).drop_columns("is_absent")
+    return pa.concat_tables([_without(held, changed, KEYS[name]), present])
+
+
+def with_buckets(rows: pa.Table) -> pa.Table:
+    """Add the column `bucket`: the offsets partition that the group would have if there were `BUCKETS`."""
+    return rows.append_column(BUCKET, pa.array(offsets_partitions(rows["group"], BUCKETS)))
+
+
+def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
+    rows = select(f"SELECT {names(ROWS[name].names)} FROM base WHERE {_in_buckets(groups)}", base=base)
+    return rows.cast(ROWS[name])
+
+
+def _in_buckets(groups: Sequence[str] | None) -> str:
+    if groups is None:
+        return "true"
+    buckets = sorted(set(offsets_partitions(pa.array(groups, pa.string()), BUCKETS).tolist()))
+    return f"{is_one_of('bucket', buckets)} AND {is_one_of('group', groups)}"
+
+
+def _changed(
+    name: str,
+    changes: DeltaTable,
+    *,
+    above: int,
+    up_to: int,
+    is_undone: bool,
+    groups: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the keys that changed between two sequences: the columns `ROWS`, and `is_absent`.
+
+    Each with its value after the last of its changes, or (`is_undone`) before the first. A batch holds one
+    change of a key for each offsets partition. There is one such partition, but for a copy of the topic that
+    spread a group over several: of those the highest is taken.
+    """
+    value = "before" if is_undone else "after"
+    wanted = "true" if groups is None else is_one_of("group", groups)
+    own = {*KEYS[name], "source_partition"}
+    columns = ", ".join(
+        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
+        for column in ROWS[name].names
+    )
+    rows = select(
+        f"""
+        SELECT {columns}, "{value}" IS NULL AS "is_absent", "sequence" FROM changes
+        WHERE "kind" = '{_KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
+        """,
+        changes=changes,
+    )
+    schema = ROWS[name].append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
+    return _last_of_each_key(rows.cast(schema), KEYS[name], is_undone).drop_columns("sequence")
+
+
+def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Table:
+    """Keep the row of each key with the highest (`is_undone`: lowest) sequence."""
+    order = np.lexsort(
+        (_numbers(rows["source_partition"]), _numbers(rows["sequence"]) * (-1 if is_undone else 1))
+    )
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = np.arange(len(rows))
+    last = rows.select(keys).append_column("rank", pa.array(rank)).group_by(keys).aggregate([("rank", "max")])
+    return rows.take(pa.array(order[_numbers(last["rank_max"])]))
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.asarray(pc.fill_null(column, 0), np.int64)
+
+
+def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
+    """Leave out the rows whose key is among the changed (a join cannot carry nested columns itself)."""
+    if not len(changed) or not len(rows):
+        return rows
+    numbered = rows.select(keys).append_column("row", pa.array(np.arange(len(rows))))
+    return rows.take(numbered.join(changed.select(keys), keys, join_type="left anti")["row"])
+
+
+def _merge(name: str, table: DeltaTable, newest: pa.Table, commit: CommitProperties) -> None:
+    """Write the newest changes into a folded table: rows that are absent go, others are replaced or come."""
+    columns = {f'"{column}"': f's."{column}"' for column in [*ROWS[name].names, BUCKET.name]}
+    (
+        table.merge(
+            newest,
+            " AND ".join(f't."{key}" = s."{key}"' for key in [BUCKET.name, *KEYS[name]]),
+            source_alias="s",
+            target_alias="t",
+            writer_properties=_WRITER,
+            commit_properties=commit,
+        )
+        .when_matched_delete("s.is_absent")
+        .when_matched_update(columns)
+        .when_not_matched_insert(columns, "NOT s.is_absent")
+        .execute()
+    )
