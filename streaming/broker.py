@@ -4,6 +4,7 @@ are, and how long offsets are kept.
 Everything here only reads, and answers within a bounded time.
 """
 
+import re
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ _GIVE_UP_EVERY_S: Final = 0.2
 RETENTION: Final = "offsets.retention.minutes"
 CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
 
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ABSENT: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
 )
@@ -159,9 +161,9 @@ class Broker:
         """Return the ids of topics as the tables write them; None for one that does not exist.
 
         `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe
-        are left out. No answer at all within a few seconds: None.
+        or that no broker can have are left out. No answer at all within a few seconds: None.
         """
-        wanted = sorted(set(names))
+        wanted = sorted(name for name in set(names) if _TOPIC_NAME.fullmatch(name))
         if not wanted:
             return {}
         asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=QUICK_TIMEOUT_S)

@@ -12,8 +12,16 @@ from streaming.entries import ABSENT, KEY_NAMES, Index, Mask, MergedEntries
 from streaming.groups import Group
 from streaming.schemas import CHANGES_IN_BATCH, VALUE
 
-UNKNOWN_CAUSE: Final = "unknown"
-"""Why an offset was removed, as long as nothing more is known."""
+TOMBSTONED: Final = "tombstoned"
+TOMBSTONED_AFTER_CHANGE: Final = "tombstoned after change"
+HIDDEN: Final = "hidden"
+"""All that a shard can say of why an offset was removed; the driver makes a cause of it
+(`streaming.causes`).
+
+`tombstoned`: by a tombstone of its own, which met the value `before` and its group as it was before the
+batch. `tombstoned after change`: the same, but the batch holds a later commit of the offset or a record of
+its group, so `before` is not what the tombstone met. `hidden`: it has no tombstone, only its group has.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +53,13 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
     after_rows = np.where(after[slots], merged.after_row[slots], ABSENT)
     key_rows = np.maximum(merged.before_row[slots], merged.touched_row[slots])
     offsets, timestamps = merged.moment_of(slots)
+    reasons = np.select(
+        [~is_removed[slots], merged.is_outdated[slots]], [HIDDEN, TOMBSTONED_AFTER_CHANGE], TOMBSTONED
+    )
     return _changes(
         "offset",
         is_set=after_rows != ABSENT,
+        reasons=pa.array(reasons, pa.string(), mask=after_rows != ABSENT),
         keys=merged.pool.select(KEY_NAMES).take(key_rows).columns,
         before=_values(merged.pool.take(_nullable(before_rows)), before_rows == ABSENT),
         after=_values(merged.rows(slots, after_rows), after_rows == ABSENT),
@@ -62,6 +74,7 @@ def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
     return _changes(
         "group",
         is_set=np.array([transition.after is not None for transition in changed], dtype=bool),
+        reasons=pa.nulls(len(changed), pa.string()),
         keys=[names, pa.nulls(len(changed), pa.string()), pa.nulls(len(changed), pa.int32())],
         before=_structs([transition.before for transition in changed]),
         after=_structs([transition.after for transition in changed]),
@@ -76,16 +89,15 @@ def _changes(
     kind: str,
     *,
     is_set: Mask,
+    reasons: pa.Array,
     keys: list[pa.Array],
     before: pa.Array,
     after: pa.Array,
     source: list[pa.Array],
 ) -> pa.Table:
     ops = pc.if_else(pa.array(is_set), "set", "remove")
-    is_removed_offset = ~is_set & (kind == "offset")
-    causes = pc.if_else(pa.array(is_removed_offset), UNKNOWN_CAUSE, pa.scalar(None, pa.string()))
     kinds = pa.repeat(kind, len(ops))
-    return pa.table([kinds, ops, *keys, before, after, causes, *source], schema=CHANGES_IN_BATCH)
+    return pa.table([kinds, ops, *keys, before, after, reasons, *source], schema=CHANGES_IN_BATCH)
 
 
 def _values(entries: pa.Table, is_absent: Mask) -> pa.Array:

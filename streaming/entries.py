@@ -38,6 +38,7 @@ class GroupMoments:
     created_timestamp: Index
     ended_offset: Index
     ended_timestamp: Index
+    is_described: Mask  # a record of the group itself, not only commits, is in the batch
 
     @property
     def ends(self) -> Mask:
@@ -55,13 +56,15 @@ class MergedEntries:
     """What a batch did to the entries: one element per slot, and the rows they point to.
 
     `before_row` and `after_row` point into `pool`. `touched_row` is the pool row of the newest commit or
-    tombstone of the batch for the key, `ABSENT` if it had none.
+    tombstone of the batch for the key, `ABSENT` if it had none. `is_outdated`: the batch holds a commit for
+    the key or a record that describes its group, so a tombstone need not have met what was held before.
     """
 
     pool: pa.Table
     before_row: Index
     after_row: Index
     touched_row: Index
+    is_outdated: Mask
     unreadable_since: Index
     hidden_before: Mask
     hidden_after: Mask
@@ -178,6 +181,7 @@ def merge_entries(
         before_row=before_row,
         after_row=after_row,
         touched_row=np.where(touched == ABSENT, ABSENT, n + touched),
+        is_outdated=(_last(slots, ~is_tombstone, count) != ABSENT) | moments.is_described[slot_groups],
         unreadable_since=_unreadable_since(entries, commits, unreadable, boundary, count),
         hidden_before=hidden_before,
         hidden_after=np.where(moments.ends[slot_groups], True, hidden_before & ~moments.begins[slot_groups]),
@@ -253,17 +257,21 @@ def _group_moments(
     moments = [np.full(len(names), ABSENT, dtype=np.int64) for _ in range(4)]
     created_offset, created_timestamp, ended_offset, ended_timestamp = moments
     creates = np.flatnonzero(~commits["is_tombstone"].to_numpy())
+    is_described = np.zeros(len(names), dtype=bool)
     created_offset[commit_groups[creates]] = commits["source_offset"].to_numpy()[creates]
     created_timestamp[commit_groups[creates]] = commits["source_timestamp"].to_numpy()[creates]
     for event in created:
         number = numbers.get(event.group)
-        if number is not None and event.source_offset > created_offset[number]:
+        if number is None:
+            continue
+        is_described[number] = True
+        if event.source_offset > created_offset[number]:
             created_offset[number], created_timestamp[number] = event.source_offset, event.source_timestamp
     for name, event in ended.items():
         number = numbers.get(name)
         if number is not None:
             ended_offset[number], ended_timestamp[number] = event.source_offset, event.source_timestamp
-    return GroupMoments(names, created_offset, created_timestamp, ended_offset, ended_timestamp)
+    return GroupMoments(names, created_offset, created_timestamp, ended_offset, ended_timestamp, is_described)
 
 
 def _padded(values: npt.NDArray[Number], count: int, *, fill: bool | int) -> npt.NDArray[Number]:

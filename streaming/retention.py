@@ -5,7 +5,7 @@ from typing import Final
 
 from streaming.broker import Broker, BrokerError
 from streaming.progress import Retention
-from streaming.settings import ExpirySettings
+from streaming.settings import OFFSETS_TOPIC, Settings
 
 DEFAULT_CHECK_INTERVAL_MS: Final = 600_000
 """Kafka's default of `offsets.retention.check.interval.ms`."""
@@ -14,9 +14,10 @@ DEFAULT_CHECK_INTERVAL_MS: Final = 600_000
 class RetentionReader:
     """Reads the retention as often as it is asked to; tells what is wrong with it once, not every time."""
 
-    def __init__(self, broker: Broker, settings: ExpirySettings, say: Callable[[str], None]) -> None:
+    def __init__(self, broker: Broker, settings: Settings, say: Callable[[str], None]) -> None:
         self._broker = broker
-        self._settings = settings
+        self._settings = settings.expiry
+        self._topic = settings.source.topic
         self._say = say
         self._said: str | None = None
 
@@ -26,6 +27,12 @@ class RetentionReader:
         if settings.retention_ms is not None:
             interval = settings.check_interval_ms or DEFAULT_CHECK_INTERVAL_MS
             return _retention(settings.retention_ms, interval, "setting", now)
+        if self._topic != OFFSETS_TOPIC:
+            self._complain(
+                f"topic {self._topic} may be a copy from another cluster, so these brokers are not asked how "
+                "long offsets are kept: set [expiry] retention to have it said when they expire"
+            )
+            return None
         try:
             told = self._broker.retention()
         except BrokerError as error:

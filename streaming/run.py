@@ -24,7 +24,7 @@ from streaming.job import start_query
 from streaming.progress import PartitionProgress, Progress, Retention, now_ms
 from streaming.retention import RetentionReader
 from streaming.session import start_session
-from streaming.settings import Settings
+from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.tables import Tables
 from streaming.writer import BatchReport, BatchWriter
 
@@ -81,7 +81,7 @@ def follow_topic(
     checkpoint = Checkpoint(spark, settings.job.checkpoint)
     progress = bound_progress(tables.progress_if_any(), checkpoint, settings, facts)
     progress = progress.with_ends(broker.ends(facts.partition_count), now_ms())
-    retention = RetentionReader(broker, settings.expiry, listener.say)
+    retention = RetentionReader(broker, settings, listener.say)
     progress = progress.with_retention(retention.read(now_ms()))
     tables.create()
     writer = BatchWriter(
@@ -90,6 +90,7 @@ def follow_topic(
         query_id=checkpoint.query_id,
         positions=lambda batch_id: checkpoint.positions(batch_id, settings.source.topic),
         report=listener.batch,
+        topic_ids=broker.topic_ids if settings.source.topic == OFFSETS_TOPIC else lambda _: None,
     )
     gate = _Gate(writer, stop)
     query = start_query(spark, settings, facts.partition_count, gate.write, once=once)

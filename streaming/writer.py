@@ -2,14 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streaming import packets
+from streaming.causes import Evidence, undecided, with_causes, without_evidence
 from streaming.errors import MisuseError
 from streaming.observations import is_observation_due
 from streaming.progress import (
@@ -26,6 +28,11 @@ from streaming.table_rows import change_rows, quarantine_rows
 from streaming.tables import Tables
 
 Clock = Callable[[], int]
+TopicIds = Callable[[Iterable[str]], Mapping[str, str | None] | None]
+"""Asks the brokers which topics there are, as `Broker.topic_ids` does."""
+
+MAX_NAMED_GROUPS: Final = 500
+"""Up to so many groups are looked up by name; for more it is quicker to read the tables whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +90,14 @@ class BatchWriter:
         query_id: Callable[[], str | None],
         positions: Callable[[int], Mapping[int, int]],
         report: Callable[[BatchReport], None],
+        topic_ids: TopicIds = lambda _: None,
         clock: Clock = now_ms,
     ) -> None:
         self._tables = tables
         self._query_id = query_id
         self._positions = positions
         self._report = report
+        self._topic_ids = topic_ids
         self._clock = clock
         self._lock = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
@@ -163,6 +172,7 @@ class BatchWriter:
         now, is_first = self._clock(), self.progress.query_id is None
         sequence = progress.sequence + 1 if len(results.changes) else progress.sequence
         changes, clamped = change_rows(results.changes, sequence=sequence, batch_time=now)
+        changes = self._with_causes(changes, now)
         failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
         counted = results.totals + Totals(clamped=clamped + clamped_failed)
         after = replace(
@@ -177,6 +187,29 @@ class BatchWriter:
             self._commit(changes, after, is_batch=True)
             self._rows_since_fold += len(changes)
         self.progress = after
+
+    def _with_causes(self, changes: pa.Table, now: int) -> pa.Table:
+        """Say why offsets were removed; looks into tables and metadata only if that may tell."""
+        retention = self.progress.retention
+        is_undecided = undecided(changes, retention, now)
+        if not is_undecided.any():
+            return without_evidence(changes)
+        removed = changes.filter(pa.array(is_undecided))
+        groups, topics = (pc.unique(removed[name]).to_pylist() for name in ("group", "topic"))
+        before = self._tables.read(groups if len(groups) <= MAX_NAMED_GROUPS else None)
+        evidence = Evidence(
+            offsets=before.offsets,
+            groups=before.groups,
+            topic_ids=self._topic_ids(topics),
+            retention=retention,
+            held_back=frozenset(
+                number
+                for number, partition in self.progress.partitions.items()
+                if partition.held_back_since is not None
+            ),
+            now=now,
+        )
+        return with_causes(changes, evidence)
 
     def _commit(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
         """Append to `changes`, on top of what this writer wrote last and of nothing else."""

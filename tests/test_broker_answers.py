@@ -74,7 +74,7 @@ def test_retention_of_the_settings_is_taken_without_asking() -> None:
     """Nobody listens there."""
     for interval, expected in (("auto", 600_000), ("5s", 5_000)):
         given = settings("127.0.0.1:1", retention="1m", check_interval=interval)
-        reader = RetentionReader(Broker(given.source), given.expiry, pytest.fail)
+        reader = RetentionReader(Broker(given.source), given, pytest.fail)
         assert reader.read(NOW) == retention(MINUTE, expected, "setting")
 
 
@@ -86,7 +86,7 @@ def test_retention_is_read_from_the_broker(broker: LocalBroker) -> None:
     bootstrap = broker.bootstrap_servers
     for interval, expected in (("auto", 600_000), ("5s", 5_000)):
         given = settings(bootstrap, check_interval=interval)
-        reader = RetentionReader(Broker(given.source), given.expiry, pytest.fail)
+        reader = RetentionReader(Broker(given.source), given, pytest.fail)
         assert reader.read(NOW) == retention(7 * DAY, expected, "broker")
 
 
@@ -139,7 +139,7 @@ def test_what_this_user_may_not_see_is_left_out_and_said_once(make_broker: Broke
     asking = Broker(given.source)
     wait_until(lambda: "secret" not in (asking.topic_ids(["open", "secret"]) or {}), "the right to go")
 
-    reader = RetentionReader(asking, given.expiry, said.append)
+    reader = RetentionReader(asking, given, said.append)
     wait_until(lambda: reader.read(NOW) is None, "the other right to go")
     assert reader.read(NOW) is None
     [sentence] = said

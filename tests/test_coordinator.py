@@ -7,11 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain_replay import Entry, Key, PlainReplay, Record
 
 from streaming import groups
+from streaming.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
 from streaming.coordinator import Shard, drop_superseded, replay
 from streaming.groups import GroupEvent
 from streaming.schemas import PACKED_RECORDS
@@ -321,6 +323,29 @@ def test_dropping_keeps_the_newest_value_and_the_newest_tombstone_of_each_key() 
     ]
     kept = drop_superseded(to_table(records))
     assert kept["source_offset"].to_pylist() == [4, 5, 6, 7]
+
+
+REMOVALS: dict[str, tuple[list[Record], str]] = {
+    "tombstone": ([tombstone(3)], TOMBSTONED),
+    "tombstones of offset and group": ([tombstone(3), group_record(4, ends=True)], TOMBSTONED),
+    "another offset was committed before": ([commit(3, 1, partition=9), tombstone(4)], TOMBSTONED),
+    "another group changed before": ([group_record(3, "h"), tombstone(4)], TOMBSTONED),
+    "commit before": ([commit(3, 1), tombstone(4)], TOMBSTONED_AFTER_CHANGE),
+    "commit before that cannot be read": ([unreadable(3), tombstone(4)], TOMBSTONED_AFTER_CHANGE),
+    "the group changed before": ([group_record(3), tombstone(4)], TOMBSTONED_AFTER_CHANGE),
+    "the group changed unreadably": ([unreadable_group_record(3), tombstone(4)], TOMBSTONED_AFTER_CHANGE),
+    "tombstone of the group alone": ([group_record(3, ends=True)], HIDDEN),
+    "commit, then tombstone of the group alone": ([commit(3, 1), group_record(4, ends=True)], HIDDEN),
+}
+
+
+@pytest.mark.parametrize(("batch", "word"), REMOVALS.values(), ids=REMOVALS.keys())
+def test_a_removal_says_what_the_shard_knows_of_it(batch: list[Record], word: str) -> None:
+    shard, _ = replay(Shard.empty(), to_table([group_record(1), commit(2, 1)]))
+    _, changes = replay(shard, to_table(batch))
+    words = {(row["kind"], row["op"], row["partition"]): row["cause"] for row in changes.to_pylist()}
+    assert words.pop(("offset", "remove", 0)) == word
+    assert set(words.values()) <= {None}
 
 
 def test_an_empty_batch_changes_nothing() -> None:

@@ -310,7 +310,7 @@ def test_changes_hold_values_before_and_after_in_sequence(make_job: JobFactory, 
         for row in mine
         if row["kind"] == "offset"
     ]
-    assert steps == [("set", None, 5, None), ("set", 5, 3, None), ("remove", 3, None, "unknown")]
+    assert steps == [("set", None, 5, None), ("set", 5, 3, None), ("remove", 3, None, "deleted")]
     sequences = [row["sequence"] for row in mine]
     assert sequences == sorted(sequences)
     assert [row["op"] for row in mine if row["kind"] == "group"] == ["set", "remove"]

@@ -19,6 +19,7 @@ FORBIDDEN = {
     "streaming.coordinator": ["deltalake", *HEAVY],
     "streaming.queries": HEAVY,
     "streaming.expiry": ["deltalake", *HEAVY],
+    "streaming.causes": ["deltalake", *HEAVY],
     "streaming.render": HEAVY,
     "streaming.cli": HEAVY,
     "streaming.decode_lines": HEAVY,

@@ -1,5 +1,6 @@
 """Batches reach the tables once and in order, whatever fails between; nobody else writes meanwhile."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ import pytest
 from deltalake import DeltaTable
 
 from streaming.errors import MisuseError, OffsetlakeError
-from streaming.progress import PartitionEnds, Progress, Totals
+from streaming.progress import PartitionEnds, Progress, Retention, Totals
 from streaming.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.tables import Tables
 from streaming.writer import BatchWriter, ShardResults
 
 SOURCE_PARTITION = pa.field("source_partition", pa.int32())
+RETENTION = Retention(retention_ms=60_000, check_interval_ms=5_000, source="broker", read_at=0, known_since=0)
 ENDS = {0: PartitionEnds(1_000, 1_000)}
 
 
@@ -30,6 +32,11 @@ def set_offset(group: str, committed_offset: int) -> dict[str, Any]:
         "source_timestamp": 1_000,
         "source_partition": 0,
     }
+
+
+def removed_offset(group: str, at: int, before: dict[str, Any] | None, cause: str) -> dict[str, Any]:
+    row = set_offset(group, 0) | {"op": "remove", "before": before, "after": None, "cause": cause}
+    return {**row, "source_timestamp": at}
 
 
 def results(*changes: dict[str, Any], failed: int = 0) -> ShardResults:
@@ -49,6 +56,7 @@ class Job:
         self.tables = Tables(str(root))
         self.tables.create()
         self.positions = {0: 10}
+        self.asked: list[list[str]] = []
 
     def start(self) -> BatchWriter:
         return BatchWriter(
@@ -57,7 +65,13 @@ class Job:
             query_id=lambda: "query",
             positions=lambda _: self.positions,
             report=lambda _: None,
+            topic_ids=self.topic_ids,
+            clock=lambda: 2_000,
         )
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
+        self.asked.append(list(names))
+        return dict.fromkeys(names, "")
 
     def offsets(self) -> dict[str, int]:
         rows = self.tables.read().offsets.to_pylist()
@@ -111,6 +125,30 @@ def test_nothing_is_written_after_a_batch_that_failed(job: Job) -> None:
     job.start().apply(results(set_offset("g", 2), failed=1), 1)
     assert job.offsets() == {"g": 2}
     assert len(job.tables.read_quarantine()) == 1
+
+
+def test_removals_get_their_cause_before_they_are_written(job: Job) -> None:
+    """From the group as it was before the batch, the retention, and one question about topics."""
+    value = {"commit_timestamp": 1_000, "committed_offset": 1, "source_offset": 1}
+    simple = {
+        "type": "classic",
+        "protocol_type": "",
+        "state": "Empty",
+        "members": [],
+        "subscribed_topics": [],
+    }
+    group = {**set_offset("g", 1), "kind": "group", "topic": None, "partition": None, "after": simple}
+    writer = job.start()
+    writer.beat(ENDS, RETENTION)
+    writer.apply(results({**set_offset("g", 1), "after": value}, group), 0)
+    unheld = removed_offset("h", 2_000, None, "tombstoned")
+    writer.apply(results(unheld), 1)
+    assert job.asked == []
+    writer.apply(results(removed_offset("g", 2_000, value, "tombstoned"), unheld), 2)
+    assert job.asked == [["t"]]
+    causes = [row["cause"] for row in job.tables.read_changes().to_pylist()]
+    assert sorted(filter(None, causes)) == ["deleted", "unknown", "unknown"]
+    assert job.tables.progress().retention == RETENTION
 
 
 def test_a_second_writer_is_noticed_before_it_does_harm(job: Job) -> None:

@@ -1,0 +1,299 @@
+"""Tells why offsets were removed, as far as the evidence goes: the broker writes the same tombstone whatever
+the reason.
+
+Pure functions on rows of one batch (schema `CHANGES`). `undecided` says which removals are worth looking
+into, `with_causes` decides them from what the driver has found out about these. Everything else is `unknown`.
+The verdicts rest on three facts about Kafka (4.3: `OffsetMetadataManager`, `GroupCoordinatorShard`):
+
+- an expiry check drops everything of a group that is due, and nothing that is not;
+- the tombstones of one request, or of one check, carry the same record timestamp;
+- the deletion of a topic touches the offsets of that topic alone, at once and in every group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.changes import HIDDEN, TOMBSTONED
+from streaming.expiry import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
+from streaming.progress import Retention
+from streaming.schemas import GROUPS, OFFSETS
+
+EXPIRED: Final = "expired (probable)"
+DELETED: Final = "deleted"
+TOPIC_DELETED: Final = "topic deleted (probable)"
+GONE_WHILE_AWAY: Final = "gone while away"
+UNKNOWN: Final = "unknown"
+
+CAUSES: Final = (EXPIRED, DELETED, TOPIC_DELETED, GONE_WHILE_AWAY, UNKNOWN)
+"""All that `cause` can be. `gone while away` is said by a rebuild, which compares and sees no tombstone."""
+
+CLOCK_TOLERANCE_MS: Final = 10_000
+"""How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""
+
+RECENT_MS: Final = 60_000
+"""For how long after a tombstone the brokers' present metadata tells what it was about."""
+
+LARGE_CHECK: Final = 1_000
+"""From so many tombstones on, one check may be written in several appends, which batches may cut apart."""
+
+Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_NEVER: Final = np.iinfo(np.int64).max  # stands for null among milliseconds
+_FAR: Final = 2**62  # later than any time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known when a batch is written.
+
+    `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows before
+    the batch. `topic_ids` are the brokers' present topics, as `Broker.topic_ids` gives them. `held_back` are
+    the offsets partitions with an open transaction. `now` is in milliseconds.
+    """
+
+    offsets: pa.Table
+    groups: pa.Table
+    topic_ids: Mapping[str, str | None] | None
+    retention: Retention | None
+    held_back: frozenset[int]
+    now: int
+
+
+def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
+    """Tell which of the n rows are removals whose cause the evidence may show.
+
+    Not those of offsets that were not held, or that have no tombstone of their own; nor those from before
+    the retention was known.
+    """
+    watched_since = retention.known_since if retention else now - RECENT_MS
+    removed_at = _milliseconds(changes["source_timestamp"])
+    is_removed_offset = pc.and_(pc.equal(changes["kind"], "offset"), pc.equal(changes["op"], "remove"))
+    is_undecided: Mask = (
+        _mask(is_removed_offset)
+        & _mask(pc.not_equal(changes["cause"], HIDDEN))
+        & _mask(pc.is_valid(changes["before"]))
+        & (removed_at >= watched_since)
+        & (removed_at != _NEVER)
+    )
+    return is_undecided
+
+
+def without_evidence(changes: pa.Table) -> pa.Table:
+    """Return the rows with `unknown` as the cause of every removed offset."""
+    return _with_cause(changes, pc.if_else(pc.is_valid(changes["cause"]), UNKNOWN, None))
+
+
+def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
+    """Return the rows of a batch with the cause of every removed offset: one of `CAUSES`."""
+    rows = np.flatnonzero(undecided(changes, evidence.retention, evidence.now))
+    causes = without_evidence(changes)["cause"].to_numpy(zero_copy_only=False).copy()
+    if len(rows):
+        causes[rows] = _causes(changes, changes.take(rows), evidence)
+    return _with_cause(changes, pa.array(causes, pa.string()))
+
+
+def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDArray[np.object_]:
+    """Decide the cause of each of the m undecided rows of a batch."""
+    removed_at = _milliseconds(removed["source_timestamp"])
+    operations = _operations(removed)
+    groups = _groups_before(changes, evidence.groups)
+    due = _DueTimes.of(removed, groups, evidence.retention)
+    is_outlived = _is_outlived(changes, removed, groups, due.at, evidence)
+    is_outlived &= ~_may_go_on(changes, removed, operations)
+    is_no_expiry = _in_same(operations, due.is_before(removed_at) | is_outlived)
+    is_in_time = due.is_in_time(removed_at, evidence.retention)
+    is_same_topic, is_topic_gone = _topics(removed, removed_at, evidence)
+    is_same_topic = _in_same(operations, is_same_topic)
+    is_topic_gone = ~_in_same(operations, ~is_topic_gone)
+    is_recent = evidence.now - removed_at <= RECENT_MS
+    return np.select(
+        [
+            is_same_topic & is_no_expiry,
+            is_same_topic & is_in_time,
+            is_topic_gone & (is_no_expiry | is_recent),
+        ],
+        [DELETED, EXPIRED, TOPIC_DELETED],
+        UNKNOWN,
+    ).astype(object)
+
+
+@dataclass(frozen=True)
+class _DueTimes:
+    """When each of m removed offsets was due (ms), by what stood there before the batch.
+
+    `at` is `_NEVER` where it was not, `not_before` the earliest it can have been due if the offset or its
+    group changed within the batch. Neither counts unless `is_known`. `is_exact`: nothing changed.
+    """
+
+    at: Index
+    not_before: Index
+    is_known: Mask
+    is_exact: Mask
+
+    @classmethod
+    def of(cls, removed: pa.Table, groups: pa.Table, retention: Retention | None) -> "_DueTimes":
+        """Apply the rule of expiry to the values before the batch."""
+        retention_ms = retention.retention_ms if retention else 0
+        judged = expiry(_offsets_before(removed), groups, retention_ms)
+        at, committed = _milliseconds(judged["expires_at"]), _milliseconds(judged["commit_timestamp"])
+        is_explicit = _mask(pc.equal(judged["rule"], EXPLICIT))
+        is_vague = _mask(pc.is_in(judged["rule"], value_set=pa.array([*UNKNOWN_RULES, NO_GROUP])))
+        is_exact = _mask(pc.equal(removed["cause"], TOMBSTONED))
+        needs_no_retention = is_exact & (is_explicit | (at == _NEVER))
+        return cls(
+            at=at,
+            not_before=np.minimum(at, np.minimum(committed, _FAR) + retention_ms),
+            is_known=~is_vague & (needs_no_retention | (retention is not None)) & (is_exact | ~is_explicit),
+            is_exact=is_exact,
+        )
+
+    def is_before(self, removed_at: Index) -> Mask:
+        """Tell which offsets went before they can have been due."""
+        due = np.where(self.is_exact, self.at, self.not_before)
+        early: Mask = self.is_known & (removed_at < due - CLOCK_TOLERANCE_MS)
+        return early
+
+    def is_in_time(self, removed_at: Index, retention: Retention | None) -> Mask:
+        """Tell which offsets went when an expiry check would have dropped them.
+
+        That is within one interval, or two if the partition got another coordinator meanwhile.
+        """
+        interval = retention.check_interval_ms if retention else 0
+        late = removed_at - np.where(self.at == _NEVER, _FAR, self.at)
+        is_in_window = (late >= -CLOCK_TOLERANCE_MS) & (late <= 2 * interval + CLOCK_TOLERANCE_MS)
+        in_time: Mask = self.is_known & self.is_exact & is_in_window
+        return in_time
+
+
+def _is_outlived(
+    changes: pa.Table, removed: pa.Table, groups: pa.Table, due: Index, evidence: Evidence
+) -> Mask:
+    """Tell which removed offsets are outlived by another of their group that was due no later.
+
+    An expiry check would have dropped that one too, unless an open transaction holds it.
+    """
+    if evidence.retention is None:
+        return np.zeros(len(removed), dtype=bool)
+    is_asked = pc.is_in(evidence.offsets["group"], value_set=pc.unique(removed["group"]))
+    staying = _untouched(evidence.offsets.filter(is_asked), changes)
+    judged = expiry(staying, groups, evidence.retention.retention_ms, stalled=evidence.held_back)
+    first_due = pd.Series(_milliseconds(judged["expires_at"])).groupby(_texts(staying["group"])).min()
+    others = first_due.reindex(_texts(removed["group"]), fill_value=_NEVER).to_numpy()
+    is_changed = pc.is_in(removed["group"], value_set=_changed_groups(changes))
+    removed_at = _milliseconds(removed["source_timestamp"])
+    outlived: Mask = (
+        (others <= due) & (others < removed_at - CLOCK_TOLERANCE_MS) & (due != _NEVER) & ~_mask(is_changed)
+    )
+    return outlived
+
+
+def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
+    """Tell which rows belong to a check that may be written further than this batch reaches."""
+    partitions = removed["source_partition"].to_numpy()
+    ends = (
+        pd.Series(changes["source_offset"].to_numpy()).groupby(changes["source_partition"].to_numpy()).max()
+    )
+    is_last = removed["source_offset"].to_numpy() == ends.reindex(partitions).to_numpy()
+    times = pd.factorize(pd.MultiIndex.from_arrays([partitions, _milliseconds(removed["source_timestamp"])]))[
+        0
+    ]
+    is_large = np.bincount(times)[times] >= LARGE_CHECK
+    may_go_on: Mask = is_large & _in_same(operations, is_last)
+    return may_go_on
+
+
+def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[Mask, Mask]:
+    """Tell whose topic is still the same, and whose topic is gone or was made anew; neither: not known.
+
+    Where one of the ids is missing (transactional commits before Kafka 4.4 have none) a topic of the same
+    name is taken for the same as long as the removal is recent.
+    """
+    ids = evidence.topic_ids or {}
+    topics = removed["topic"].combine_chunks().dictionary_encode()
+    names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
+    is_absent = np.array([name in ids and ids[name] is None for name in names])[codes]
+    present_id = np.array([ids.get(name) or "" for name in names], dtype=object)[codes]
+    is_present = np.array([ids.get(name) is not None for name in names])[codes]
+    held_id = np.array(pc.struct_field(removed["before"], "topic_id").fill_null("").to_pylist(), dtype=object)
+    can_compare = (present_id != "") & (held_id != "")
+    is_recent = evidence.now - removed_at <= RECENT_MS
+    is_same = is_present & np.where(can_compare, present_id == held_id, is_recent)
+    return is_same, is_absent | (can_compare & (present_id != held_id))
+
+
+def _offsets_before(removed: pa.Table) -> pa.Table:
+    """Return the removed offsets as rows of `offsets`, as they were before the batch."""
+    return _rows_before(removed, OFFSETS)
+
+
+def _groups_before(changes: pa.Table, groups: pa.Table) -> pa.Table:
+    """Return the groups before the batch: those that it changes, and of `groups` the others."""
+    changed = changes.filter(pc.equal(changes["kind"], "group"))
+    is_changed = pc.is_in(groups["group"], value_set=changed["group"].combine_chunks())
+    before = _rows_before(changed.filter(pc.is_valid(changed["before"])), GROUPS)
+    return pa.concat_tables([groups.filter(pc.invert(is_changed)), before])
+
+
+def _rows_before(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    values = rows["before"]
+    own = {"group", "topic", "partition", "source_partition"}
+    columns = [rows[name] if name in own else pc.struct_field(values, name) for name in schema.names]
+    return pa.table(columns, schema=schema)
+
+
+def _untouched(offsets: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the offsets that the batch neither sets nor removes."""
+    key = ["group", "topic", "partition"]
+    changed = changes.filter(pc.equal(changes["kind"], "offset")).select(key)
+    numbered = offsets.select(key).append_column("row", pa.array(np.arange(len(offsets))))
+    rows = numbered.join(changed, keys=key, join_type="left anti")["row"]
+    return offsets.take(rows)
+
+
+def _changed_groups(changes: pa.Table) -> pa.Array:
+    """Return the groups that the batch changes otherwise than by ending them."""
+    is_set = pc.and_(pc.equal(changes["kind"], "group"), pc.equal(changes["op"], "set"))
+    return changes.filter(is_set)["group"].combine_chunks()
+
+
+def _operations(removed: pa.Table) -> Index:
+    """Number the requests and checks that the removals came from, group by group."""
+    keys = [removed["source_partition"].to_numpy(), _milliseconds(removed["source_timestamp"])]
+    numbers, _ = pd.factorize(pd.MultiIndex.from_arrays([_texts(removed["group"]), *keys]))
+    return numbers.astype(np.int64)
+
+
+def _in_same(operations: Index, is_so: Mask) -> Mask:
+    """Tell whether anything of the same operation is so."""
+    counts: Mask = np.bincount(operations, weights=is_so)[operations] > 0
+    return counts
+
+
+def _texts(column: pa.ChunkedArray) -> npt.NDArray[np.object_]:
+    texts: npt.NDArray[np.object_] = column.to_numpy()
+    return texts
+
+
+def _milliseconds(column: pa.ChunkedArray) -> Index:
+    values: Index = (
+        column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).fill_null(_NEVER).to_numpy()
+    )
+    return values
+
+
+def _mask(values: pa.ChunkedArray) -> Mask:
+    mask: Mask = values.fill_null(False).to_numpy()
+    return mask
+
+
+def _with_cause(changes: pa.Table, causes: pa.Array | pa.ChunkedArray) -> pa.Table:
+    place = changes.schema.get_field_index("cause")
+    return changes.set_column(place, changes.schema.field(place), causes)
