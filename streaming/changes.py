@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.entries import ABSENT, KEY_NAMES, Index, Mask, MergedEntries
+from streaming.entries import ABSENT, KEY_NAMES, MergedEntries
 from streaming.groups import Group
+from streaming.layers import Index, Mask
 from streaming.schemas import CHANGES_IN_BATCH, VALUE
 
 TOMBSTONED: Final = "tombstoned"

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 from streaming import groups
 from streaming.changes import GroupTransition, group_changes, offset_changes
-from streaming.entries import KEY_NAMES, Mask, MergedEntries, entry_codes, merge_entries
+from streaming.entries import KEY_NAMES, MergedEntries, entry_codes, merge_entries
 from streaming.groups import GROUP_RECORDS, Group, GroupEvent, GroupRecords
+from streaming.layers import Layers, Mask
 from streaming.schemas import ENTRIES
 
 COMMIT_TYPES: Final = pa.array([0, 1], pa.int16())
@@ -35,13 +36,13 @@ GROUP_TYPES: Final = pa.array(list(groups.TYPE_OF_RECORD), pa.int16())
 class Shard:
     """The entries and group records of one offsets partition (schemas `ENTRIES`, `GROUP_RECORDS`)."""
 
-    entries: pa.Table
-    group_records: pa.Table
+    entries: Layers
+    group_records: Layers
 
     @classmethod
     def empty(cls) -> "Shard":
         """Return the shard of a partition that nothing was read from yet."""
-        return cls(ENTRIES.empty_table(), GROUP_RECORDS.empty_table())
+        return cls(Layers.of(ENTRIES.empty_table()), Layers.of(GROUP_RECORDS.empty_table()))
 
 
 def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
@@ -52,17 +53,18 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     run saw. What the batch leaves as it was is the same object in the next shard, and need not be written.
     """
     records = _in_log_order(records)
-    about_groups = _GroupBatch.read(shard.group_records, records.filter(pa.array(_is_about_group(records))))
+    entries, group_records = shard.entries.table, shard.group_records.table
+    about_groups = _GroupBatch.read(group_records, records.filter(pa.array(_is_about_group(records))))
     merged = merge_entries(
-        shard.entries,
+        entries,
         records.filter(pa.array(_is_commit(records))),
         created=about_groups.created(),
         ended=about_groups.ended(),
     )
-    transitions = _group_transitions(shard.group_records, merged, about_groups)
+    transitions = _group_transitions(group_records, merged, about_groups)
     changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
-    entries = merged.entries_after() if merged.is_changed else shard.entries
-    return Shard(entries, about_groups.records_after(shard.group_records)), changes
+    after = Shard(merged.applied_to(shard.entries), about_groups.applied_to(shard.group_records))
+    return after, changes
 
 
 def drop_superseded(records: pa.Table) -> pa.Table:
@@ -134,13 +136,13 @@ class _GroupBatch:
         unreadable = groups.read_unreadable_events(records.filter(pc.invert(is_readable)))
         return cls(_records_by_group(kept, {event.group for event in events}), events, unreadable)
 
-    def records_after(self, kept: pa.Table) -> pa.Table:
+    def applied_to(self, kept: Layers) -> Layers:
         """Return the group records that the shard keeps after the batch."""
         if not self.events:
             return kept
-        untouched = kept.filter(pc.invert(_is_of(kept, self.after.keys())))
         rows = [asdict(event) for records in self.after.values() for event in records.values()]
-        return pa.concat_tables([untouched, pa.Table.from_pylist(rows, GROUP_RECORDS)]).combine_chunks()
+        is_stale = _mask(_is_of(kept.table, self.after.keys()))
+        return kept.updated(is_stale, pa.Table.from_pylist(rows, GROUP_RECORDS))
 
     def created(self) -> list[GroupEvent]:
         """Return the records that create their group where it does not exist."""

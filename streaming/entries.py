@@ -14,10 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from streaming.groups import GroupEvent
+from streaming.layers import Index, Layers, Mask
 from streaming.schemas import ENTRIES, KEY
-
-Index = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -126,15 +124,13 @@ class MergedEntries:
             pick("source_timestamp", moments.ended_timestamp, moments.created_timestamp),
         )
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether the entries are others after the batch than before it."""
-        return bool(np.any(self.touched_row != ABSENT) or np.any(self.hidden_before != self.hidden_after))
-
-    def entries_after(self) -> pa.Table:
-        """Return the entries that the shard holds after the batch (schema `ENTRIES`)."""
-        slots = np.flatnonzero(self.after_row != ABSENT)
-        return self.rows(slots, self.after_row[slots])
+    def applied_to(self, entries: Layers) -> Layers:
+        """Return the entries that the shard holds after the batch; `entries` are those before it."""
+        is_changed = (self.touched_row != ABSENT) | (self.hidden_before != self.hidden_after)
+        if not np.any(is_changed):
+            return entries
+        slots = np.flatnonzero(is_changed & (self.after_row != ABSENT))
+        return entries.updated(is_changed[: len(entries.table)], self.rows(slots, self.after_row[slots]))
 
     def rows(self, slots: Index, pool_rows: Index) -> pa.Table:
         """Return `pool_rows` of the pool as they are after the batch in `slots` (nulls where `ABSENT`)."""

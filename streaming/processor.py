@@ -1,4 +1,4 @@
-"""The stateful aggregation: Spark's side of `coordinator.replay`, one state value per offsets partition."""
+"""The stateful aggregation: Spark's side of `coordinator.replay`, one shard per offsets partition."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,8 +11,10 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from streaming import packets
 from streaming.coordinator import Shard, replay
+from streaming.groups import GROUP_RECORDS
 from streaming.progress import Totals, totals_to_json
-from streaming.schemas import QUARANTINE_IN_BATCH
+from streaming.schemas import ENTRIES, QUARANTINE_IN_BATCH
+from streaming.shard_state import LayeredState
 
 SHARD_RESULT: Final = StructType(
     [
@@ -24,16 +26,14 @@ SHARD_RESULT: Final = StructType(
 )
 """What the operator gives for every offsets partition that had records in the batch: one row."""
 
-_STATE_TYPE: Final = StructType([StructField("data", BinaryType())])
-
 
 class ReplayOffsetsPartition(StatefulProcessor):
     """Keeps the shard of each offsets partition and replays the packets of a batch on it."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the two state values: entries, and records of groups (which change far less often)."""
-        self._entries = handle.getValueState("entries", _STATE_TYPE)
-        self._group_records = handle.getValueState("group_records", _STATE_TYPE)
+        """Open the state of the shard's tables."""
+        self._entries = LayeredState(handle, "entries", ENTRIES)
+        self._group_records = LayeredState(handle, "group_records", GROUP_RECORDS)
 
     def handleInputRows(  # noqa: N802 (Spark's name)
         self,
@@ -45,9 +45,13 @@ class ReplayOffsetsPartition(StatefulProcessor):
         counters."""
         unpacked = [packets.unpack(packet) for frame in rows for packet in frame["records"]]
         records = pa.concat_tables([table for table, _ in unpacked])
-        shard = self._read_shard()
-        after, changes = replay(shard, records)
-        self._write_shard(shard, after)
+        entries, group_records = self._entries.read(), self._group_records.read()
+        before = Shard(entries.layers(), group_records.layers())
+        after, changes = replay(before, records)
+        if after.entries is not before.entries:
+            self._entries.write(entries, entries.updated(after.entries))
+        if after.group_records is not before.group_records:
+            self._group_records.write(group_records, group_records.updated(after.group_records))
         yield pd.DataFrame(
             {
                 "source_partition": [key[0]],
@@ -59,20 +63,6 @@ class ReplayOffsetsPartition(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing is held open."""
-
-    def _read_shard(self) -> Shard:
-        empty = Shard.empty()
-        entries, group_records = self._entries.get(), self._group_records.get()
-        return Shard(
-            packets.from_bytes(entries[0]) if entries else empty.entries,
-            packets.from_bytes(group_records[0]) if group_records else empty.group_records,
-        )
-
-    def _write_shard(self, before: Shard, after: Shard) -> None:
-        if after.entries is not before.entries:
-            self._entries.update((packets.to_bytes(after.entries),))
-        if after.group_records is not before.group_records:
-            self._group_records.update((packets.to_bytes(after.group_records),))
 
 
 def quarantined(records: pa.Table) -> pa.Table:

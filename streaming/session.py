@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from streaming.checkpoint import checkpoint_uri
 from streaming.conf_dir import conf_dir
 from streaming.settings import JobSettings, SparkSettings
 from streaming.source import SESSION_CONF
@@ -34,6 +35,17 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.log.structuredLogging.enabled": "false",
 }
 """What offsetlake sets; a user's `spark.conf` wins, except over what the source needs to see anything."""
+
+
+_LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
+    # For every file that Hadoop makes in a local folder it starts processes of its own, to set the mode and
+    # to ask for it. This manager has it ask less than the default one: a state partition commits in a tenth
+    # of the time.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""What is set where the checkpoint is a local folder."""
 
 
 def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSession:
@@ -93,6 +105,7 @@ def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str
     log4j = (conf_dir() / "log4j2.properties").as_uri()
     return {
         **_CONF,
+        **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(job.state_partitions),
         "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),

@@ -183,7 +183,7 @@ def assert_same(records: list[Record], cuts: list[int], *, early_drop: bool = Fa
         name: {**row, "members": list(row["members"]), "subscribed_topics": list(row["subscribed_topics"])}
         for name, row in described.items()
     }
-    visible = shard.entries.filter(pa.compute.invert(shard.entries["hidden"]))
+    visible = shard.entries.table.filter(pa.compute.invert(shard.entries.table["hidden"]))
     assert len(visible) == len(offsets)
     return reader
 

@@ -486,7 +486,7 @@ def test_a_history_makes_the_group(history: History) -> None:
 
 @by_name
 def test_nothing_is_kept_of_a_group_that_another_one_replaced(history: History) -> None:
-    kept = Feed().read(*history.records).shard.group_records["record_type"].to_pylist()
+    kept = Feed().read(*history.records).shard.group_records.table["record_type"].to_pylist()
     assert len({TYPE_OF_RECORD[record_type] for record_type in kept}) <= 1
 
 
@@ -497,7 +497,7 @@ def test_batches_do_not_matter(history: History) -> None:
     for each in history.records:
         one_by_one.read(each)
     assert one_by_one.groups == whole.groups
-    assert one_by_one.shard.group_records.num_rows == whole.shard.group_records.num_rows
+    assert one_by_one.shard.group_records.table.num_rows == whole.shard.group_records.table.num_rows
 
 
 # --- groups and their offsets ----------------------------------------------------------------------------
@@ -697,7 +697,7 @@ def test_kafkas_coordinator_says_the_same_after_any_history(kafka: GroupReplay) 
         feed = Feed()
         for step in steps:
             feed.read(*step)
-        if answers and not feed.groups and not feed.shard.group_records.num_rows:
+        if answers and not feed.groups and not feed.shard.group_records.table.num_rows:
             return  # tombstones took every record of the group but the one of its epoch, which never was
         assert as_kafka_answers(feed.groups, answers) == answers
         for group in answers.values():

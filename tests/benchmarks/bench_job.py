@@ -348,7 +348,7 @@ def python_steps(workload: Workload, packet_rows: int, batch_rows: int) -> dict[
             unpacked = step("unpack", lambda own=own: [packets.unpack(packet) for packet in own])
             records = pa.concat_tables([table for table, _ in unpacked])
             shards[partition], changed = step("replay", replay, shards[partition], records)
-            state = step("state to bytes", packets.to_bytes, shards[partition].entries)
+            state = step("state to bytes", packets.to_bytes, shards[partition].entries.table)
             step("state from bytes", packets.from_bytes, state)
             changes.append(
                 {

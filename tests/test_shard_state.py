@@ -1,0 +1,87 @@
+"""Tables in two layers: the rows are those of a plain table, and what is written is in proportion."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.errors import OffsetlakeError
+from streaming.layers import Layers
+from streaming.shard_state import Values, _to_bytes
+
+SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary())])
+Change = tuple[frozenset[int], frozenset[int]]
+
+KEYS = st.frozensets(st.integers(0, 30), max_size=12)
+CHANGES = st.lists(st.tuples(KEYS, KEYS), max_size=12)
+
+
+def to_table(rows: dict[int, bytes]) -> pa.Table:
+    return pa.table([list(rows), list(rows.values())], schema=SCHEMA)
+
+
+def rows_of(table: pa.Table) -> dict[int, bytes]:
+    keys = table["key"].to_pylist()
+    assert len(keys) == len(set(keys))
+    return dict(zip(keys, table["payload"].to_pylist(), strict=True))
+
+
+def changed(layers: Layers, removed: frozenset[int], added: dict[int, bytes]) -> Layers:
+    keys = layers.table["key"].to_pylist()
+    is_stale = np.array([key in removed or key in added for key in keys], dtype=bool)
+    return layers.updated(is_stale, to_table(added))
+
+
+def random_payload(batch: int, key: int, size: int = 40) -> bytes:
+    return np.random.default_rng((batch, key)).bytes(size)
+
+
+@given(start=KEYS, changes=CHANGES)
+def test_kept_rows_are_those_of_a_plain_table(start: frozenset[int], changes: list[Change]) -> None:
+    expected = {key: random_payload(0, key) for key in start}
+    values = Values.of(Layers.of(to_table(expected)))
+    for batch, (removed, touched) in enumerate(changes, start=1):
+        added = {key: random_payload(batch, key) for key in touched}
+        expected = {key: row for key, row in expected.items() if key not in removed} | added
+        values = values.updated(changed(values.layers(), removed, added))
+        assert rows_of(values.layers().table) == expected
+        assert values.layers().table.schema == SCHEMA
+
+
+def test_rows_left_alone_keep_their_order() -> None:
+    layers = Layers.of(to_table(dict.fromkeys(range(6), b"")))
+    layers = changed(layers, frozenset({1}), {4: b"new"})
+    layers = changed(layers, frozenset({0}), {7: b"newer"})
+    assert layers.table["key"].to_pylist() == [2, 3, 5, 4, 7]
+
+
+def test_few_changes_of_many_rows_write_little() -> None:
+    count, batches, touched = 20_000, 200, 100
+    values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
+    whole, written, bases = len(values.base), 0, 0
+    for batch in range(1, batches + 1):
+        added = {(batch * touched + key) * 7919 % count: random_payload(batch, key) for key in range(touched)}
+        after = values.updated(changed(values.layers(), frozenset(), added))
+        if after.base is not values.base:
+            written, bases = written + len(after.base), bases + 1
+        else:
+            assert after.recent is not None
+            written += len(after.recent)
+        values = after
+    assert bases > 1
+    assert written < 0.2 * batches * whole
+    assert written > 0.02 * batches * whole  # far below would mean that nothing was measured
+
+
+def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
+    values = Values.of(Layers.of(to_table({1: b"a"})))
+    after = values.updated(changed(values.layers(), frozenset(), {1: b"b", 2: b"c"}))
+    assert after.recent is None
+    assert rows_of(after.layers().base) == {1: b"b", 2: b"c"}
+
+
+def test_values_of_a_newer_release_are_refused() -> None:
+    newer = Values(_to_bytes(to_table({}), {b"offsetlake.format": b"2"}))
+    with pytest.raises(OffsetlakeError, match="expected format 1 or older, found 2"):
+        newer.layers()
