@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from streaming import cli_queries
+from streaming import cli_maintain, cli_queries
 from streaming.cli_options import config_option, whose_reader_may_leave
 from streaming.errors import OffsetlakeError
 from streaming.settings import Settings, parse_duration_ms, read_settings
@@ -140,7 +140,7 @@ def demo(duration: str | None) -> None:
         run_demo(stop, seconds)
 
 
-for command in (cli_queries.offsets, cli_queries.groups, cli_queries.status):
+for command in (cli_maintain.maintain, cli_queries.offsets, cli_queries.groups, cli_queries.status):
     cli.add_command(command)
 
 

@@ -21,6 +21,7 @@ from streaming.errors import MisuseError, OffsetlakeError
 from streaming.jars import ensure_jars
 from streaming.java import find_java
 from streaming.job import start_query
+from streaming.maintainer import Maintainer
 from streaming.progress import PartitionProgress, Progress, Retention, now_ms
 from streaming.retention import RetentionReader
 from streaming.session import start_session
@@ -94,7 +95,10 @@ def follow_topic(
     )
     gate = _Gate(writer, stop)
     query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
-    with _Housekeeping(writer, broker, retention, facts, settings, listener.say) as house:
+    with (
+        _Housekeeping(writer, broker, retention, facts, settings, listener.say) as house,
+        Maintainer(tables, settings.tables, listener.say),
+    ):
         _wait(query, gate, house, stop)
     _finish(writer, broker, facts, listener.say)
 

@@ -19,6 +19,11 @@ DURATIONS: Final = frozenset(
         "source.connect_timeout",
         "source.topic_poll_every",
         "tables.fold_every",
+        "tables.maintain_every",
+        "tables.keep_unused_files",
+        "tables.history",
+        "tables.keep_removed",
+        "tables.keep_quarantine",
         "job.trigger",
         "job.heartbeat_every",
         "expiry.read_every",
@@ -64,11 +69,16 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """Where the Delta tables are, and how often they are folded."""
+    """Where the Delta tables are, how often they are folded and maintained, and how long they keep what."""
 
     root: str
     fold_every_ms: int
     fold_rows: int
+    maintain_every_ms: int
+    keep_unused_files_ms: int
+    history_ms: int
+    keep_removed_ms: int
+    keep_quarantine_ms: int
     storage_options: Mapping[str, str]
 
 

@@ -12,11 +12,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.delta_sql import FilesGoneError, in_one_line, names, select
@@ -36,6 +37,14 @@ _SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 _PARTITIONED_BY: Final = ("day", BUCKET.name)
 _STATISTICS: Final[Mapping[str, str]] = {"changes": "sequence,batch_time,kind,group"}
 """Columns by which files are passed over. Others only make the log longer, in which statistics are kept."""
+
+_LOG: Final[Mapping[str, str]] = {
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.checkpointInterval": "100",
+    # Only maintenance cleans the log, once the newest commit says how far the job has come.
+    "delta.enableExpiredLogCleanup": "false",
+}
 
 _WRITER: Final = WriterProperties(compression="ZSTD")
 
@@ -109,6 +118,15 @@ class Tables:
                 storage_options=dict(self.storage_options),
             )
 
+    def existing(self) -> list[str]:
+        """Return the names of the tables that exist."""
+        options = dict(self.storage_options)
+        return [name for name in _SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
+
+    def delta(self, name: str) -> DeltaTable:
+        """Open one table as it stands now, for maintenance."""
+        return self._open(name)
+
     def progress(self) -> Progress:
         """Return what the newest commit to `changes` says; a fresh `Progress` when there is none yet."""
         return self._progress(self._open("changes"))
@@ -148,6 +166,13 @@ class Tables:
         if len(rows) and not _has_transaction(self._open("quarantine"), query_id, batch_id):
             self._append("quarantine", rows, {}, [Transaction(query_id, batch_id)])
 
+    def restate_progress(self) -> None:
+        """See to it that the newest commit to `changes` says the progress, so that older ones may go.
+
+        Safe beside a running job: what is repeated is committed directly on top of what was read, or not.
+        """
+        _despite_others(self._restate_progress_once)
+
     def fold(self) -> int:
         """Bring `offsets` and `groups` up to the newest change; return how many rows were folded.
 
@@ -156,7 +181,8 @@ class Tables:
         """
         changes = self._open("changes")
         sequence = self._progress(changes).sequence
-        return sum(fold_table(name, self._open(name), changes, sequence) for name in ROWS)
+        folds = [partial(self._fold_table, name, changes, sequence) for name in ROWS]
+        return sum(_despite_others(fold) for fold in folds)
 
     def unfolded_rows(self) -> int:
         """Count the changes that at least one of the folded tables does not contain yet."""
@@ -214,12 +240,15 @@ class Tables:
 
         Every commit of ours says it; commits of other programs, an ALTER for instance, are passed over.
         """
-        log = DeltaStorageHandler(changes.table_uri, options=dict(self.storage_options))
+        log = self._log(changes)
         for version in range(changes.version(), -1, -1):
             document = _commit_info(log, version).get(PROGRESS_KEY)
             if document is not None:
                 return Progress.from_json(document)
         return Progress()
+
+    def _log(self, table: DeltaTable) -> DeltaStorageHandler:
+        return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
 
     def _moment(self, as_of: int | None) -> Moment:
         bases = {name: self._open(name) for name in ROWS}  # before `changes`, which then holds all they lack
@@ -240,18 +269,41 @@ class Tables:
     def _append(
         self, name: str, rows: pa.Table, metadata: Mapping[str, str], transactions: list[Transaction]
     ) -> None:
-        write_deltalake(
-            self._open(name),
-            rows,
-            mode="append",
-            writer_properties=_WRITER,
-            commit_properties=CommitProperties(custom_metadata=dict(metadata), app_transactions=transactions),
-        )
+        commit = CommitProperties(custom_metadata=dict(metadata), app_transactions=transactions)
+        _despite_others(partial(self._append_once, name, rows, commit))
+
+    def _append_once(self, name: str, rows: pa.Table, commit: CommitProperties) -> None:
+        table, transactions = self._open(name), commit.app_transactions or []
+        is_done = [_has_transaction(table, done.app_id, done.version) for done in transactions]
+        if not (transactions and all(is_done)):
+            write_deltalake(table, rows, mode="append", writer_properties=_WRITER, commit_properties=commit)
+
+    def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
+        return fold_table(name, self._open(name), changes, sequence)
+
+    def _restate_progress_once(self) -> None:
+        changes = self._open("changes")
+        progress = self._progress(changes)
+        if progress == Progress() or PROGRESS_KEY in _commit_info(self._log(changes), changes.version()):
+            return
+        commit = CommitProperties(custom_metadata={PROGRESS_KEY: progress.to_json()}, max_commit_retries=0)
+        write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
+
+
+def _despite_others(commit: Callable[[], T]) -> T:
+    """Commit, and again when a commit of maintenance came in between and took away what this one builds on.
+
+    Delta lets only one of the two stand. `commit` opens its table anew and repeats nothing that is done.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitFailedError):
+            return commit()
+    return commit()
 
 
 def _configuration(name: str) -> dict[str, str | None]:
     statistics = {"delta.dataSkippingStatsColumns": _STATISTICS[name]} if name in _STATISTICS else {}
-    return {"delta.logRetentionDuration": "interval 6 hours", **statistics}
+    return {**_LOG, **statistics}
 
 
 def _commit_info(log: DeltaStorageHandler, version: int) -> dict[str, Any]:

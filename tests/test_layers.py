@@ -21,6 +21,7 @@ FORBIDDEN = {
     "streaming.expiry": ["deltalake", *HEAVY],
     "streaming.causes": ["deltalake", *HEAVY],
     "streaming.render": HEAVY,
+    "streaming.maintainer": HEAVY,
     "streaming.cli": HEAVY,
     "streaming.decode_lines": HEAVY,
 }
@@ -48,6 +49,7 @@ COMMANDS = {
     "groups": "--output json --table-root {root}",
     "status": "--table-root {root}",
     "decode": "{root}/records.jsonl",
+    "maintain": "--table-root {root}",
 }
 
 

@@ -1,0 +1,36 @@
+"""The command that maintains the tables by hand; the job does the same on a schedule."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streaming.cli_options import query_options, whose_reader_may_leave
+
+
+@click.command()
+@query_options
+@whose_reader_may_leave()
+def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
+    """Compact the tables, drop what is older than its retention, and delete files that nobody needs.
+
+    A running job does this by itself ([tables] maintain_every); safe beside it. Use it where `offsetlake run
+    --once` fills the tables, or before a backup.
+
+    \b
+      offsetlake maintain
+      offsetlake maintain --table-root s3://lake/offsets --output json
+    """
+    import pyarrow as pa
+
+    from streaming import maintenance
+    from streaming.progress import now_ms
+    from streaming.render import print_rows
+    from streaming.settings import read_settings
+    from streaming.tables import Tables
+
+    settings = read_settings(config, {"tables.root": table_root}).tables
+    tables = Tables(settings.root, settings.storage_options)
+    reports = maintenance.maintain(tables, maintenance.TableRetention.of(settings), clock=now_ms)
+    print_rows(pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT), output)
