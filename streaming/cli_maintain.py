@@ -15,8 +15,8 @@ from streaming.cli_options import query_options, whose_reader_may_leave
 def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
     """Compact the tables, drop what is older than its retention, and delete files that nobody needs.
 
-    A running job does this by itself ([tables] maintain_every); safe beside it. Use it where `offsetlake run
-    --once` fills the tables, or before a backup.
+    A running job does this by itself ([tables] maintain_every), and this is safe beside it. Needed where jobs
+    end before they get to it (--once).
 
     \b
       offsetlake maintain
