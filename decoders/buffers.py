@@ -1,7 +1,7 @@
 """Binary Arrow columns as numpy arrays, and a cursor that reads n of their rows at once."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from itertools import repeat
 from typing import Any, Final, Self, TypeAlias
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from decoders.wire import MAX_VARINT_BYTES, Fault, missing_bytes, unended_varint
+from decoders.wire import MAX_VARINT_BYTES, Fault, Why, missing_bytes, unended_varint
 
 # pyarrow's classes take type arguments in its hints only, not when the program runs: hence the quotes.
 Array: TypeAlias = "pa.Array[Any]"
@@ -18,7 +18,6 @@ Arrays: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-Why = Callable[..., Fault]  # takes facts about a row, then a field and a byte of that row
 
 _WIDEST_READ: Final = 16  # bytes of the widest field of fixed size, an id
 
@@ -30,6 +29,7 @@ class BinaryColumn:
     Starts never decrease. `data` is the Arrow buffer itself, unless that is too short to read an id from.
     """
 
+    array: Array
     data: NDArray[np.uint8]
     starts: Ints
     stops: Ints
@@ -42,6 +42,7 @@ class BinaryColumn:
             array = array.cast(pa.large_binary())
         offsets = _offsets(array)
         return cls(
+            array=array,
             data=_readable(array.buffers()[2]),
             starts=offsets[:-1],
             stops=offsets[1:],
@@ -53,9 +54,8 @@ class BinaryColumn:
 
     def rows(self, rows: Ints) -> list[bytes | None]:
         """Some rows as Python has them."""
-        memory = self.data.data
-        bounds = zip(*(part[rows].tolist() for part in (self.starts, self.stops, self.is_null)), strict=True)
-        return [None if is_null else memory[start:stop].tobytes() for start, stop, is_null in bounds]
+        taken: list[bytes | None] = self.array.take(pa.array(rows)).to_pylist()
+        return taken
 
     def cursor(self, rows: Ints, skip: int = 0) -> "Cursor":
         """A cursor over some rows, `skip` bytes after their start (which they must have)."""
@@ -78,6 +78,35 @@ def _readable(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
 
 
 @dataclass
+class Faults:
+    """What is wrong with some of n rows: for each of them its number, and the parts of its `Fault`."""
+
+    rows: list[int] = dataclass_field(default_factory=list)
+    messages: list[str] = dataclass_field(default_factory=list)
+    fields: list[str] = dataclass_field(default_factory=list)
+    at_bytes: list[int] = dataclass_field(default_factory=list)
+
+    def add(self, row: int | np.intp, fault: Fault) -> None:
+        """The fault of one row."""
+        self.extend([int(row)], [fault.message], [fault.field], [fault.at_byte])
+
+    def extend(self, rows: list[int], messages: list[str], fields: list[str], at_bytes: list[int]) -> None:
+        """The faults of some rows."""
+        self.rows += rows
+        self.messages += messages
+        self.fields += fields
+        self.at_bytes += at_bytes
+
+    def within(self, rows: Ints) -> "Faults":
+        """The same, where row i is number `rows[i]` of a larger whole."""
+        return replace(self, rows=rows[self.rows].tolist()) if self.rows else self
+
+    def values(self) -> Iterator[Fault]:
+        """The faults one by one."""
+        return map(Fault, self.messages, self.fields, self.at_bytes)
+
+
+@dataclass
 class Cursor:
     """Where n rows are being read: each at its own byte, each with its own end.
 
@@ -91,7 +120,7 @@ class Cursor:
     at: Ints  # n: the next byte of each row
     stops: Ints  # n
     field: str = ""  # what is being read, for errors
-    faults: dict[int, Fault] = dataclass_field(default_factory=dict)  # of the rows that are invalid
+    faults: Faults = dataclass_field(default_factory=Faults)  # of the rows that are invalid
 
     def __post_init__(self) -> None:
         self.is_valid: Bools = np.ones(len(self.at), np.bool_)
@@ -109,17 +138,16 @@ class Cursor:
         return np.where(fits, starts, 0)
 
     def refuse(self, is_wrong: Bools, why: Why, *facts: NDArray[Any], at: Ints | None = None) -> None:
-        """Make rows invalid. `why` makes the fault of a row from its facts (n each), the field and the byte,
-        which is where the row is, or where `at` says.
+        """Make rows invalid. `why` makes the message about a row from its facts (n each), the field and the
+        byte, which is where the row is, or where `at` says.
         """
         if not is_wrong.any():
             return
         rows = np.flatnonzero(is_wrong & self.is_valid)
         self.is_valid[rows] = False
-        places = (self.at if at is None else at)[rows] - self.origins[rows]
-        known = [fact[rows].tolist() for fact in facts]
-        faults = map(why, *known, repeat(self.field), places.tolist())
-        self.faults.update(zip(rows.tolist(), faults, strict=True))
+        at_bytes = ((self.at if at is None else at)[rows] - self.origins[rows]).tolist()
+        messages = map(why, *(fact[rows].tolist() for fact in facts), repeat(self.field), at_bytes)
+        self.faults.extend(rows.tolist(), list(messages), [self.field] * len(rows), at_bytes)
 
     def fixed(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """A value of fixed size of each row, its bytes as they stand."""
@@ -156,7 +184,8 @@ class Cursor:
         """Go on where `part`, the cursor over `rows`, has stopped."""
         self.at[rows] = part.at
         self.is_valid[rows] = part.is_valid
-        self.faults.update((int(rows[row]), fault) for row, fault in part.faults.items())
+        faults = part.faults.within(rows)
+        self.faults.extend(faults.rows, faults.messages, faults.fields, faults.at_bytes)
 
 
 def as_int32(values: Ints) -> Ints:

@@ -109,7 +109,7 @@ def _read_tags_alone(
         text, stop = tags_text(declaration, record, int(section - origin))
     except WireError as error:
         cursor.is_valid[row] = False
-        cursor.faults[int(row)] = error.fault
+        cursor.faults.add(row, error.fault)
         return
     cursor.at[row] = origin + stop
     shown = json.loads(text)

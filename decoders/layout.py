@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from decoders.buffers import Bools
 from decoders.columns import shapes_of
+from decoders.outcomes import OUTCOME_COLUMNS
 from decoders.records import RecordTypes
 from decoders.shapes import Shape
 
@@ -26,20 +28,26 @@ _RECORD_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
     ("value_version", pa.int16()),
     ("is_tombstone", pa.bool_()),
 ]
-OUTCOME_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
-    ("document", pa.string()),
-    ("error_kind", pa.string()),
-    ("reason", pa.string()),
-    ("field", pa.string()),
-    ("at_byte", pa.int32()),
-]
 
 
-def is_any_of(numbers: NDArray[np.int16], wanted: list[int]) -> Bools:
-    """Whether each number is one of the wanted few."""
-    is_wanted = np.zeros(len(numbers), np.bool_)
+_FEW: Final = 4  # numbers, which it is faster to compare with than to look up
+
+
+def is_any_of(numbers: NDArray[np.int16], wanted: tuple[int, ...]) -> Bools:
+    """Whether each number is one of the wanted ones."""
+    if len(wanted) > _FEW:
+        return _is_wanted(wanted)[numbers.view(np.uint16)]
+    is_any = np.zeros(len(numbers), np.bool_)
     for number in wanted:
-        is_wanted |= numbers == number
+        is_any |= numbers == number
+    return is_any
+
+
+@cache
+def _is_wanted(wanted: tuple[int, ...]) -> Bools:
+    """Whether it is wanted, for every number of 16 bits."""
+    is_wanted = np.zeros(1 << 16, np.bool_)
+    is_wanted[list(wanted)] = True
     return is_wanted
 
 
@@ -54,7 +62,7 @@ class Part:
 
     def matches(self, type_ids: NDArray[np.int16], versions: NDArray[np.int16]) -> Bools:
         """The rows of its record types and its version."""
-        is_type = is_any_of(type_ids, self.type_ids)
+        is_type = is_any_of(type_ids, tuple(self.type_ids))
         return is_type if self.version is None else is_type & (versions == self.version)
 
     @property

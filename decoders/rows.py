@@ -15,7 +15,7 @@ from construct import Construct, Default, Renamed, Struct
 
 from decoders.errors import DecodeError, ErrorKind
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.wire import Blob, Fault, FlexibleStruct, NullableStruct, Sequence, WireError, fault_of
+from decoders.wire import Blob, Fault, FlexibleStruct, NullableStruct, Sequence, WireError, unexpected
 
 Message = dict[str, Any]
 Document = dict[str, Any]
@@ -116,21 +116,22 @@ def read_prefix(data: bytes | None, subject: str, field: str) -> int:
     """The number that says what follows: a key's record type, a value's version. Raises `DecodeError`."""
     if data is None or len(data) < PREFIX_BYTES:
         found = "null" if data is None else len(data)
-        raise malformed(subject, fault_of(f"{PREFIX_BYTES} bytes", found, field, 0))
+        message = unexpected(f"{PREFIX_BYTES} bytes", found, field, 0)
+        raise malformed(subject, Fault(message, field, 0))
     return int.from_bytes(data[:PREFIX_BYTES], signed=True)
 
 
 def _known_type(type_id: int, record_types: RecordTypes) -> RecordType:
     record_type = record_types.get(type_id)
     if record_type is None:
-        raise unknown_type(type_id, max(record_types))
+        reason = unknown_type(type_id, max(record_types))
+        raise DecodeError(ErrorKind.UNKNOWN_TYPE, reason, field="type", at_byte=0)
     return record_type
 
 
-def unknown_type(type_id: int, highest: int) -> DecodeError:
-    """The error of a record type that is not in the table."""
-    reason = f"key: expected a known record type (the highest is {highest}) at byte 0, found {type_id}"
-    return DecodeError(ErrorKind.UNKNOWN_TYPE, reason, field="type", at_byte=0)
+def unknown_type(type_id: int, highest: int) -> str:
+    """The sentence about a record type that is not in the table."""
+    return f"key: expected a known record type (the highest is {highest}) at byte 0, found {type_id}"
 
 
 def _known_version(version: int, record_type: RecordType) -> Struct:
@@ -151,10 +152,10 @@ def _read_message(declaration: Struct, data: Any, read: ReadMessage[M], subject:
 
 def malformed(subject: str, fault: Fault) -> DecodeError:
     """The error of bytes that break the format of `subject`, say an `offset-commit value`."""
-    reason = reason_of(subject, fault)
+    reason = reason_of(subject, fault.message)
     return DecodeError(ErrorKind.MALFORMED, reason, field=fault.field, at_byte=fault.at_byte)
 
 
-def reason_of(subject: str, fault: Fault) -> str:
+def reason_of(subject: str, message: str) -> str:
     """The sentence that says what is wrong with a subject."""
-    return f"{subject}: {fault.message}"
+    return f"{subject}: {message}"

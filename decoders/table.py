@@ -11,15 +11,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from decoders.buffers import Array, Arrays, BinaryColumn, Ints
+from decoders.buffers import Array, Arrays, BinaryColumn, Faults, Ints
 from decoders.columns import FieldColumn, Fields, read_message
-from decoders.documents import ReadKey, key_reader, record_text, value_text
-from decoders.errors import DecodeError, ErrorKind
-from decoders.layout import OUTCOME_COLUMNS, Layout, Part, is_any_of, layout_of
+from decoders.documents import KeyReader, key_reader
+from decoders.errors import DecodeError
+from decoders.layout import Layout, Part, is_any_of, layout_of
+from decoders.outcomes import Failures, spread_texts
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.rows import PREFIX_BYTES, reason_of, unknown_type
+from decoders.rows import PREFIX_BYTES
 from decoders.shapes import Shape, shape_of
-from decoders.wire import INT16, Fault
+from decoders.wire import INT16
 
 # Rows are decoded in blocks: their arrays stay in the processor's cache, and a column of texts, which have at
 # most 32767 bytes each and treble at worst when bytes become U+FFFD, stays under Arrow's 2 GiB.
@@ -76,44 +77,50 @@ def _unchunked(column: Arrays) -> Array:
 
 
 def _decode_block(
-    keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes, read_key: ReadKey
+    keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes, read_key: KeyReader
 ) -> pa.Table:
+    count = len(keys)
     prefix = shape_of(INT16)
     type_ids, versions = _prefixes(keys), _prefixes(values)
-    outcomes: dict[int, Outcome] = {}
+    failures = Failures()
+    is_open = np.ones(count, np.bool_)  # neither decoded nor failed so far
 
-    key_fields = _blank(layout.key_shapes, len(keys))
-    has_key = np.zeros(len(keys), np.bool_)
+    key_fields = _blank(layout.key_shapes, count)
+    has_key = np.zeros(count, np.bool_)
     for part in layout.keys:
         rows = np.flatnonzero(type_ids.is_there & part.matches(type_ids.values, versions.values))
         readable, faults = _read_part(part, keys, rows, key_fields)
+        is_open[rows] = False
         has_key[readable] = True
-        outcomes |= _explained(faults, type_ids, record_types, attrgetter("key_subject"))
+        _add_malformed(failures, faults, type_ids, record_types, attrgetter("key_subject"))
 
-    value_fields = _blank(layout.value_shapes, len(keys))
-    is_decoded = has_key & values.is_null & is_any_of(type_ids.values, layout.tabular_ids)
+    value_fields = _blank(layout.value_shapes, count)
+    is_open |= has_key & ~values.is_null
     for part in layout.values:
         rows = np.flatnonzero(has_key & versions.is_there & part.matches(type_ids.values, versions.values))
-        readable, faults = _read_part(part, values, rows, value_fields)
-        is_decoded[readable] = True
-        outcomes |= _explained(faults, type_ids, record_types, attrgetter("value_subject"))
+        _, faults = _read_part(part, values, rows, value_fields)
+        is_open[rows] = False
+        _add_malformed(failures, faults, type_ids, record_types, attrgetter("value_subject"))
 
-    is_decoded[list(outcomes)] = True
-    unknown = _of_unknown_types(type_ids, np.flatnonzero(~is_decoded), record_types)
-    outcomes |= unknown
-    is_decoded[list(unknown)] = True
-    alone, with_key = _read_alone(np.flatnonzero(~is_decoded), keys, values, read_key)
-    outcomes |= alone
-    for part in layout.groups:
-        rows = with_key[part.matches(type_ids.values[with_key], versions.values[with_key])]
-        _read_part(part, keys, rows, key_fields)
+    documents = pa.nulls(count, pa.string())
+    if is_open.any():
+        unknown = _add_unknown_types(failures, np.flatnonzero(is_open), type_ids, record_types)
+        is_open[unknown] = False
+        rows = np.flatnonzero(is_open)
+        texts, without_key = _read_alone(rows, keys, values, read_key, failures)
+        documents = spread_texts(pa.array(texts, pa.string()), rows, count)
+        with_key = np.delete(rows, without_key)
+        for part in layout.groups:
+            matching = part.matches(type_ids.values[with_key], versions.values[with_key])
+            _read_part(part, keys, with_key[matching], key_fields)
     arrays = [
         prefix.to_arrow(type_ids.values, type_ids.is_there, keys),
         prefix.to_arrow(versions.values, versions.is_there, values),
         pa.array(values.is_null),
         *_to_arrow(layout.key_shapes, key_fields, keys),
         *_to_arrow(layout.value_shapes, value_fields, values),
-        *_outcome_columns(outcomes, len(keys)),
+        documents,
+        *failures.to_arrow(count),
     ]
     return pa.Table.from_arrays(arrays, schema=layout.schema)
 
@@ -131,15 +138,13 @@ def _blank(shapes: Mapping[str, Shape], count: int) -> Fields:
     }
 
 
-def _read_part(
-    part: Part, column: BinaryColumn, rows: Ints, columns: Fields
-) -> tuple[Ints, dict[int, Fault]]:
+def _read_part(part: Part, column: BinaryColumn, rows: Ints, columns: Fields) -> tuple[Ints, Faults]:
     """Read a message in some rows into their places in the columns.
 
     Returns the rows that have it, and what is wrong with the others.
     """
     if not len(rows):
-        return rows, {}
+        return rows, Faults()
     cursor = column.cursor(rows, skip=PREFIX_BYTES)
     fields = read_message(part.declaration, cursor)
     kept = np.flatnonzero(cursor.is_valid)
@@ -147,7 +152,7 @@ def _read_part(
     for field, name in part.columns.items():
         columns[name].values[readable] = fields[field].values[kept]
         columns[name].is_there[readable] = fields[field].is_there[kept]
-    return readable, {int(rows[row]): fault for row, fault in cursor.faults.items()}
+    return readable, cursor.faults.within(rows)
 
 
 def _to_arrow(shapes: Mapping[str, Shape], fields: Fields, column: BinaryColumn) -> list[Array]:
@@ -156,74 +161,50 @@ def _to_arrow(shapes: Mapping[str, Shape], fields: Fields, column: BinaryColumn)
     ]
 
 
-# The columns from `document` to `at_byte` of one row.
-Outcome = tuple[str | None, str | None, str | None, str | None, int | None]
-_OUTCOME_TYPES: Final = [arrow_type for _, arrow_type in OUTCOME_COLUMNS]
-
-
-def _explained(
-    faults: Mapping[int, Fault],
+def _add_malformed(
+    failures: Failures,
+    faults: Faults,
     type_ids: FieldColumn,
     record_types: RecordTypes,
     subject_of: Callable[[RecordType], str],
-) -> dict[int, Outcome]:
-    """The outcomes of rows whose key or value, the subject, breaks the format."""
-    ids = type_ids.values[list(faults)].tolist() if faults else []
-    subjects = {type_id: subject_of(record_types[type_id]) for type_id in set(ids)}
-    return {
-        row: (None, ErrorKind.MALFORMED, reason_of(subjects[type_id], fault), fault.field, fault.at_byte)
-        for (row, fault), type_id in zip(faults.items(), ids, strict=True)
-    }
+) -> None:
+    """Rows whose key or value, the subject, breaks the format."""
+    if faults.rows:
+        ids = type_ids.values[faults.rows].tolist()
+        subjects = {type_id: subject_of(record_types[type_id]) for type_id in set(ids)}
+        failures.add_malformed(faults, [subjects[type_id] for type_id in ids])
 
 
-def _of_unknown_types(type_ids: FieldColumn, rows: Ints, record_types: RecordTypes) -> dict[int, Outcome]:
-    """The outcomes of those of some rows whose record type is not in the table."""
+def _add_unknown_types(
+    failures: Failures, rows: Ints, type_ids: FieldColumn, record_types: RecordTypes
+) -> Ints:
+    """Those of some rows whose record type is not in the table."""
     ids = type_ids.values[rows]
-    is_unknown = type_ids.is_there[rows] & ~np.isin(ids, list(record_types))
-    highest = max(record_types)
-    return {
-        row: _failure(unknown_type(type_id, highest))
-        for row, type_id in zip(rows[is_unknown].tolist(), ids[is_unknown].tolist(), strict=True)
-    }
-
-
-def _failure(error: DecodeError) -> Outcome:
-    """What is wrong with a row: not the error itself, which would keep its frames alive."""
-    return None, error.kind, error.reason, error.field, error.at_byte
+    is_unknown = type_ids.is_there[rows] & ~is_any_of(ids, tuple(record_types))
+    if is_unknown.any():
+        failures.add_unknown_types(rows[is_unknown], ids[is_unknown], max(record_types))
+    return rows[is_unknown]
 
 
 def _read_alone(
-    rows: Ints, keys: BinaryColumn, values: BinaryColumn, read_key: ReadKey
-) -> tuple[dict[int, Outcome], Ints]:
-    """The outcomes of some rows, read one by one, and those of the rows whose key can be read."""
-    outcomes: dict[int, Outcome] = {}
-    with_key: list[int] = []
+    rows: Ints, keys: BinaryColumn, values: BinaryColumn, read_key: KeyReader, failures: Failures
+) -> tuple[list[str | None], list[int]]:
+    """The documents of k rows, read one by one (None: a failure), and which of them (0 to k - 1) have no
+    readable key.
+    """
+    documents: list[str | None] = []
+    without_key = []
     for row, key, value in zip(rows.tolist(), keys.rows(rows), values.rows(rows), strict=True):
+        document = None
         try:
-            record_type, key_document = read_key(key)
-            with_key.append(row)
-            document = record_text(key_document, value_text(value, record_type))
-            outcomes[row] = document, None, None, None, None
+            before_value, read_value = read_key[key]
         except DecodeError as error:
-            outcomes[row] = _failure(error)
-    return outcomes, np.array(with_key, np.int64)
-
-
-def _outcome_columns(outcomes: Mapping[int, Outcome], count: int) -> list[Array]:
-    """The columns from `document` to `at_byte`: null but for the rows that have an outcome."""
-    if not outcomes:
-        return [pa.nulls(count, arrow_type) for arrow_type in _OUTCOME_TYPES]
-    places = np.full(count, -1)
-    places[list(outcomes)] = np.arange(len(outcomes))
-    place_of_each = pa.array(places, mask=places < 0)
-    return [
-        _spread(pa.array(column, arrow_type), place_of_each)
-        for column, arrow_type in zip(zip(*outcomes.values(), strict=True), _OUTCOME_TYPES, strict=True)
-    ]
-
-
-def _spread(values: Array, places: Array) -> Array:
-    """One of the values for each place."""
-    if values.null_count == len(values):  # often: no errors, or no documents
-        return pa.nulls(len(places), values.type)
-    return values.take(places)
+            without_key.append(len(documents))
+            failures.add(row, error)
+        else:
+            try:
+                document = read_value(before_value, value)
+            except DecodeError as error:
+                failures.add(row, error)
+        documents.append(document)
+    return documents, without_key

@@ -1,7 +1,7 @@
 """Kafka's wire types as `construct` declarations: the alphabet in which `records` spells every format.
 
 Each type below is a class that states *what* stands in the bytes (`length`, `nullable`, `tags`, ...), because
-the fast readers are derived by walking these attributes (`documents`, `columns`). Its `_parse` is the
+the fast readers are derived by walking these attributes (`generated`, `columns`). Its `_parse` is the
 reference that those readers are tested against; its `_build` makes the bytes for tests.
 
 All integers are big-endian. The oddities follow Kafka's own reader (`org.apache.kafka.common.protocol`): a
@@ -14,7 +14,7 @@ length is null when it is negative, a varint drops the bits above 32, text is ne
 import base64
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from types import MappingProxyType
@@ -39,7 +39,7 @@ MAX_VARINT_BYTES: Final = 5
 
 
 class Fault(NamedTuple):
-    """What is wrong with some bytes, as facts: they take less room than the error."""
+    """What is wrong with some bytes, where: it takes less room than the error."""
 
     message: str
     field: str
@@ -47,37 +47,40 @@ class Fault(NamedTuple):
 
 
 class WireError(ConstructError):
-    """Bytes that break the format."""
+    """Bytes that break the format; `why` makes the message from the facts, the field and the byte."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
-def fault_of(expected: str, found: object, field: str, at_byte: int) -> Fault:
-    """The fault of data that holds something else than expected."""
-    return Fault(f"expected {expected} for {field} at byte {at_byte}, found {found}", field, at_byte)
+    def __init__(self, why: "Why", *facts: object, field: str, at_byte: int) -> None:
+        self.fault = Fault(why(*facts, field, at_byte), field, at_byte)
+        super().__init__(self.fault.message)
 
 
-def missing_bytes(wanted: int, found: int, field: str, at_byte: int) -> Fault:
-    """The fault of data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
-    return fault_of(f"{wanted} byte{'' if wanted == 1 else 's'}", found, field, at_byte)
+def unexpected(expected: str, found: object, field: str, at_byte: int) -> str:
+    """The message about data that holds something else than expected."""
+    return f"expected {expected} for {field} at byte {at_byte}, found {found}"
 
 
-def unended_varint(is_cut: bool, field: str, at_byte: int) -> Fault:
-    """The fault of a varint without a last byte: the data ends inside it, or it goes on after five bytes."""
+def missing_bytes(wanted: int, found: int, field: str, at_byte: int) -> str:
+    """The message about data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
+    return unexpected("1 byte" if wanted == 1 else f"{wanted} bytes", found, field, at_byte)
+
+
+def unended_varint(is_cut: bool, field: str, at_byte: int) -> str:
+    """The message about a varint without a last byte: the data ends inside it, or it has over five bytes."""
     found = "the end of the data" if is_cut else "more"
-    return fault_of(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, field, at_byte)
+    return unexpected(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, field, at_byte)
 
 
-def unexpected_null(length: int, field: str, at_byte: int) -> Fault:
-    """The fault of a length that says null where the format has no null."""
-    return fault_of("a length of 0 or more", length, field, at_byte)
+def unexpected_null(length: int, field: str, at_byte: int) -> str:
+    """The message about a length that says null where the format has no null."""
+    return unexpected("a length of 0 or more", length, field, at_byte)
 
 
-def overlong_text(length: int, field: str, at_byte: int) -> Fault:
-    """The fault of text over Kafka's limit, which only a varint length can announce."""
-    return fault_of(f"at most {MAX_TEXT_BYTES} bytes of text", length, field, at_byte)
+def overlong_text(length: int, field: str, at_byte: int) -> str:
+    """The message about text over Kafka's limit, which only a varint length can announce."""
+    return unexpected(f"at most {MAX_TEXT_BYTES} bytes of text", length, field, at_byte)
+
+
+Why = Callable[..., str]  # makes such a message from facts, the field and the byte
 
 
 def as_int32(number: int) -> int:
@@ -111,7 +114,7 @@ def _read(stream: IO[bytes], size: int, path: str) -> bytes:
     at_byte = stream.tell()
     data = stream.read(size)
     if len(data) < size:
-        raise WireError(missing_bytes(size, len(data), _field(path), at_byte))
+        raise WireError(missing_bytes, size, len(data), field=_field(path), at_byte=at_byte)
     return data
 
 
@@ -140,11 +143,11 @@ class Varint(Construct):
         for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
             byte = stream.read(1)
             if not byte:
-                raise WireError(unended_varint(True, _field(path), at_byte))
+                raise WireError(unended_varint, True, field=_field(path), at_byte=at_byte)
             value |= (byte[0] & 0x7F) << shift
             if byte[0] < 0x80:
                 return as_int32(value)
-        raise WireError(unended_varint(False, _field(path), at_byte))
+        raise WireError(unended_varint, False, field=_field(path), at_byte=at_byte)
 
     def _build(self, obj: int, stream: IO[bytes], context: Container, path: str) -> int:
         rest = obj & 0xFFFF_FFFF
@@ -196,7 +199,7 @@ class Counted(Construct):
             return self._parse_content(stream, length, at_byte, context, path)
         if self.nullable:
             return None
-        raise WireError(unexpected_null(length, _field(path), at_byte))
+        raise WireError(unexpected_null, length, field=_field(path), at_byte=at_byte)
 
     def _build(self, obj: Any, stream: IO[bytes], context: Container, path: str) -> Any:
         if obj is None:
@@ -234,7 +237,7 @@ class Text(Counted):
         self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
     ) -> Any:
         if length > MAX_TEXT_BYTES:
-            raise WireError(overlong_text(length, _field(path), at_byte))
+            raise WireError(overlong_text, length, field=_field(path), at_byte=at_byte)
         return decode_text(_read(stream, length, path))
 
     def _build_content(self, obj: str, stream: IO[bytes], context: Container, path: str) -> None:
@@ -269,7 +272,7 @@ def _refuse_impossible_count(stream: IO[bytes], count: int, path: str) -> None:
     at_byte = stream.tell()
     remaining = stream_size(stream) - at_byte
     if count > remaining:
-        raise WireError(missing_bytes(count, remaining, _field(path), at_byte))
+        raise WireError(missing_bytes, count, remaining, field=_field(path), at_byte=at_byte)
 
 
 class FlexibleStruct(Struct):
@@ -297,7 +300,7 @@ class FlexibleStruct(Struct):
             if field := self.tags.get(tag):
                 message[field.name] = field._parsereport(stream, context, path)
             elif size < 0:
-                raise WireError(unexpected_null(size, _field(tags_path), stream.tell()))
+                raise WireError(unexpected_null, size, field=_field(tags_path), at_byte=stream.tell())
             else:
                 _read(stream, size, tags_path)
         return message

@@ -13,7 +13,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run what the options ask for and print its tables."""
     options = parser().parse_args(arguments)
     if options.only in (None, "columns"):
-        sys.argv[1:] = ["--records", "50000", "--repeats", "3"] if options.quick else []
+        sys.argv[1:] = ["--rounds", "3"] if options.quick else []
         bench_columns.main()
     if options.only in (None, "job"):
         measure_jobs(

@@ -1,26 +1,31 @@
 """How many records a second the decoders read, on one core: `python -m tests.benchmarks.bench_columns`.
 
-Every rate is the best of many short runs, which says most on a busy machine. Targets: 2 M offset commits a
-second and 50 times construct's parse; with 1 % other records 80 % of that; garbage 10 %.
+Seconds are those of the process's own CPU time, and every figure is the median of many short runs. Each run
+stands beside one of offset commits, whose rate it is compared with: what else the machine does slows both.
+Targets: 2 M offset commits a second and 50 times construct's parse; with 1 % other records 80 % of the
+commits' rate; garbage 10 %.
 
 Last seen, on two shared cores with Python 3.11, numpy 2.4 and pyarrow 26:
 
     workload                   records/s  of commits  x construct
-    commits, all versions      3,957,073      100.0%         79.4
-    commits, v3                4,868,711      123.0%         97.7
-    commits, v4                3,302,210       83.5%         66.3
-    1 % other records          3,043,050       76.9%         61.1
-    10 % other records         1,227,697       31.0%         24.6
-    other records only           147,607        3.7%          3.0
-    garbage                      385,054        9.7%          7.7
-    construct's parse             49,837        1.3%          1.0
-    decode_document               34,814        0.9%          0.7
+    commits, all versions      3,454,455      100.6%         77.2
+    commits, v3                3,843,446      115.9%         88.9
+    commits, v4                2,510,153       69.1%         53.0
+    1 % other records          3,151,247       80.6%         61.8
+    10 % other records         1,569,468       41.3%         31.7
+    other records only           253,110        7.0%          5.4
+    garbage                      872,208       23.4%         17.9
+    construct's parse             46,979        1.3%          1.0
+    decode_document               33,236        0.9%          0.7
 """
 
 import argparse
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +35,10 @@ from decoders.consumer_protocol import SUBSCRIPTION_VERSIONS
 from decoders.wire import INT16
 
 Record = tuple[bytes | None, bytes | None]
+Make = Callable[[random.Random], Record]
+Action = Callable[[], object]
 
-POOL_SIZE = 20_000  # different records; a larger batch repeats them
+POOL_SIZE = 20_000  # different records of a kind; a larger batch repeats them
 
 
 def offset_commit(rng: random.Random, version: int) -> Record:
@@ -53,39 +60,43 @@ def offset_commit(rng: random.Random, version: int) -> Record:
     return build(1, key, version, value)
 
 
+def any_commit(rng: random.Random) -> Record:
+    """An offset commit of any version."""
+    return offset_commit(rng, rng.randrange(5))
+
+
 def other_record(rng: random.Random) -> Record:
-    """One of the records that keep groups going: types 2, 3, 5, 7 and 8."""
+    """One of the records that keep groups going: types 2, 3, 5, 7 and 8, of 500 groups with 8 members."""
     number = rng.randrange(500)
-    host = f"/10.0.{number % 256}.7"
+    host = f"/10.0.{number % 256}.{rng.randrange(8)}"
     topic_partitions = [
-        {"topicId": f"{number + topic:022d}", "partitions": list(range(rng.randrange(8)))}
+        {"topicId": f"{number + topic:022d}", "partitions": sorted(rng.sample(range(64), rng.randrange(8)))}
         for topic in range(2)
     ]
-    member = {"groupId": f"consumer-group-{number}", "memberId": f"consumer-{number}-4fb1d3c2-9a0e"}
+    member = {"groupId": f"consumer-group-{number}", "memberId": member_id(rng, number)}
     type_id = rng.choice([2, 3, 5, 7, 8])
     match type_id:
         case 2:
-            members = [classic_member(number, host) for _ in range(rng.randint(1, 2))]
+            members = [classic_member(rng, number, host) for _ in range(rng.randint(1, 2))]
             value = {
                 "protocolType": "consumer",
-                "generation": number,
+                "generation": rng.randrange(1_000),
                 "protocol": "range",
                 "leader": members[0]["memberId"],
-                "currentStateTimestamp": 1_700_000_000_000,
+                "currentStateTimestamp": 1_700_000_000_000 + rng.randrange(10**9),
                 "members": members,
             }
             return build(2, {"group": member["groupId"]}, 3, value)
         case 3:
-            return build(
-                3, {"groupId": member["groupId"]}, 0, {"epoch": number, "metadataHash": number << 40}
-            )
+            value = {"epoch": rng.randrange(1_000), "metadataHash": rng.getrandbits(63)}
+            return build(3, {"groupId": member["groupId"]}, 0, value)
         case 5:
             value = {
                 "instanceId": None,
                 "rackId": None,
                 "clientId": f"consumer-{number}",
                 "clientHost": host,
-                "subscribedTopicNames": ["orders-1", "orders-2"],
+                "subscribedTopicNames": [f"orders-{number % 50}", f"orders-{rng.randrange(50)}"],
                 "subscribedTopicRegex": None,
                 "rebalanceTimeoutMs": 300_000,
                 "serverAssignor": None,
@@ -95,9 +106,10 @@ def other_record(rng: random.Random) -> Record:
         case 7:
             return build(7, member, 0, {"topicPartitions": topic_partitions})
         case _:
+            epoch = rng.randrange(1_000)
             value = {
-                "memberEpoch": number,
-                "previousMemberEpoch": number - 1,
+                "memberEpoch": epoch,
+                "previousMemberEpoch": epoch - 1,
                 "state": 0,
                 "assignedPartitions": topic_partitions,
                 "partitionsPendingRevocation": [],
@@ -105,24 +117,29 @@ def other_record(rng: random.Random) -> Record:
             return build(8, member, 0, value)
 
 
-def classic_member(number: int, host: str) -> dict[str, Any]:
+def member_id(rng: random.Random, number: int) -> str:
+    """The id of one of the members of a group."""
+    return f"consumer-{number}-4fb1d3c2-9a0e-4c5f-8f1d-0d6d6f1f2a3{rng.randrange(8)}"
+
+
+def classic_member(rng: random.Random, number: int, host: str) -> dict[str, Any]:
     """A member of a classic group, subscribed to two topics."""
     subscription = {
-        "topics": ["orders-1", "orders-2"],
+        "topics": [f"orders-{number % 50}", f"orders-{rng.randrange(50)}"],
         "userData": None,
         "ownedPartitions": [],
         "generationId": -1,
         "rackId": None,
     }
     return {
-        "memberId": f"consumer-{number}-4fb1d3c2-9a0e-4c5f-8f1d-0d6d6f1f2a3b",
+        "memberId": member_id(rng, number),
         "groupInstanceId": None,
         "clientId": f"consumer-{number}",
         "clientHost": host,
         "rebalanceTimeout": 300_000,
         "sessionTimeout": 45_000,
         "subscription": b"\0\3" + SUBSCRIPTION_VERSIONS[3].build(subscription),
-        "assignment": bytes(50),
+        "assignment": rng.randbytes(50),
     }
 
 
@@ -150,30 +167,96 @@ def garbage(rng: random.Random) -> Record:
             return key, (value or b"")[: rng.randrange(2, 20)]
 
 
-def mixed(rng: random.Random, others: float) -> Record:
-    """An offset commit of any version, or one of the given share of other records."""
-    return other_record(rng) if rng.random() < others else offset_commit(rng, rng.randrange(5))
-
-
-WORKLOADS: dict[str, Callable[[random.Random], Record]] = {
-    "commits, all versions": lambda rng: mixed(rng, 0),
-    "commits, v3": lambda rng: offset_commit(rng, 3),
-    "commits, v4": lambda rng: offset_commit(rng, 4),
-    "1 % other records": lambda rng: mixed(rng, 0.01),
-    "10 % other records": lambda rng: mixed(rng, 0.1),
-    "other records only": other_record,
-    "garbage": garbage,
+WORKLOADS: dict[str, Mapping[Make, float]] = {  # kinds of records and their shares
+    "commits, all versions": {any_commit: 1},
+    "commits, v3": {lambda rng: offset_commit(rng, 3): 1},
+    "commits, v4": {lambda rng: offset_commit(rng, 4): 1},
+    "1 % other records": {any_commit: 0.99, other_record: 0.01},
+    "10 % other records": {any_commit: 0.9, other_record: 0.1},
+    "other records only": {other_record: 1},
+    "garbage": {garbage: 1},
 }
 
 
-def best_rate(action: Callable[[], object], count: int, repeats: int) -> float:
-    """Records a second in the fastest of some runs."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - start)
-    return count / min(seconds)
+@dataclass
+class Measurement:
+    """What runs of an action took: seconds of CPU time per record, beside those of a run of commits."""
+
+    seconds: list[float] = field(default_factory=list)
+    commits: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return 1 / median(self.seconds)
+
+    @property
+    def of_commits(self) -> float:
+        """The rate as a part of that of the commits beside it."""
+        return median(beside / own for own, beside in zip(self.seconds, self.commits, strict=True))
+
+
+def main() -> None:
+    """Print a table: records a second of every workload, against the first one and against construct."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=65_536, help="records in a run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=25, help="runs of everything (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+
+    rng = random.Random(arguments.seed)
+    pool_of = cache(lambda make: [make(rng) for _ in range(min(arguments.records, POOL_SIZE))])
+    sample = pool_of(any_commit)[:500]
+    actions = {
+        name: decoding(make_batch(rng, shares, pool_of, arguments.records))
+        for name, shares in WORKLOADS.items()
+    }
+    actions["construct's parse"] = (lambda: parse_all(sample), len(sample))
+    actions["decode_document"] = (lambda: decode_all(sample), len(sample))
+    print_table(measured(actions, arguments.rounds))
+
+
+def make_batch(
+    rng: random.Random, shares: Mapping[Make, float], pool_of: Callable[[Make], list[Record]], count: int
+) -> list[Record]:
+    """Records of a workload in random order, drawn from pools of different ones."""
+    kinds = rng.choices(list(shares), list(shares.values()), k=count)
+    return [rng.choice(pool_of(make)) for make in kinds]
+
+
+def decoding(records: list[Record]) -> tuple[Action, int]:
+    """What decodes a batch, and how many records that are."""
+    keys = pa.array([key for key, _ in records], pa.binary())
+    values = pa.array([value for _, value in records], pa.binary())
+    return lambda: decode_columns(keys, values), len(records)
+
+
+def measured(actions: Mapping[str, tuple[Action, int]], rounds: int) -> dict[str, Measurement]:
+    """Every action in turns with the first one."""
+    commits = next(iter(actions.values()))
+    measurements = {name: Measurement() for name in actions}
+    for name, action in actions.items():
+        for _ in range(rounds):
+            measurements[name].commits.append(seconds_each(*commits))
+            measurements[name].seconds.append(seconds_each(*action))
+    return measurements
+
+
+def seconds_each(action: Action, count: int) -> float:
+    """The CPU time of one run, per record."""
+    start = time.process_time()
+    action()
+    return (time.process_time() - start) / count
+
+
+def print_table(measurements: Mapping[str, Measurement]) -> None:
+    """One line for every rate, beside that of offset commits and that of construct."""
+    construct = measurements["construct's parse"].of_commits
+    print("medians over CPU time; ratios are to the runs of offset commits in between")
+    print(f"{'workload':24}{'records/s':>12}{'of commits':>12}{'x construct':>13}")
+    for name, measurement in measurements.items():
+        share = measurement.of_commits
+        print(f"{name:24}{measurement.rate:12,.0f}{share:12.1%}{share / construct:13.1f}")
 
 
 def parse_all(records: Iterable[Record]) -> None:
@@ -182,49 +265,6 @@ def parse_all(records: Iterable[Record]) -> None:
         kind = RECORD_TYPES[int.from_bytes((key or b"")[:2])]
         kind.key.parse((key or b"")[2:])
         kind.values[int.from_bytes((value or b"")[:2])].parse((value or b"")[2:])
-
-
-def main() -> None:
-    """Print a table: records a second of every workload, against the first one and against construct."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--records", type=int, default=400_000, help="records in a run (default: %(default)s)"
-    )
-    parser.add_argument("--batch", type=int, default=100_000, help="records in a call (default: %(default)s)")
-    parser.add_argument(
-        "--repeats", type=int, default=5, help="runs, of which the best counts (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-
-    rng = random.Random(arguments.seed)
-    sample = [offset_commit(rng, version % 5) for version in range(500)]
-    rates = {
-        name: column_rate(make_batch(rng, make, arguments.records), arguments.repeats)
-        for name, make in WORKLOADS.items()
-    }
-    rates["construct's parse"] = best_rate(lambda: parse_all(sample), len(sample), 4 * arguments.repeats)
-    rates["decode_document"] = best_rate(lambda: decode_all(sample), len(sample), 4 * arguments.repeats)
-    print_table(rates, commits=next(iter(rates.values())), construct=rates["construct's parse"])
-
-
-def print_table(rates: dict[str, float], *, commits: float, construct: float) -> None:
-    """One line for every rate, beside that of offset commits and that of construct."""
-    print(f"{'workload':24}{'records/s':>12}{'of commits':>12}{'x construct':>13}")
-    for name, rate in rates.items():
-        print(f"{name:24}{rate:12,.0f}{rate / commits:12.1%}{rate / construct:13.1f}")
-
-
-def make_batch(rng: random.Random, make: Callable[[random.Random], Record], count: int) -> list[Record]:
-    """Records of a workload in random order, drawn from a smaller number of different ones."""
-    return rng.choices([make(rng) for _ in range(min(count, POOL_SIZE))], k=count)
-
-
-def column_rate(records: list[Record], repeats: int) -> float:
-    """The rate of `decode_columns` over a batch."""
-    keys = pa.array([key for key, _ in records], pa.binary())
-    values = pa.array([value for _, value in records], pa.binary())
-    return best_rate(lambda: decode_columns(keys, values), len(records), repeats)
 
 
 def decode_all(records: Iterable[Record]) -> None:
