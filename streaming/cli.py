@@ -6,14 +6,13 @@ Exit code 0 is success, 1 failure, 2 misuse.
 import json
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 import click
 
-from streaming import cli_maintain, cli_queries
-from streaming.cli_options import config_option, whose_reader_may_leave
+from streaming import cli_alerts, cli_maintain, cli_queries
+from streaming.cli_options import config_option, whose_reader_may_leave, with_command_config
 from streaming.errors import OffsetlakeError
 from streaming.settings import Settings, parse_duration_ms, read_settings
 
@@ -85,8 +84,6 @@ def run(config: Path | None, command_config: Path | None, once: bool, **options:
 def _run_settings(
     config: Path | None, command_config: Path | None, options: dict[str, str | None]
 ) -> Settings:
-    from streaming.client_settings import read_properties
-
     names = {
         "bootstrap_server": "source.bootstrap_servers",
         "topic": "source.topic",
@@ -95,11 +92,7 @@ def _run_settings(
         "trigger": "job.trigger",
     }
     settings = read_settings(config, {names[name]: value for name, value in options.items()})
-    if command_config is None:
-        return settings
-    client = {**settings.source.client, **read_properties(command_config)}
-    client.pop("bootstrap.servers", None)
-    return replace(settings, source=replace(settings.source, client=client))
+    return with_command_config(settings, command_config)
 
 
 @cli.command()
@@ -140,7 +133,13 @@ def demo(duration: str | None) -> None:
         run_demo(stop, seconds)
 
 
-for command in (cli_maintain.maintain, cli_queries.offsets, cli_queries.groups, cli_queries.status):
+for command in (
+    cli_alerts.alerts,
+    cli_maintain.maintain,
+    cli_queries.offsets,
+    cli_queries.groups,
+    cli_queries.status,
+):
     cli.add_command(command)
 
 

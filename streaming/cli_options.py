@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from streaming.settings import read_settings
+from streaming.settings import Settings, read_settings
 from streaming.tables import Tables
 
 Command = Callable[..., Any]
@@ -48,6 +49,17 @@ def query_options(command: Command) -> Command:
         "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
     )(command)
     return config_option(command)
+
+
+def with_command_config(settings: Settings, file: Path | None) -> Settings:
+    """Return the settings with those of a properties file for Kafka's clients laid over them."""
+    from streaming.client_settings import read_properties
+
+    if file is None:
+        return settings
+    client = {**settings.source.client, **read_properties(file)}
+    client.pop("bootstrap.servers", None)
+    return replace(settings, source=replace(settings.source, client=client))
 
 
 def tables_of(table_root: str | None, config: Path | None) -> Tables:

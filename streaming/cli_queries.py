@@ -8,6 +8,7 @@ import click
 
 from streaming.cli_options import query_options, tables_of, whose_reader_may_leave
 from streaming.progress import Progress
+from streaming.tables import Tables, TablesMissingError
 
 
 @click.command()
@@ -65,19 +66,29 @@ def status(only_totals: bool, table_root: str | None, output: Any, config: Path 
     from streaming.progress import now_ms
     from streaming.render import print_rows
 
-    progress, now = tables_of(table_root, config).progress(), now_ms()
+    tables, now = tables_of(table_root, config), now_ms()
+    progress = tables.progress()
     if not only_totals:
         print_rows(queries.status(progress, now), output)
     if only_totals or output == "table":
         print_rows(queries.totals(progress), output)
     if output == "table":
-        print(_sign_of_life(progress, now))
+        print(*_alerts(tables), _sign_of_life(progress, now), sep="\n")
 
 
 def _sign_of_life(progress: Progress, now: int) -> str:
     if not progress.heartbeat:
         return "the job has not written anything yet"
     return f"topic {progress.topic}; last sign of life {(now - progress.heartbeat) / 1_000:.0f} s ago"
+
+
+def _alerts(tables: Tables) -> list[str]:
+    from streaming.alert_queries import describe_alerts
+
+    try:
+        return describe_alerts(tables)
+    except TablesMissingError:  # an older release wrote these tables
+        return []
 
 
 def _print_answer(answer: Any, output: Any) -> None:

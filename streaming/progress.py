@@ -44,6 +44,9 @@ class PartitionProgress:
     `position` is the next source offset to read, from Spark's own offset log. `load_target` is the last
     stable offset seen when the job first started; once `position` has reached it the partition is `loaded`
     for good.
+
+    A partition that is written to all the time is never read to its newest end. How far back the job is in
+    time says `complete_as_of`: the position has reached what was the end then.
     """
 
     position: int = 0
@@ -52,6 +55,9 @@ class PartitionProgress:
     load_target: int | None = None
     loaded: bool = False
     held_back_since: int | None = None  # ms; since when the two ends differ and the lower stands still
+    complete_as_of: int | None = None  # ms; all that was committed by then has been read
+    target: int | None = None  # a last stable offset on the way to which the position is
+    target_at: int | None = None  # ms; when it was the last stable offset
 
     @property
     def behind(self) -> int | None:
@@ -73,7 +79,7 @@ class PartitionProgress:
     def at(self, position: int) -> "PartitionProgress":
         """Return the progress after a batch that ended at `position`."""
         moved = replace(self, position=max(position, self.position))
-        return replace(moved, loaded=moved._is_loaded())
+        return replace(moved, loaded=moved._is_loaded())._with_target_reached()
 
     def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
         """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
@@ -87,7 +93,18 @@ class PartitionProgress:
             load_target=ends.last_stable_offset if self.load_target is None else self.load_target,
             held_back_since=since if is_held_back else None,
         )
-        return replace(seen, loaded=seen._is_loaded())
+        return replace(seen, loaded=seen._is_loaded())._with_target(ends.last_stable_offset, now)
+
+    def _with_target(self, end: int, now: int) -> "PartitionProgress":
+        """Note that the partition is read to its end, or else what is to be reached."""
+        if self.position >= end:
+            return replace(self, complete_as_of=now, target=None, target_at=None)
+        return self if self.target is not None else replace(self, target=end, target_at=now)
+
+    def _with_target_reached(self) -> "PartitionProgress":
+        if self.target is None or self.position < self.target:
+            return self
+        return replace(self, complete_as_of=self.target_at, target=None, target_at=None)
 
     def _is_loaded(self) -> bool:
         return self.loaded or (self.load_target is not None and self.position >= self.load_target)

@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.alert_receivers import receivers, source_labels
+from streaming.alert_watch import AlertWatch
 from streaming.broker import Broker, BrokerError, TopicFacts
 from streaming.checkpoint import Checkpoint
 from streaming.errors import MisuseError, OffsetlakeError
@@ -95,12 +97,29 @@ def follow_topic(
     )
     gate = _Gate(writer, stop)
     query = start_query(spark, settings, facts.partition_count, gate.write, once=once)
+    watch = _alert_watch(tables, broker, facts, settings, listener)
     with (
         _Housekeeping(writer, broker, retention, facts, settings, listener.say) as house,
         Maintainer(tables, settings.tables, listener.say),
+        watch,
     ):
         _wait(query, gate, house, stop)
     _finish(writer, broker, facts, listener.say)
+    if once:  # what was read now was not evaluated yet
+        watch.evaluate_and_deliver()
+
+
+def _alert_watch(
+    tables: Tables, broker: Broker, facts: TopicFacts, settings: Settings, listener: Listener
+) -> AlertWatch:
+    source = source_labels(facts.cluster_id, settings.source.topic)
+    return AlertWatch(
+        tables,
+        settings.alerts,
+        receivers(settings.alerts, say=listener.say, source=source),
+        ask_log_ranges=broker.log_ranges,
+        say=listener.say,
+    )
 
 
 def bound_progress(

@@ -104,7 +104,18 @@ QUARANTINE_IN_BATCH: Final = pa.schema(
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TIMESTAMPS: Final = frozenset(
-    {"commit_timestamp", "expire_timestamp", "state_timestamp", "source_timestamp", "batch_time"}
+    {
+        "commit_timestamp",
+        "expire_timestamp",
+        "state_timestamp",
+        "source_timestamp",
+        "batch_time",
+        "opened_at",
+        "updated_at",
+        "closed_at",
+        "delivered_at",
+        "failing_since",
+    }
 )
 """Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
 
@@ -123,6 +134,8 @@ def _table_field(field: pa.Field) -> pa.Field:
         return field.with_type(TIMESTAMP)
     if pa.types.is_struct(field.type):
         return field.with_type(pa.struct([_table_field(child) for child in field.type]))
+    if pa.types.is_list(field.type):
+        return field.with_type(pa.list_(_table_field(field.type.value_field)))
     return field
 
 
@@ -167,3 +180,35 @@ CHANGES: Final = table_schema(
 OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, _SOURCE_PARTITION, *SOURCE])
 GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, _SOURCE_PARTITION, *SOURCE])
 QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, _DAY])
+
+DELIVERY: Final = pa.struct(
+    [
+        pa.field("receiver", pa.string()),
+        pa.field("revision", pa.int32()),  # the last one that was delivered; 0 = none yet
+        pa.field("severity", pa.string()),  # the one that was delivered; null = none yet
+        pa.field("delivered_at", pa.int64()),  # null = not yet
+        pa.field("failing_since", pa.int64()),  # null = the last attempt succeeded, or there was none
+        pa.field("error", pa.string()),  # of the last attempt
+    ]
+)
+"""What one receiver of alerts has been told of an episode."""
+
+ALERTS: Final = table_schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("rule", pa.string()),
+        pa.field("severity", pa.string()),  # critical, warning, info
+        pa.field("subject", pa.string()),  # what it is about, in words
+        pa.field("group", pa.string()),  # null = not about one group
+        pa.field("pattern", pa.string()),  # null = not about groups of a pattern
+        pa.field("topic", pa.string()),  # with partition: the worst one
+        pa.field("partition", pa.int32()),
+        pa.field("source_partition", pa.int32()),  # null = about several offsets partitions
+        pa.field("facts", pa.string()),  # JSON
+        pa.field("opened_at", pa.int64()),
+        pa.field("updated_at", pa.int64()),
+        pa.field("closed_at", pa.int64()),  # null = open
+        pa.field("revision", pa.int32()),
+        pa.field("deliveries", pa.list_(DELIVERY)),
+    ]
+)

@@ -8,11 +8,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from streaming.alert_settings import AlertmanagerSettings, AlertSettings, GroupAlerts, WebhookSettings
 from streaming.conf_dir import conf_dir
 from streaming.errors import MisuseError
 
-FREE_TABLES: Final = frozenset({"source.client", "tables.storage_options", "spark.conf"})
+FREE_TABLES: Final = frozenset(
+    {
+        "source.client",
+        "tables.storage_options",
+        "spark.conf",
+        "alerts.webhook.headers",
+        "alerts.alertmanager.headers",
+        "alerts.alertmanager.labels",
+    }
+)
 """Tables whose keys are other programs' settings: any key is allowed, values are passed on as text."""
+
+ENTRIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "alerts.groups": {"pattern": "required", "treat": "alert", "warning": "", "critical": ""}
+}
+"""Lists of tables (`[[name]]` in TOML), and the keys of each with their defaults ("": as everywhere)."""
 
 DURATIONS: Final = frozenset(
     {
@@ -27,6 +42,15 @@ DURATIONS: Final = frozenset(
         "job.trigger",
         "job.heartbeat_every",
         "expiry.read_every",
+        "alerts.evaluate_every",
+        "alerts.warning",
+        "alerts.critical",
+        "alerts.behind_warning",
+        "alerts.behind_critical",
+        "alerts.log_start_every",
+        "alerts.close_after",
+        "alerts.timeout",
+        "alerts.alertmanager.repeat_every",
     }
 )
 
@@ -40,7 +64,17 @@ MAY_BE_ZERO: Final = frozenset({"job.trigger"})
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The name of Kafka's own offsets topic."""
 
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = {"source.check_partition": ("auto", "on", "off")}
+MAY_BE_EMPTY: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url", "alerts.groups.pattern"})
+"""Settings that may be empty text: a receiver that there is none of, and the empty group id."""
+
+URLS: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url"})
+"""Settings that are http or https addresses; what follows the host may be secret and is never shown."""
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "source.check_partition": ("auto", "on", "off"),
+    "alerts.log": ("on", "off"),
+    "alerts.groups.treat": ("alert", "summarize", "exclude"),
+}
 """Settings that are one of a few words."""
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -49,6 +83,8 @@ _SECRET: Final = re.compile(
     r"(password|secret|jaas|token|credential|signature|(?<![a-z])key(?![a-z]))[^=]*=", re.IGNORECASE
 )
 """Finds a secret in `name=value`: by its name, or as an option inside the value (`-Dpassword=...`)."""
+_SECRET_TABLES: Final = ("alerts.webhook.headers.", "alerts.alertmanager.headers.")
+_URL: Final = re.compile(r"(?P<scheme>https?)://(?:[^/@?#\s]*@)?(?P<host>[^/@?#\s]+)(?P<rest>[/?#]\S*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +160,7 @@ class Settings:
     job: JobSettings
     expiry: ExpirySettings
     spark: SparkSettings
+    alerts: AlertSettings
 
     def describe(self) -> list[str]:
         """Return one `name = value` line per setting, with secrets left out."""
@@ -186,20 +223,46 @@ def _checked(values: Mapping[str, Any], known: Mapping[str, Any], *, where: str)
             raise MisuseError(
                 f"{where}: unknown setting {name!r}. Known settings: {', '.join(sorted(known))}."
             )
-        expected = _unmet_expectation(value, known[name])
+        expected = _unmet_expectation(name, value, known[name])
         if expected is not None:
-            raise MisuseError(f"{where}: setting {name!r} expects {expected}, found {value!r}.")
-        if value not in CHOICES.get(name, (value,)):
-            words = ", ".join(CHOICES[name])
-            raise MisuseError(f"{where}: setting {name!r} expects one of {words}, found {value!r}.")
-        checked[name] = {**known[name], **value} if name in FREE_TABLES else value
+            raise MisuseError(f"{where}: setting {name!r} expects {expected}, found {_quoted(name, value)}.")
+        if name in ENTRIES:
+            checked[name] = [*_checked_entries(name, value, where=where), *known[name]]
+        else:
+            checked[name] = {**known[name], **value} if name in FREE_TABLES else value
     return checked
 
 
-def _unmet_expectation(value: object, default: object) -> str | None:
-    """Say what a setting with this default expects, if the value is not that."""
+def _checked_entries(name: str, entries: list[Any], *, where: str) -> list[dict[str, Any]]:
+    """Check each table of a list as if it were a table of its own, and fill in what it leaves out."""
+    return [
+        _checked_entry(f"{name}[{number}]", ENTRIES[name], entry, where=where)
+        for number, entry in enumerate(entries, start=1)
+    ]
+
+
+def _checked_entry(name: str, keys: Mapping[str, str], entry: Any, *, where: str) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise MisuseError(f"{where}: setting {name!r} expects a table, found {entry!r}.")
+    known = {f"{name}.{key}": default for key, default in keys.items()}
+    given = _checked({f"{name}.{key}": value for key, value in entry.items()}, known, where=where)
+    for key, default in keys.items():
+        if default == "required" and f"{name}.{key}" not in given:
+            raise MisuseError(f"{where}: setting {name!r} expects a {key}, found none.")
+    return {key: given.get(f"{name}.{key}", default) for key, default in keys.items()}
+
+
+def _unmet_expectation(name: str, value: object, default: object) -> str | None:
+    """Say what a setting with this name and default expects, if the value is not that."""
     if type(value) is not type(default):
         return _type_name(default)
+    general = re.sub(r"\[\d+\]", "", name)  # of an entry in a list: the same for all of them
+    if general in CHOICES and value not in CHOICES[general]:
+        return f"one of {', '.join(CHOICES[general])}"
+    if general in MAY_BE_EMPTY and value == "":
+        return None
+    if general in URLS and not _URL.fullmatch(str(value)):
+        return "an address such as https://host:port/path"
     match value:
         case "":
             return "text that is not empty"
@@ -212,29 +275,70 @@ def _unmet_expectation(value: object, default: object) -> str | None:
 
 
 def _type_name(value: object) -> str:
-    return {str: "text in quotes", int: "a whole number", dict: "a table"}[type(value)]
+    names = {str: "text in quotes", int: "a whole number", dict: "a table", list: "a list of tables"}
+    return names[type(value)]
+
+
+def _quoted(name: str, value: object) -> str:
+    """Quote a value that was refused, unless it may hold a secret."""
+    return "something else" if name in URLS and isinstance(value, str) else repr(value)
 
 
 def _build(values: Mapping[str, Any]) -> Settings:
-    names = ("source", "tables", "job", "expiry", "spark")
-    sections: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for name, value in values.items():
-        section, key = name.split(".", 1)
-        if name in AUTO_DURATIONS:
-            sections[section][f"{key}_ms"] = None if value == AUTO else _duration_ms(value, name=name)
-        elif name in DURATIONS:
-            sections[section][f"{key}_ms"] = _duration_ms(value, name=name)
-        elif name in FREE_TABLES:
-            sections[section][key] = MappingProxyType({k: _text(v) for k, v in value.items()})
-        else:
-            sections[section][key] = value
-    return Settings(
-        source=SourceSettings(**sections["source"]),
-        tables=TableSettings(**sections["tables"]),
-        job=JobSettings(**sections["job"]),
-        expiry=ExpirySettings(**sections["expiry"]),
-        spark=SparkSettings(**sections["spark"]),
+    alerts = AlertSettings(
+        **_section(values, "alerts"),
+        webhook=WebhookSettings(**_section(values, "alerts.webhook")),
+        alertmanager=AlertmanagerSettings(**_section(values, "alerts.alertmanager")),
     )
+    _refuse_critical_before_warning(alerts)
+    return Settings(
+        source=SourceSettings(**_section(values, "source")),
+        tables=TableSettings(**_section(values, "tables")),
+        job=JobSettings(**_section(values, "job")),
+        expiry=ExpirySettings(**_section(values, "expiry")),
+        spark=SparkSettings(**_section(values, "spark")),
+        alerts=alerts,
+    )
+
+
+def _section(values: Mapping[str, Any], table: str) -> dict[str, Any]:
+    """Return the settings of one table, by the names of its dataclass."""
+    section: dict[str, Any] = {}
+    for name, value in values.items():
+        parent, _, key = name.rpartition(".")
+        if parent != table:
+            continue
+        if name in AUTO_DURATIONS:
+            section[f"{key}_ms"] = None if value == AUTO else _duration_ms(value, name=name)
+        elif name in DURATIONS:
+            section[f"{key}_ms"] = _duration_ms(value, name=name)
+        elif name in FREE_TABLES:
+            section[key] = MappingProxyType({k: _text(v) for k, v in value.items()})
+        elif name in ENTRIES:
+            section[key] = tuple(_group_alerts(name, entry) for entry in value)
+        else:
+            section[key] = value
+    return section
+
+
+def _group_alerts(name: str, entry: Mapping[str, str]) -> GroupAlerts:
+    thresholds = {
+        f"{key}_ms": _duration_ms(entry[key], name=f"{name} {key}") if entry.get(key) else None
+        for key in ("warning", "critical")
+    }
+    return GroupAlerts(pattern=entry["pattern"], treat=entry["treat"], **thresholds)
+
+
+def _refuse_critical_before_warning(alerts: AlertSettings) -> None:
+    for entry in (None, *alerts.groups):
+        warning = (entry and entry.warning_ms) or alerts.warning_ms
+        critical = (entry and entry.critical_ms) or alerts.critical_ms
+        if critical > warning:
+            where = "alerts" if entry is None else f"alerts.groups with pattern {entry.pattern!r}"
+            raise MisuseError(
+                f"setting {where}: expected critical to be no longer before the end than warning, "
+                f"found critical {critical // 1_000} s and warning {warning // 1_000} s. Give both."
+            )
 
 
 def _duration_ms(text: str, *, name: str) -> int:
@@ -253,10 +357,30 @@ def _text(value: object) -> str:
 def _shown(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     shown: dict[str, str] = {}
     for key, value in tree.items():
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            shown |= _shown(value, f"{prefix}{key}.")
+            shown |= _shown(value, f"{name}.")
+        elif isinstance(value, tuple):
+            shown |= _shown({f"{name}[{number}]": entry for number, entry in enumerate(value, start=1)})
         elif hasattr(value, "__dataclass_fields__"):
-            shown |= _shown(vars(value), f"{prefix}{key}.")
+            shown |= _shown(vars(value), f"{name}.")
         else:
-            shown[f"{prefix}{key}"] = "(hidden)" if _SECRET.search(f"{key}={value}") else str(value)
+            shown[name] = _shown_value(name, value)
     return shown
+
+
+def _shown_value(name: str, value: object) -> str:
+    if name in URLS:
+        return shown_url(str(value))
+    is_secret = name.startswith(_SECRET_TABLES) or _SECRET.search(f"{name}={value}")
+    return "(hidden)" if is_secret else str(value)
+
+
+def shown_url(url: str) -> str:
+    """Return an address without what may be secret: user, password, path and query.
+
+    >>> shown_url("https://user:password@hooks.example:8443/services/T0/B1?key=x")
+    'https://hooks.example:8443/...'
+    """
+    found = _URL.fullmatch(url)
+    return f"{found['scheme']}://{found['host']}{'/...' if found['rest'] else ''}" if found else url

@@ -21,11 +21,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.delta_sql import FilesGoneError, in_one_line, names, select
+from streaming.drops import drops_between
 from streaming.errors import OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
 from streaming.observations import Gap, Observation, observation_row, observed_at
 from streaming.progress import Progress
-from streaming.schemas import CHANGES, QUARANTINE
+from streaming.schemas import ALERTS, CHANGES, QUARANTINE
 
 PROGRESS_KEY: Final = "offsetlake.progress"
 
@@ -33,6 +34,7 @@ _SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "changes": CHANGES,
     **{name: rows.append(BUCKET) for name, rows in ROWS.items()},
     "quarantine": QUARANTINE,
+    "alerts": ALERTS,
 }
 _PARTITIONED_BY: Final = ("day", BUCKET.name)
 _STATISTICS: Final[Mapping[str, str]] = {"changes": "sequence,batch_time,kind,group"}
@@ -94,6 +96,10 @@ class Moment:
         """Read the live groups (schema `GROUPS`), the named ones or all, in no order."""
         return self._rows("groups", groups)
 
+    def drops(self, cause: str, *, after: int) -> pa.Table:
+        """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
+        return drops_between(self._changes, cause, after=after, up_to=self.progress.sequence)
+
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
         return rows_at(name, self._bases[name], self._changes, self.progress.sequence, groups)
 
@@ -124,7 +130,7 @@ class Tables:
         return [name for name in _SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
 
     def delta(self, name: str) -> DeltaTable:
-        """Open one table as it stands now, for maintenance."""
+        """Open one table as it stands now."""
         return self._open(name)
 
     def progress(self) -> Progress:

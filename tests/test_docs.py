@@ -6,8 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from streaming.alert_messages import SUMMARIES
+from streaming.alert_rules import RULES
 from streaming.cli import cli
-from streaming.schemas import CHANGES, GROUPS, MEMBER, OFFSETS, QUARANTINE
+from streaming.schemas import ALERTS, CHANGES, DELIVERY, GROUPS, MEMBER, OFFSETS, QUARANTINE
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,7 +22,13 @@ def section_of(document: str, name: str) -> str:
 
 @pytest.mark.parametrize(
     ("table", "schema"),
-    [("offsets", OFFSETS), ("groups", GROUPS), ("changes", CHANGES), ("quarantine", QUARANTINE)],
+    [
+        ("offsets", OFFSETS),
+        ("groups", GROUPS),
+        ("changes", CHANGES),
+        ("quarantine", QUARANTINE),
+        ("alerts", ALERTS),
+    ],
 )
 def test_every_column_of_a_table_is_documented_and_nothing_else(table: str, schema: pa.Schema) -> None:
     section = section_of((ROOT / "docs" / "tables.md").read_text(), table)
@@ -37,6 +45,16 @@ def test_the_fields_of_a_member_are_documented() -> None:
 def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
     assert set(re.findall(r"^\| `offsetlake (\w+)`", readme, re.MULTILINE)) == set(cli.commands)
+
+
+def test_the_fields_of_a_delivery_are_documented() -> None:
+    section = section_of((ROOT / "docs" / "tables.md").read_text(), "alerts")
+    assert all(field.name in section for field in DELIVERY)
+
+
+def test_every_alert_rule_is_documented_and_nothing_else() -> None:
+    documented = re.findall(r"^### (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
+    assert documented == [rule.__name__ for rule in RULES] == list(SUMMARIES)
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,8 @@ FORBIDDEN = {
     "streaming.maintainer": HEAVY,
     "streaming.cli": HEAVY,
     "streaming.decode_lines": HEAVY,
+    "streaming.alert_rules": ["deltalake", *HEAVY],
+    "streaming.alert_watch": HEAVY,
 }
 
 
@@ -48,6 +52,7 @@ COMMANDS = {
     "offsets": "--group g --table-root {root}",
     "groups": "--output json --table-root {root}",
     "status": "--table-root {root}",
+    "alerts": "--table-root {root}",
     "decode": "{root}/records.jsonl",
     "maintain": "--table-root {root}",
 }
@@ -66,18 +71,29 @@ def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: s
 # --- settings --------------------------------------------------------------------------------------------
 
 
-SETTINGS = [f"{table}.{name}" for table, values in tomllib.loads(DEFAULTS).items() for name in values]
+def names_of_settings(tables: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Name every setting and every table within a table, those of the entries of lists included."""
+    for name, value in tables.items():
+        if prefix:
+            yield f"{prefix}{name}"
+        for table in value if isinstance(value, list) else [value]:
+            if isinstance(table, dict):
+                yield from names_of_settings(table, f"{prefix}{name}.")
+
+
+SETTINGS = list(names_of_settings(tomllib.loads(DEFAULTS)))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_setting_is_used(setting: str) -> None:
-    table, name = setting.split(".")
-    use = re.compile(rf"\b_?({table}|settings)\.{name}(_ms)?\b")
+    *_, table, name = setting.split(".")
+    use = re.compile(rf"\b_?({table}|settings|entry|policy)\.{name}(_ms)?\b")
     modules = [file for file in (ROOT / "streaming").glob("*.py") if file.name != "settings.py"]
     assert any(use.search(module.read_text(encoding="utf-8")) for module in modules)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_setting_is_explained(setting: str) -> None:
-    explained = rf"(?m)^# .+\n{setting.split('.')[1]} = |^\[{re.escape(setting)}\]\n# "
+    name = setting.rpartition(".")[2]
+    explained = rf"(?m)^# .+\n({name} = |\[\[{setting}\]\]$)|^\[+{setting}\]+\n# "
     assert re.search(explained, DEFAULTS)

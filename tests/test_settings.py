@@ -63,7 +63,7 @@ def test_values_of_free_tables_are_spelled_as_java_does(
 
 
 MISTAKES = {
-    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: expiry."),
+    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: alerts."),
     "unknown table": ("[sauce]\nx = 1", "unknown setting 'sauce.x'"),
     "text for a table": ('source = "x"', "unknown setting 'source'"),
     "text for a free table": ('source.client = "x"', "'source.client' expects a table, found 'x'"),
@@ -79,6 +79,44 @@ MISTAKES = {
         "'source.client' expects texts, numbers, true or false",
     ),
     "bad duration": ('job.trigger = "5 parsecs"', "job.trigger: expected a duration such as 500ms, 10s"),
+    "unknown name in a list": (
+        '[[alerts.groups]]\npatern = "x"',
+        "unknown setting 'alerts.groups[1].patern'. Known settings: alerts.groups[1].critical",
+    ),
+    "wrong type in a list": (
+        '[[alerts.groups]]\npattern = "a"\n[[alerts.groups]]\npattern = 1',
+        "'alerts.groups[2].pattern' expects text in quotes, found 1",
+    ),
+    "wrong word in a list": (
+        '[[alerts.groups]]\npattern = "a"\ntreat = "ignore"',
+        "'alerts.groups[1].treat' expects one of alert, summarize, exclude, found 'ignore'",
+    ),
+    "missing name in a list": (
+        '[[alerts.groups]]\ntreat = "exclude"',
+        "'alerts.groups[1]' expects a pattern, found none",
+    ),
+    "bad duration in a list": (
+        '[[alerts.groups]]\npattern = "a"\nwarning = "soon"',
+        "alerts.groups warning: expected a duration",
+    ),
+    "empty duration in a list": (
+        '[[alerts.groups]]\npattern = "a"\nwarning = ""',
+        "'alerts.groups[1].warning' expects text that is not empty",
+    ),
+    "table for a list": ("[alerts.groups]\nx = 1", "unknown setting 'alerts.groups.x'"),
+    "list of texts for a list of tables": (
+        'alerts.groups = ["a"]',
+        "'alerts.groups[1]' expects a table, found 'a'",
+    ),
+    "critical before warning": (
+        '[alerts]\nwarning = "1h"',
+        "expected critical to be no longer before the end than warning",
+    ),
+    "critical of a pattern before its warning": (
+        '[[alerts.groups]]\npattern = "a"\ncritical = "48h"',
+        "alerts.groups with pattern 'a': expected critical",
+    ),
+    "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
     "no TOML": ("job.trigger", "expected TOML, found an error"),
 }
 
@@ -146,6 +184,22 @@ def test_anything_else_is_no_duration(text: str) -> None:
         parse_duration_ms(text, name="--for")
 
 
+# --- lists of tables -------------------------------------------------------------------------------------
+
+
+def test_entries_of_a_file_come_before_the_defaults(settings_file: Any) -> None:
+    file = settings_file(
+        '[[alerts.groups]]\npattern = "test-*"\ntreat = "exclude"\n'
+        '[[alerts.groups]]\npattern = ""\nwarning = "72h"\ncritical = "12h"'
+    )
+    first, second, *defaults = read_settings(file).alerts.groups
+    assert (first.pattern, first.treat, first.warning_ms) == ("test-*", "exclude", None)
+    assert (second.pattern, second.treat) == ("", "alert")
+    assert (second.warning_ms, second.critical_ms) == (259_200_000, 43_200_000)
+    assert tuple(defaults) == read_settings().alerts.groups
+    assert [entry.pattern for entry in defaults] == ["console-consumer-*"]
+
+
 # --- describe --------------------------------------------------------------------------------------------
 
 SECRETS = {
@@ -178,6 +232,27 @@ def test_secrets_are_hidden(table: str, name: str) -> None:
 def test_secret_inside_a_value_is_hidden() -> None:
     options = {"spark.driver.extraJavaOptions": "-Dx=1 -Djavax.net.ssl.trustStorePassword=s3cr3t"}
     assert "s3cr3t" not in "\n".join(read_settings(options={"spark.conf": options}).describe())
+
+
+@pytest.mark.parametrize("receiver", ["webhook", "alertmanager"])
+def test_addresses_and_headers_of_receivers_are_hidden(receiver: str) -> None:
+    settings = read_settings(
+        options={
+            f"alerts.{receiver}.url": "https://user:s3cr3t@hooks.example:8443/T0/s3cr3t?x=s3cr3t",
+            f"alerts.{receiver}.headers": {"X-Any": "s3cr3t"},
+        }
+    )
+    lines = described(settings)
+    assert lines[f"alerts.{receiver}.url"] == "https://hooks.example:8443/..."
+    assert lines[f"alerts.{receiver}.headers.X-Any"] == "(hidden)"
+    assert "s3cr3t" not in "\n".join(lines.values())
+
+
+def test_address_that_is_refused_is_not_shown() -> None:
+    with pytest.raises(MisuseError) as raised:
+        read_settings(options={"alerts.webhook.url": "htps://user:s3cr3t@hooks.example"})
+    assert "alerts.webhook.url" in str(raised.value)
+    assert "s3cr3t" not in str(raised.value)
 
 
 def test_everything_else_is_shown() -> None:

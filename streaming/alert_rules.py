@@ -1,0 +1,359 @@
+"""The alert rules: what each finds wrong in the tables at one moment. Pure functions of a `View`.
+
+Predictions about groups are made only for offsets partitions of which the job has seen everything until a
+moment ago (`judged_partitions`). About the groups of the others nothing is said: what is open stays open,
+and `job_behind` or `partition_stalled` speaks instead.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.alert_groups import GroupPolicies, expiring_of_each_subject, worst_of_each_subject
+from streaming.alert_settings import AlertSettings
+from streaming.alerts import CRITICAL, INFO, WARNING, Episode, Finding, Judgement, iso
+from streaming.progress import PartitionProgress, Progress
+from streaming.schemas import TIMESTAMP
+
+OFFSET_EXPIRING: Final = "offset_expiring"
+OFFSET_EXPIRED: Final = "offset_expired"
+OFFSET_BELOW_LOG_START: Final = "offset_below_log_start"
+UNKNOWN_RECORD_VERSION: Final = "unknown_record_version"
+JOB_BEHIND: Final = "job_behind"
+PARTITION_STALLED: Final = "partition_stalled"
+EMPTY_GROUP_ID: Final = "empty_group_id"
+
+JOB: Final = "the job"
+"""The subject of `job_behind`."""
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What the rules look at; `now` in milliseconds.
+
+    `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
+    adds. `dropped` are rows of `changes` that the broker has probably expired and no evaluation has seen.
+    `log_starts` holds where the logs of the committed topic partitions start (None: no answer); it is None
+    as a whole where no broker was asked. `known` is the newest episode by rule and subject: all that are
+    open, of `unknown_record_version` closed ones too.
+    """
+
+    now: int
+    progress: Progress
+    offsets: pa.Table
+    is_predicted: bool
+    dropped: pa.Table
+    log_starts: Mapping[TopicPartition, int | None] | None
+    known: Mapping[tuple[str, str], Episode]
+
+
+Rule = Callable[[View, AlertSettings], Judgement]
+
+
+def judge(view: View, settings: AlertSettings) -> list[Judgement]:
+    """Apply all rules."""
+    return [rule(view, settings) for rule in RULES]
+
+
+def is_stalled(partition: PartitionProgress) -> bool:
+    """Tell whether an open transaction held the partition back when the broker was last asked about it."""
+    return partition.complete_as_of is not None and partition.is_stalled(partition.complete_as_of)
+
+
+def judged_partitions(progress: Progress, settings: AlertSettings, now: int) -> set[int]:
+    """Return the offsets partitions of which everything is known until a moment ago."""
+    return {
+        number
+        for number, partition in progress.partitions.items()
+        if partition.loaded and _is_fresh(partition, settings, now) and not is_stalled(partition)
+    }
+
+
+def offset_expiring(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups whose offsets the broker will drop soon."""
+    judged = judged_partitions(view.progress, settings, view.now)
+    if not view.is_predicted:
+        return Judgement(rule=OFFSET_EXPIRING, findings=[], stays=lambda _: True)
+    policies = GroupPolicies(settings)
+    latest = _timestamp(view.now + policies.longest_warning_ms)
+    soon = _of_partitions(view.offsets.filter(pc.less_equal(view.offsets["expires_at"], latest)), judged)
+    return Judgement(
+        rule=OFFSET_EXPIRING,
+        findings=[
+            Finding(
+                rule=OFFSET_EXPIRING,
+                severity=INFO if worst.pattern else CRITICAL if worst.is_critical else WARNING,
+                **worst.place(),
+                facts={
+                    **worst.counts(),
+                    "committed_offset": worst.row["committed_offset"],
+                    "expires_at": _text(worst.row["expires_at"]),
+                    "expiry_rule": worst.row["rule"],
+                },
+                evidence=f"{worst.source} {_text(worst.row['expires_at'])}",
+            )
+            for worst in expiring_of_each_subject(soon, policies, view.now)
+        ],
+        stays=_is_not_judged(view, judged),
+    )
+
+
+def offset_expired(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups of which the broker has dropped offsets since the last evaluation.
+
+    This has happened, so it needs no partition to be current, and a later commit does not undo it: the group
+    has started somewhere else. What was dropped before the job first began to follow the topic is history.
+    """
+    return Judgement(
+        rule=OFFSET_EXPIRED,
+        findings=[
+            Finding(
+                rule=OFFSET_EXPIRED,
+                severity=INFO if worst.pattern else CRITICAL,
+                **worst.place(),
+                facts={
+                    "offsets": worst.offsets + _fact(view, OFFSET_EXPIRED, worst.subject, "offsets", 0),
+                    "committed_offset": worst.row["committed_offset"],
+                    "dropped_at": _text(worst.row["source_timestamp"]),
+                },
+                evidence=f"{worst.source} {worst.row['sequence']}",
+            )
+            for worst in worst_of_each_subject(_not_history(view), GroupPolicies(settings))
+        ],
+        stays=lambda episode: view.now - episode.updated_at < settings.close_after_ms,
+    )
+
+
+def offset_below_log_start(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups of whose unread records data retention has deleted some."""
+    judged = judged_partitions(view.progress, settings, view.now)
+    starts = view.log_starts
+    if starts is None:
+        return Judgement(rule=OFFSET_BELOW_LOG_START, findings=[], stays=lambda _: True)
+    below = _with_gone_records(_of_partitions(view.offsets, judged), starts)
+    is_not_judged = _is_not_judged(view, judged)
+    return Judgement(
+        rule=OFFSET_BELOW_LOG_START,
+        findings=[
+            Finding(
+                rule=OFFSET_BELOW_LOG_START,
+                severity=INFO if worst.pattern else WARNING,
+                **worst.place(),
+                facts={
+                    **worst.counts(),
+                    "committed_offset": worst.row["committed_offset"],
+                    "log_start": worst.row["log_start"],
+                    "offsets_gone": worst.row["gone"],
+                },
+                evidence=worst.source,
+            )
+            for worst in worst_of_each_subject(below, GroupPolicies(settings))
+        ],
+        stays=lambda episode: is_not_judged(episode) or _is_unanswered(episode, starts),
+    )
+
+
+def unknown_record_version(view: View, settings: AlertSettings) -> Judgement:
+    """Find record types and versions that this release cannot read, and of which there are new records."""
+
+    def findings() -> Iterator[Finding]:
+        for kind in view.progress.totals.unknown:
+            version = "" if kind.value_version is None else f", value version {kind.value_version}"
+            subject = f"records of type {kind.record_type}{version}"
+            counted = _fact(view, UNKNOWN_RECORD_VERSION, subject, "count", 0)
+            if kind.count <= counted:
+                continue
+            yield Finding(
+                rule=UNKNOWN_RECORD_VERSION,
+                severity=WARNING,
+                subject=subject,
+                facts={
+                    "record_type": kind.record_type,
+                    "value_version": kind.value_version,
+                    "count": kind.count,
+                    "first": f"{kind.first.partition}:{kind.first.offset}",
+                    "last": f"{kind.last.partition}:{kind.last.offset}",
+                },
+                evidence=f"after {counted}",
+            )
+
+    return Judgement(
+        rule=UNKNOWN_RECORD_VERSION,
+        findings=findings(),
+        stays=lambda episode: view.now - episode.updated_at < settings.close_after_ms,
+    )
+
+
+def job_behind(view: View, settings: AlertSettings) -> Judgement:
+    """Find that what the job has read is complete only up to too long ago: it is behind, or not running."""
+    since = {
+        number: at
+        for number, partition in view.progress.partitions.items()
+        if (at := _behind_since(partition)) is not None and view.now - at > settings.behind_warning_ms
+    }
+    findings = []
+    if since:
+        worst = min(since, key=lambda number: (since[number], number))
+        is_critical = view.now - since[worst] > settings.behind_critical_ms
+        findings.append(
+            Finding(
+                rule=JOB_BEHIND,
+                severity=CRITICAL if is_critical else WARNING,
+                subject=JOB,
+                topic=view.progress.topic,
+                partition=worst,
+                facts={"partitions": len(since), "complete_as_of": iso(since[worst])},
+                evidence=iso(since[worst]),
+            )
+        )
+    return Judgement(rule=JOB_BEHIND, findings=findings, stays=lambda _: False)
+
+
+def partition_stalled(view: View, settings: AlertSettings) -> Judgement:
+    """Find offsets partitions of which an open transaction hides everything that is newer."""
+    return Judgement(
+        rule=PARTITION_STALLED,
+        findings=[
+            Finding(
+                rule=PARTITION_STALLED,
+                severity=WARNING,
+                subject=f"offsets partition {number}",
+                topic=view.progress.topic,
+                partition=number,
+                source_partition=number,
+                facts={
+                    "last_stable_offset": partition.last_stable_offset,
+                    "since": iso(partition.held_back_since or 0),
+                },
+                evidence=str(partition.last_stable_offset),
+            )
+            for number, partition in sorted(view.progress.partitions.items())
+            if is_stalled(partition) and _is_fresh(partition, settings, view.now)
+        ],
+        stays=lambda episode: not _is_fresh(_partition_of(episode, view), settings, view.now),
+    )
+
+
+def empty_group_id(view: View, settings: AlertSettings) -> Judgement:
+    """Find that somebody still commits under the empty group id, which clients now refuse (KIP-289)."""
+    judged = judged_partitions(view.progress, settings, view.now)
+    newest_old = _timestamp(view.now - settings.close_after_ms)
+    rows = _of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), judged)
+    rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
+    rows = rows.sort_by([("source_timestamp", "descending"), ("topic", "ascending")])
+    return Judgement(
+        rule=EMPTY_GROUP_ID,
+        findings=[
+            Finding(
+                rule=EMPTY_GROUP_ID,
+                severity=INFO,
+                **(worst.place() | {"topic": None, "partition": None}),
+                facts=worst.counts(),
+                evidence=worst.source,
+            )
+            for worst in worst_of_each_subject(rows, GroupPolicies(settings))
+        ],
+        stays=_is_not_judged(view, judged),
+    )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    offset_expiring,
+    offset_expired,
+    offset_below_log_start,
+    unknown_record_version,
+    job_behind,
+    partition_stalled,
+    empty_group_id,
+)
+
+
+# --- what is judged --------------------------------------------------------------------------------------
+
+
+def _is_fresh(partition: PartitionProgress, settings: AlertSettings, now: int) -> bool:
+    at = partition.complete_as_of
+    return at is not None and now - at <= settings.behind_warning_ms
+
+
+def _behind_since(partition: PartitionProgress) -> int | None:
+    """Return up to when all is read (ms); of a partition never read to an end, when it was first asked for
+    one."""
+    return partition.target_at if partition.complete_as_of is None else partition.complete_as_of
+
+
+def _is_not_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
+    """Tell which episodes about groups nothing can be said of now; a summary needs all partitions."""
+    is_all = judged >= view.progress.partitions.keys() and bool(judged)
+
+    def stays(episode: Episode) -> bool:
+        partition = episode.finding.source_partition
+        return not is_all if partition is None else partition not in judged
+
+    return stays
+
+
+def _partition_of(episode: Episode, view: View) -> PartitionProgress:
+    return view.progress.partitions.get(episode.finding.partition or 0, PartitionProgress())
+
+
+def _is_unanswered(episode: Episode, log_starts: Mapping[TopicPartition, int | None]) -> bool:
+    place = (episode.finding.topic or "", episode.finding.partition or 0)
+    return log_starts.get(place, 0) is None
+
+
+def _of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
+    wanted = pa.array(sorted(partitions), pa.int32())
+    return rows.filter(pc.is_in(rows["source_partition"], value_set=wanted))
+
+
+def _not_history(view: View) -> pa.Table:
+    """Return the dropped offsets whose tombstones came after what the job found when it first started."""
+    partitions = view.progress.partitions
+    targets = {number: partition.load_target or 0 for number, partition in partitions.items()}
+    is_new = [
+        offset >= targets.get(partition, 0)
+        for partition, offset in zip(
+            view.dropped["source_partition"].to_pylist(),
+            view.dropped["source_offset"].to_pylist(),
+            strict=True,
+        )
+    ]
+    return view.dropped.filter(pa.array(is_new, pa.bool_()))
+
+
+def _with_gone_records(rows: pa.Table, log_starts: Mapping[TopicPartition, int | None]) -> pa.Table:
+    """Return the rows below the start of their log, most records gone first, with `log_start` and `gone`."""
+    known = [(topic, number, start) for (topic, number), start in log_starts.items() if start]
+    topics, numbers, starts = zip(*known, strict=True) if known else ((), (), ())
+    by_place = pa.table(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "partition": pa.array(numbers, pa.int32()),
+            "log_start": pa.array(starts, pa.int64()),
+        }
+    )
+    columns = ["group", "topic", "partition", "committed_offset", "source_partition", "source_offset"]
+    joined = rows.select(columns).join(by_place, ["topic", "partition"], join_type="inner")
+    below = joined.filter(pc.less(joined["committed_offset"], joined["log_start"]))
+    below = below.append_column("gone", pc.subtract(below["log_start"], below["committed_offset"]))
+    return below.sort_by([("gone", "descending"), ("topic", "ascending"), ("partition", "ascending")])
+
+
+def _fact(view: View, rule: str, subject: str, name: str, default: Any) -> Any:
+    """Return a fact of the newest known episode about a subject."""
+    episode = view.known.get((rule, subject))
+    return default if episode is None else episode.finding.facts.get(name, default)
+
+
+def _timestamp(milliseconds: int) -> pa.Scalar:
+    return pa.scalar(milliseconds * 1_000, pa.int64()).cast(TIMESTAMP)
+
+
+def _text(moment: Any) -> str | None:
+    return None if moment is None else iso(round(moment.timestamp() * 1_000))
