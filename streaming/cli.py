@@ -11,7 +11,7 @@ from typing import TextIO
 
 import click
 
-from streaming import cli_alerts, cli_maintain, cli_queries
+from streaming import cli_alerts, cli_expiry, cli_maintain, cli_queries
 from streaming.cli_options import config_option, whose_reader_may_leave, with_command_config
 from streaming.errors import OffsetlakeError
 from streaming.settings import Settings, parse_duration_ms, read_settings
@@ -140,6 +140,8 @@ for command in (
     cli_queries.groups,
     cli_queries.status,
 ):
+    cli.add_command(command)
+for command in (cli_expiry.expiring, cli_expiry.retired):
     cli.add_command(command)
 
 

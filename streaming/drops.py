@@ -1,12 +1,13 @@
 """The offsets that were removed, as the change feed tells of them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from streaming.delta_sql import is_one_of, names, select
-from streaming.schemas import CHANGES, KEY, OFFSETS
+from streaming.schemas import CHANGES, KEY, OFFSETS, TIMESTAMP
 
 DROPS: Final = pa.schema(
     [
@@ -17,6 +18,16 @@ DROPS: Final = pa.schema(
     ]
 )
 """What is read of removed offsets, with the place of the tombstone."""
+
+REMOVALS: Final = pa.schema(
+    [
+        *KEY,
+        OFFSETS.field("committed_offset"),  # the last before it went; null = it was never readable
+        pa.field("removed_at", TIMESTAMP),  # of the record that removed it
+        CHANGES.field("cause"),  # one of `causes.CAUSES`
+    ]
+)
+"""What people are told of removed offsets."""
 
 
 def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) -> pa.Table:
@@ -34,3 +45,27 @@ def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) ->
         changes=changes,
     )
     return rows.cast(DROPS)
+
+
+def removals_of(
+    changes: DeltaTable, groups: Sequence[str] | None, *, since: int | None, up_to: int
+) -> pa.Table:
+    """Read the offsets (schema `REMOVALS`) that were removed since a time (ms) and up to a sequence.
+
+    Of all groups or of the named ones, in no order. Left out are tombstones of offsets that were not held:
+    what they removed is not known.
+    """
+    conditions = [
+        f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",
+        "true" if groups is None else is_one_of("group", groups),
+        "true" if since is None else f'CAST("source_timestamp" AS BIGINT) >= {since * 1_000}',
+    ]
+    rows = select(
+        f"""
+        SELECT {names([column.name for column in KEY])}, "before"['committed_offset'] AS "committed_offset",
+            "source_timestamp" AS "removed_at", "cause"
+        FROM changes WHERE {" AND ".join(conditions)}
+        """,
+        changes=changes,
+    )
+    return rows.cast(REMOVALS)

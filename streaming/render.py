@@ -116,11 +116,12 @@ def _print_json(rows: pa.Table, out: TextIO) -> None:
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    out.write(_csv_line(rows.column_names))
-    out.writelines(map(_csv_line, _rows(rows)))
+    out.write(csv_line(rows.column_names))
+    out.writelines(map(csv_line, _rows(rows)))
 
 
-def _csv_line(values: Iterable[Any]) -> str:
+def csv_line(values: Iterable[Any]) -> str:
+    """Write a line of CSV: nothing for null, "" for empty text."""
     return ",".join(map(_csv_value, values)) + "\n"
 
 

@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.delta_sql import FilesGoneError, in_one_line, names, select
-from streaming.drops import drops_between
+from streaming.drops import drops_between, removals_of
 from streaming.errors import OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
 from streaming.observations import Gap, Observation, observation_row, observed_at
@@ -99,6 +99,11 @@ class Moment:
     def drops(self, cause: str, *, after: int) -> pa.Table:
         """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
         return drops_between(self._changes, cause, after=after, up_to=self.progress.sequence)
+
+    def removals(self, groups: Sequence[str] | None = None, *, since: int | None = None) -> pa.Table:
+        """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, since a
+        time (ms), in no order."""
+        return removals_of(self._changes, groups, since=since, up_to=self.progress.sequence)
 
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
         return rows_at(name, self._bases[name], self._changes, self.progress.sequence, groups)

@@ -22,6 +22,8 @@ FORBIDDEN = {
     "streaming.queries": HEAVY,
     "streaming.expiry": ["deltalake", *HEAVY],
     "streaming.causes": ["deltalake", *HEAVY],
+    "streaming.expiring": HEAVY,
+    "streaming.retired": HEAVY,
     "streaming.render": HEAVY,
     "streaming.maintainer": HEAVY,
     "streaming.cli": HEAVY,
@@ -53,6 +55,8 @@ COMMANDS = {
     "groups": "--output json --table-root {root}",
     "status": "--table-root {root}",
     "alerts": "--table-root {root}",
+    "expiring": "--config {root}/settings.toml --table-root {root}",
+    "retired": "--since 7d --table-root {root}",
     "decode": "{root}/records.jsonl",
     "maintain": "--table-root {root}",
 }
@@ -61,6 +65,7 @@ COMMANDS = {
 @pytest.mark.parametrize(("command", "arguments"), COMMANDS.items(), ids=COMMANDS.keys())
 def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: str, arguments: str) -> None:
     (tmp_path / "records.jsonl").write_text('{"key": "0002000167", "value": null}\n')
+    (tmp_path / "settings.toml").write_text('expiry.retention = "7d"\n')
     create = f"from streaming.tables import Tables; Tables({str(tmp_path)!r}).create()"
     run = f"import sys; sys.argv = {['offsetlake', command, *arguments.format(root=tmp_path).split()]!r}"
     loaded = loaded_after(f"{create}; {run}; from streaming.cli import main; main()")

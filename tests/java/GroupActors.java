@@ -275,7 +275,7 @@ public final class GroupActors {
             var protocols = new JoinGroupRequestProtocolCollection();
             protocols.add(new JoinGroupRequestProtocol().setName("sessioned").setMetadata(new byte[] {1, 2, 3}));
             var wish = new JoinGroupRequestData().setGroupId(group).setProtocolType("connect").setProtocols(protocols)
-                .setSessionTimeoutMs(30_000).setRebalanceTimeoutMs(30_000).setMemberId("");
+                .setSessionTimeoutMs(300_000).setRebalanceTimeoutMs(30_000).setMemberId("");
             var asked = (JoinGroupResponseData) ask(ApiKeys.JOIN_GROUP, wish);
             if (asked.errorCode() == Errors.MEMBER_ID_REQUIRED.code()) {
                 asked = (JoinGroupResponseData) ask(ApiKeys.JOIN_GROUP, wish.setMemberId(asked.memberId()));

@@ -1,0 +1,119 @@
+"""The commands about offsets that will go, and offsets that went."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streaming.cli_options import (
+    config_option,
+    query_options,
+    tables_of,
+    whose_reader_may_leave,
+    with_command_config,
+)
+from streaming.settings import parse_duration_ms, read_settings
+from streaming.tables import Tables
+
+
+@click.command()
+@click.option(
+    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
+)
+@click.option("--within", metavar="DURATION", help="Only what is due by then, such as 24h.")
+@click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask what is at stake.")
+@click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
+)
+@query_options
+@whose_reader_may_leave()
+def expiring(
+    groups: tuple[str, ...],
+    within: str | None,
+    output: Any,
+    table_root: str | None,
+    config: Path | None,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+) -> None:
+    """Show which committed offsets the brokers will drop, soonest first, by which rule and when.
+
+    A negative time_left: due, and waiting for the brokers' next check. With --bootstrap-server or
+    --command-config also what is at stake: where the log starts and ends, the lag, how many records
+    auto.offset.reset=earliest would replay, and how many latest would skip.
+
+    \b
+      offsetlake expiring --within 24h
+      offsetlake expiring --group billing --bootstrap-server localhost:9092
+    """
+    from streaming.expiring import list_expiring, partitions_in, with_stakes
+    from streaming.progress import now_ms
+    from streaming.render import print_rows
+
+    options = {"source.bootstrap_servers": bootstrap_server, "tables.root": table_root}
+    settings, now = read_settings(config, options), now_ms()
+    within_ms = None if within is None else parse_duration_ms(within, name="--within")
+    tables = Tables(settings.tables.root, settings.tables.storage_options)
+    listing = list_expiring(tables, groups, settings=settings.expiry, now=now, within_ms=within_ms)
+    rows = listing.rows
+    if bootstrap_server or command_config:
+        from streaming.broker import Broker
+
+        source = with_command_config(settings, command_config).source
+        rows = with_stakes(rows, Broker(source).log_ranges(partitions_in(rows)))
+    print_rows(rows, output)
+    _complain(listing, now)
+
+
+@click.command()
+@click.option(
+    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
+)
+@click.option("--since", metavar="TIME", help="Only what went since then: 7d, or 2026-11-21T12:00:00Z.")
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json", "csv", "reset-csv"]),
+    default="table",
+    show_default=True,
+    help="How to print the rows; reset-csv: for kafka-consumer-groups --reset-offsets --from-file.",
+)
+@click.option("--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]")
+@config_option
+@whose_reader_may_leave()
+def retired(
+    groups: tuple[str, ...],
+    since: str | None,
+    output: Any,
+    table_root: str | None,
+    config: Path | None,
+) -> None:
+    """Show which committed offsets are gone, what they were, when they went and why.
+
+    current_offset is what has been committed since: such an offset is not lost. reset-csv leaves it out, and
+    offsets of deleted topics; it is for a group without running members, and takes Kafka 2.4 or newer.
+
+    \b
+      offsetlake retired --group billing --since 7d
+      offsetlake retired --group billing --output reset-csv | tee lost.csv
+      kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
+        --reset-offsets --from-file lost.csv --execute
+    """
+    from streaming.progress import now_ms
+    from streaming.render import print_rows
+    from streaming.retired import list_retired, parse_since, reset_lines
+
+    now, tables = now_ms(), tables_of(table_root, config)
+    listing = list_retired(tables, groups, since=None if since is None else parse_since(since, now))
+    if output == "reset-csv":
+        sys.stdout.writelines(reset_lines(listing.rows))
+    else:
+        print_rows(listing.rows, output)
+    _complain(listing, now)
+
+
+def _complain(listing: Any, now: int) -> None:
+    for complaint in listing.complaints(now):
+        print(f"offsetlake: {complaint}", file=sys.stderr)

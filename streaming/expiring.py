@@ -1,0 +1,171 @@
+"""Which committed offsets the broker will drop, soonest first, and what would be at stake."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.errors import MisuseError
+from streaming.expiry import UNKNOWN_RULES, expiry
+from streaming.progress import Progress
+from streaming.schemas import KEY, TIMESTAMP
+from streaming.settings import ExpirySettings
+from streaming.table_rows import LAST_MS
+from streaming.tables import Tables
+
+EXPIRING: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_offset", pa.int64()),
+        ("rule", pa.string()),
+        ("expires_at", TIMESTAMP),  # null = cannot be told (the rule says why)
+        (
+            "time_left",
+            pa.string(),
+        ),  # like 6d 03:20:09; negative: due, but not checked yet
+    ]
+)
+
+STAKES: Final = pa.schema(
+    [
+        ("log_start", pa.int64()),  # null, this and the rest: the partition could not be read
+        ("log_end", pa.int64()),
+        ("lag", pa.int64()),
+        ("earliest_replays", pa.int64()),  # records that `auto.offset.reset=earliest` would read again
+        ("latest_skips", pa.int64()),  # records that `auto.offset.reset=latest` would never read
+    ]
+)
+
+QUIET_AFTER_MS: Final = 60_000
+"""After so long without a sign of life of the job (there is one every 10 s) a listing says so."""
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows, and the progress of the tables that they come from."""
+
+    rows: pa.Table
+    progress: Progress
+
+    def complaints(self, now: int) -> list[str]:
+        """Say in sentences what the rows do not show, and why; nothing if they are complete."""
+        progress = self.progress
+        if not progress.partitions:
+            return ["COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet"]
+        states = {number: partition.state(now) for number, partition in sorted(progress.partitions.items())}
+        found = []
+        for state, sentence in _NOT_CURRENT.items():
+            numbers = ", ".join(str(number) for number, of in states.items() if of == state)
+            found += [sentence.format(numbers)] if numbers else []
+        if now - progress.heartbeat > QUIET_AFTER_MS:
+            quiet_s = (now - progress.heartbeat) // 1_000
+            found.append(
+                f"the job's last sign of life was {quiet_s} s ago: what happened since is not counted"
+            )
+        return found
+
+
+_NOT_CURRENT: Final = {
+    "loading": "COORDINATOR_LOAD_IN_PROGRESS: offsets partitions {} are still being read; their groups are "
+    "not shown",
+    "behind": "offsets partitions {} are not current: newer commits in them are not counted yet",
+    "stalled": "offsets partitions {} are stalled: an open transaction holds newer commits back, so what "
+    "expires in them is unknown",
+}
+
+
+def list_expiring(
+    tables: Tables,
+    groups: Sequence[str] = (),
+    *,
+    settings: ExpirySettings,
+    now: int,
+    within_ms: int | None = None,
+) -> Listing:
+    """Return the offsets that will expire as their groups are (schema `EXPIRING`), soonest first.
+
+    With `within_ms` only those that are due by then. Those of which it cannot be told come last, and are not
+    left out. Offsets partitions that are still being loaded are.
+    """
+    snapshot = tables.read(groups or None)
+    partitions = snapshot.progress.partitions
+    loaded = [number for number, partition in partitions.items() if partition.loaded]
+    stalled = [number for number, partition in partitions.items() if partition.is_stalled(now)]
+    is_loaded = pc.is_in(snapshot.offsets["source_partition"], value_set=pa.array(loaded, pa.int32()))
+    retention_ms = known_retention_ms(snapshot.progress, settings)
+    rows = expiry(snapshot.offsets.filter(is_loaded), snapshot.groups, retention_ms, stalled=stalled)
+    is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
+    rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], now, within_ms)))
+    left = pa.array([_time_left(moment, now) for moment in _milliseconds(rows["expires_at"])], pa.string())
+    rows = rows.append_column("time_left", left).select(EXPIRING.names)
+    by = [(name, "ascending") for name in ("expires_at", "group", "topic", "partition")]
+    return Listing(rows.sort_by(by), snapshot.progress)
+
+
+def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:
+    """Return for how long the brokers keep offsets; raises `MisuseError` if nobody has said so."""
+    if progress.retention is not None:
+        return progress.retention.retention_ms
+    if settings.retention_ms is not None:
+        return settings.retention_ms
+    raise MisuseError(
+        "telling when offsets expire: expected to know the brokers' offsets.retention.minutes, found it "
+        "neither in the tables (the job may not read it: grant it DescribeConfigs on the cluster) nor in the "
+        'settings. Give --config with [expiry] retention = "7d", or whatever the brokers have.'
+    )
+
+
+def partitions_in(rows: pa.Table) -> list[Partition]:
+    """Return the partitions (topic, number) that rows speak of, each once."""
+    return sorted(set(zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)))
+
+
+def with_stakes(rows: pa.Table, ranges: Mapping[Partition, Any]) -> pa.Table:
+    """Append what would be at stake (schema `STAKES`) to rows with topic, partition and committed_offset.
+
+    `ranges` are those of the partitions that could be read (`broker.LogRange`).
+    """
+    found = [
+        ranges.get(partition)
+        for partition in zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+    ]
+    start = pa.array([None if log is None else log.earliest for log in found], pa.int64())
+    end = pa.array([None if log is None else log.latest for log in found], pa.int64())
+    unread = pc.max_element_wise(
+        pc.subtract(end, rows["committed_offset"].combine_chunks()), 0, skip_nulls=False
+    )
+    columns = [start, end, unread, pc.subtract(end, start), unread]
+    for field, column in zip(STAKES, columns, strict=True):
+        rows = rows.append_column(field, column)
+    return rows
+
+
+def _is_due(expires_at: pa.ChunkedArray, now: int, within_ms: int | None) -> pa.ChunkedArray:
+    if within_ms is None:
+        return pc.is_valid(expires_at)
+    limit = pa.scalar(min(now + within_ms, LAST_MS) * 1_000, pa.int64())
+    return pc.less_equal(expires_at.cast(pa.int64()), limit).fill_null(False)
+
+
+def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:
+    milliseconds: list[int | None] = pc.divide(column.cast(pa.int64()), 1_000).to_pylist()
+    return milliseconds
+
+
+def _time_left(moment: int | None, now: int) -> str | None:
+    """Write what is left as days and hours:minutes:seconds.
+
+    >>> _time_left(90_061_000, 0)
+    '1d 01:01:01'
+    """
+    if moment is None:
+        return None
+    minutes, seconds = divmod(abs(moment - now) // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    sign = "-" if moment < now else ""
+    return f"{sign}{f'{days}d ' if days else ''}{hours:02}:{minutes:02}:{seconds:02}"
