@@ -22,8 +22,9 @@ LEASE_TRANSACTION: Final = "offsetlake.maintenance"
 """The application id under which `quarantine` notes until when the lease is held."""
 
 LEASE_MS: Final = 3_600_000
-"""How long a lease is good for: longer than any one step of maintenance takes; each step renews it."""
+"""How long a lease is good for: longer than any one step of maintenance takes; renewed between steps."""
 
+_RENEW_BELOW_MS: Final = LEASE_MS * 9 // 10  # each renewal is a commit: not for steps of milliseconds
 _TABLE: Final = "quarantine"
 _ATTEMPTS: Final = 20
 
@@ -42,7 +43,9 @@ def maintenance_lease(tables: Tables, clock: Callable[[], int]) -> Iterator[Call
 
     def renew() -> None:
         nonlocal held_until
-        held_until = _take(tables, held_until, clock(), LEASE_MS)
+        now = clock()
+        if held_until - now < _RENEW_BELOW_MS:
+            held_until = _take(tables, held_until, now, LEASE_MS)
 
     renew()
     try:

@@ -38,12 +38,19 @@ from streaming.tables import Tables
 HISTORY_TRANSACTION: Final = "offsetlake.history"
 """The application id under which `changes` notes the first day (days since 1970) that is whole."""
 
+SORTED_TRANSACTION: Final = "offsetlake.sorted"
+"""The application id under which `changes` notes the first day (days since 1970) that is not sorted."""
+
 TARGET_BYTES: Final = 32 * 2**20
 """Size up to which small files are joined; not larger, as each round rewrites the last file of the day."""
 
 ENOUGH_FILES: Final = 8
 """So many small files in a partition are worth a rewrite."""
 
+SORT_LIMIT_BYTES: Final = 2**30
+"""Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
+
+_SORT_MEMORY_BYTES: Final = 256 * 2**20  # without a limit a day of 4 M rows took 1.7 GB
 _ROW_GROUP_ROWS: Final = 128 * 1024  # readers skip what lies below a fold's mark by row group
 _COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 100 by itself
 _HOUR_MS: Final = 3_600_000
@@ -152,6 +159,7 @@ def _maintain_table(
         # first, for the room that the others may need
         "unused_files_deleted": lambda: delete_unused_files(tables.delta(name), retention),
         "rows_dropped": lambda: drop_what_is_too_old(tables, name, retention, now, proceed),
+        "sorted": lambda: sort_closed_days(tables, now, proceed) if name == "changes" else 0,
         "compacted": lambda: compact(tables, name, proceed),
         "log_shortened": lambda: shorten_log(tables, name),
     }
@@ -242,22 +250,30 @@ def trim_history(tables: Tables, first_whole_day: date, proceed: Proceed) -> int
         if history_start(changes) <= day < first_whole_day:
             if not proceed() or _has_unfolded_rows(tables, changes, day):
                 return dropped
-            note = CommitProperties(app_transactions=[_history_from(day + timedelta(days=1))])
+            note = CommitProperties(app_transactions=[_note(HISTORY_TRANSACTION, day + timedelta(days=1))])
             dropped += _delete(changes, f"\"day\" = '{day}' AND NOT ({_KEPT_AFTER_HISTORY})", note)
             changes = tables.delta("changes")
     if history_start(changes) < first_whole_day:  # no day there, or nothing in it to delete
-        note = CommitProperties(app_transactions=[_history_from(first_whole_day)])
-        write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=note)
+        _note_day(changes, HISTORY_TRANSACTION, first_whole_day)
     return dropped
 
 
 def history_start(changes: DeltaTable) -> date:
     """Return the first day of which all changes are still there (1970-01-01: none has ever been dropped)."""
-    return _EPOCH + timedelta(days=changes.transaction_version(HISTORY_TRANSACTION) or 0)
+    return _noted_day(changes, HISTORY_TRANSACTION)
 
 
-def _history_from(day: date) -> Transaction:
-    return Transaction(HISTORY_TRANSACTION, (day - _EPOCH).days)
+def _noted_day(changes: DeltaTable, transaction: str) -> date:
+    return _EPOCH + timedelta(days=changes.transaction_version(transaction) or 0)
+
+
+def _note_day(changes: DeltaTable, transaction: str, day: date) -> None:
+    commit = CommitProperties(app_transactions=[_note(transaction, day)])
+    write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
+
+
+def _note(transaction: str, day: date) -> Transaction:
+    return Transaction(transaction, (day - _EPOCH).days)
 
 
 def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
@@ -303,12 +319,41 @@ def compact(tables: Tables, name: str, proceed: Proceed) -> int:
     return compacted
 
 
+def sort_closed_days(tables: Tables, now: int, proceed: Proceed) -> int:
+    """Sort the days of `changes` that have ended by group, each once; return how many.
+
+    What happened to one group on a day then stands in one file, which readers find by its statistics.
+    """
+    count = 0
+    changes = tables.delta("changes")
+    sizes = Counter[date]()
+    for file in _files(changes):
+        sizes[file["partition.day"]] += file["size_bytes"]
+    for day in sorted(sizes):
+        if _noted_day(changes, SORTED_TRANSACTION) <= day < _day(now - _HOUR_MS):
+            if not proceed():
+                break
+            if sizes[day] <= SORT_LIMIT_BYTES:
+                changes.optimize.z_order(
+                    ["group"],
+                    [("day", "=", str(day))],
+                    target_size=TARGET_BYTES,
+                    max_concurrent_tasks=1,
+                    max_spill_size=_SORT_MEMORY_BYTES,
+                    writer_properties=_WRITER,
+                )
+                count += 1
+            _note_day(tables.delta("changes"), SORTED_TRANSACTION, day + timedelta(days=1))
+            changes = tables.delta("changes")
+    return count
+
+
 def _fragmented_partitions(table: DeltaTable) -> list[tuple[tuple[str, str], ...]]:
     columns = table.metadata().partition_columns
     small = Counter(
         tuple((column, str(file[f"partition.{column}"])) for column in columns)
         for file in _files(table)
-        if file["size_bytes"] < TARGET_BYTES
+        if file["size_bytes"] < TARGET_BYTES // 2  # what sorting leaves comes close to the target
     )
     return [partition for partition, count in sorted(small.items()) if count >= ENOUGH_FILES]
 

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
@@ -36,6 +37,7 @@ from streaming.table_rows import quarantine_rows
 from streaming.tables import Tables
 
 DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 TODAY = date(2026, 11, 21)
 NOW = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1_000)
 NOTHING_IS_OLD = TableRetention(
@@ -204,6 +206,23 @@ def test_progress_is_said_anew_only_where_it_is_not_the_last_word(tables: Tables
     assert tables.delta("changes").version() == version
 
 
+def test_a_day_that_has_ended_is_sorted_by_group_once(tables: Tables) -> None:
+    for name in ("b", "c", "a"):
+        append(tables, set_offset(name, 1), now=NOW)
+    append(tables, set_offset("d", 1), now=NOW + DAY_MS)
+    files = tables.delta("changes").file_uris()
+    round_at(tables, NOW + 12 * HOUR_MS)  # the day is not over for an hour
+    assert tables.delta("changes").file_uris() == files
+    round_at(tables, NOW + 14 * HOUR_MS)
+    sorted_files = tables.delta("changes").file_uris()
+    (ended,) = [file for file in sorted_files if f"day={TODAY}" in file]
+    assert pq.read_table(ended, columns=["group"])["group"].drop_null().to_pylist() == ["a", "b", "c"]
+    round_at(tables, NOW + 15 * HOUR_MS)
+    assert tables.delta("changes").file_uris() == sorted_files
+    round_at(tables, NOW + 50 * HOUR_MS)
+    assert len(tables.delta("changes").file_uris()) == 2
+
+
 # --- history ---------------------------------------------------------------------------------------------
 
 
@@ -333,11 +352,27 @@ def test_the_lease_of_a_killed_process_runs_out(tables: Tables) -> None:
 
 
 def test_who_has_lost_the_lease_stops(tables: Tables) -> None:
-    lease = maintenance_lease(tables, lambda: NOW)
-    renew = lease.__enter__()
-    renew()
-    with maintenance_lease(tables, lambda: NOW + LEASE_MS), pytest.raises(MaintenanceBusyError):
+    now = NOW
+    with maintenance_lease(tables, lambda: now) as renew:
+        now = NOW + 1
         renew()
+        now = NOW + LEASE_MS // 2
+        renew()
+        with pytest.raises(MaintenanceBusyError):
+            round_at(tables, NOW + LEASE_MS)
+        now = NOW + 2 * LEASE_MS
+        with maintenance_lease(tables, lambda: NOW + 2 * LEASE_MS), pytest.raises(MaintenanceBusyError):
+            renew()
+
+
+def test_two_compactions_double_every_row_which_is_why_there_is_a_lease(tables: Tables) -> None:
+    """Once this fails, delta-rs has learned to tell them apart, and the lease may go."""
+    for number in range(2):
+        append(tables, set_offset("g", number), now=NOW)
+    changes = [tables.delta("changes"), tables.delta("changes")]
+    for table in changes:
+        table.optimize.compact()
+    assert len(tables.read_changes()) == 4
 
 
 def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: Tables) -> None:
