@@ -17,6 +17,7 @@ from running_job import RunningJob
 
 from streaming.demo_traffic import CommittedOffset, OffsetKey
 from streaming.errors import MisuseError
+from streaming.lease import LEASE_TRANSACTION
 from streaming.local_broker import LocalBroker
 from streaming.tables import Tables
 
@@ -128,10 +129,11 @@ def test_starting_again_reads_nothing_twice_and_changes_nothing(
     assert sum(report.totals.decoded for report in job.reports) == 0
 
 
-def test_the_job_follows_live_commits_and_beats_when_nothing_comes(
+def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_nothing_comes(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:
-    job = make_job(options={"job.heartbeat_every": "500ms", "tables.fold_every": "1s"})
+    options = {"job.heartbeat_every": "500ms", "tables.fold_every": "1s", "tables.maintain_every": "1s"}
+    job = make_job(options=options)
     bootstrap, stop = broker.bootstrap_servers, threading.Event()
     kafka.create_topics(bootstrap, {"live": 1})
     kafka.commit_offsets(bootstrap, "live", {("live", 0): 1})
@@ -149,6 +151,11 @@ def test_the_job_follows_live_commits_and_beats_when_nothing_comes(
         kafka.wait_until(lambda: shown() == 2, "the second commit in the tables", timeout_s=60)
         beat = job.tables.progress().heartbeat
         kafka.wait_until(lambda: job.tables.progress().heartbeat > beat + 400, "a heartbeat", timeout_s=20)
+        kafka.wait_until(
+            lambda: job.tables.delta("quarantine").transaction_version(LEASE_TRANSACTION) is not None,
+            "a round of maintenance",
+            timeout_s=20,
+        )
         assert all(
             partition.state(beat) == "current" for partition in job.tables.progress().partitions.values()
         )
@@ -157,6 +164,7 @@ def test_the_job_follows_live_commits_and_beats_when_nothing_comes(
         running.join(60)
     assert not running.is_alive()
     assert job.tables.unfolded_rows() == 0
+    assert not [sentence for sentence in job.said if "maintain" in sentence]
 
 
 def test_a_checkpoint_and_tables_that_do_not_belong_together_are_refused(
