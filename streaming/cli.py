@@ -40,6 +40,7 @@ def cli() -> None:
       offsetlake demo                                      see it work, nothing else needed
       offsetlake run --bootstrap-server localhost:9092     follow the topic into tables
       offsetlake offsets --group billing                   committed offsets of a group
+      offsetlake offsets --group billing --as-of -2h       and as they were two hours ago
       offsetlake status                                    how far the job has come
     """
 
@@ -138,6 +139,8 @@ for command in (
     cli_maintain.maintain,
     cli_queries.offsets,
     cli_queries.groups,
+    cli_queries.history,
+    cli_queries.sql,
     cli_queries.status,
 ):
     cli.add_command(command)

@@ -1,19 +1,44 @@
 """What the commands share: options, the tables they speak of, and a quiet end when nobody reads on."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streaming.settings import Settings, read_settings
+from streaming.moments import parse_moment
+from streaming.progress import now_ms
+from streaming.settings import Settings, parse_duration_ms, read_settings
 from streaming.tables import Tables
 
+if TYPE_CHECKING:
+    from streaming.completeness import AsOf
+
 Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """How a question is meant: as of when, and what its answer must be at least."""
+
+    now: int
+    as_of: datetime | None
+    is_complete: bool
+    max_age_ms: int | None
+
+    def moment(self, name: str, text: str | None) -> datetime | None:
+        """Read another moment that an option names."""
+        return None if text is None else parse_moment(text, self.now, name=name)
+
+    def check(self, about: "AsOf") -> None:
+        """Raise `IncompleteError` where an answer is less than was asked for."""
+        about.check(is_complete=self.is_complete, max_age_ms=self.max_age_ms)
 
 
 @contextmanager
@@ -49,6 +74,44 @@ def query_options(command: Command) -> Command:
         "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
     )(command)
     return config_option(command)
+
+
+def asking_options(command: Command) -> Command:
+    """Add `--as-of`, `--require-complete` and `--max-age`; the command gets them as `asking`."""
+
+    @click.option(
+        "--as-of",
+        metavar="TIME",
+        help="Answer as of a past moment: ISO 8601 (UTC unless it says otherwise), or -2h for two hours ago.",
+    )
+    @click.option("--require-complete", is_flag=True, help="Fail if the topic was not read to its end.")
+    @click.option(
+        "--max-age", metavar="DURATION", help="Fail if the job has given no sign of life for longer, as 30s."
+    )
+    @functools.wraps(command)
+    def with_asking(
+        *arguments: Any, as_of: str | None, require_complete: bool, max_age: str | None, **options: Any
+    ) -> Any:
+        now = now_ms()
+        asking = Asking(
+            now=now,
+            as_of=None if as_of is None else parse_moment(as_of, now, name="--as-of"),
+            is_complete=require_complete,
+            max_age_ms=None if max_age is None else parse_duration_ms(max_age, name="--max-age"),
+        )
+        return command(*arguments, asking=asking, **options)
+
+    return with_asking
+
+
+def broker_options(command: Command) -> Command:
+    """Add `--bootstrap-server` and `--command-config`."""
+    command = click.option(
+        "--command-config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
+    )(command)
+    return click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask.")(command)
 
 
 def with_command_config(settings: Settings, file: Path | None) -> Settings:

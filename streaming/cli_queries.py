@@ -1,54 +1,202 @@
-"""The commands that ask the tables: no Spark, no JVM, no broker."""
+"""The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from streaming.cli_options import query_options, tables_of, whose_reader_may_leave
-from streaming.progress import Progress
-from streaming.tables import Tables, TablesMissingError
+from streaming.cli_options import (
+    Asking,
+    asking_options,
+    broker_options,
+    query_options,
+    tables_of,
+    whose_reader_may_leave,
+    with_command_config,
+)
+from streaming.errors import MisuseError
+from streaming.settings import read_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streaming.completeness import AsOf
+    from streaming.progress import Progress
+    from streaming.tables import Tables
+
+_FOR_PEOPLE = [
+    "group", "topic", "partition", "committed_offset", "log_end_offset", "lag", "leader_epoch", "metadata",
+    "commit_timestamp", "expire_timestamp", "unreadable_since",
+]  # fmt: skip
+
+group_option = click.option(
+    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
+)
+topic_option = click.option(
+    "--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable."
+)
 
 
 @click.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
-@click.option("--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable.")
+@group_option
+@click.option("--all-groups", is_flag=True, help="All groups, as without --group.")
+@topic_option
+@broker_options
+@asking_options
 @query_options
 @whose_reader_may_leave()
 def offsets(
-    groups: tuple[str, ...], topics: tuple[str, ...], table_root: str | None, output: Any, config: Path | None
-) -> None:
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    asking: Asking,
+    table_root: str | None,
+    output: Any,
+    config: Path | None,
+) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
+
+    With --bootstrap-server also how far each partition reaches now, and the lag.
 
     \b
       offsetlake offsets --group billing --group audit
       offsetlake offsets --topic orders:0,1 --output json
+      offsetlake offsets --group billing --bootstrap-server localhost:9092
+      offsetlake offsets --group billing --as-of -2h
+    """
+    from streaming import queries
+
+    if groups and all_groups:
+        raise MisuseError("--group and --all-groups: expected one of them, found both. Leave one out.")
+    if asking.as_of and bootstrap_server:
+        raise MisuseError(
+            "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know how far "
+            "partitions reach now."
+        )
+    asked = [queries.TopicPartitions.parse(topic) for topic in topics]
+    client = queries.OffsetQueries(tables_of(table_root, config))
+    answer = client.list_offsets(groups or None, asked, asking.as_of)
+    asking.check(answer.as_of)
+    rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
+    _print_rows(rows.select(_FOR_PEOPLE) if output == "table" else rows, output, answer.as_of)
+    return _tell_errors(answer)
+
+
+@click.command()
+@group_option
+@click.option("--list", "only_names", is_flag=True, help="Print only the names.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="S[,S]",
+    help="Only groups in these states, such as Stable,Empty.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="T[,T]",
+    help="Only groups of these types: classic, consumer, ...",
+)
+@asking_options
+@query_options
+@whose_reader_may_leave()
+def groups(
+    groups: tuple[str, ...],
+    only_names: bool,
+    states: tuple[str, ...],
+    types: tuple[str, ...],
+    asking: Asking,
+    table_root: str | None,
+    output: Any,
+    config: Path | None,
+) -> int:
+    """Show groups: type, state as far as the log shows it, members and subscribed topics.
+
+    \b
+      offsetlake groups --list
+      offsetlake groups --state Stable,Empty --type consumer
+      offsetlake groups --group billing --output json
+      offsetlake groups --as-of 2026-11-20T14:03:00Z
+    """
+    from streaming import queries
+
+    if groups and (states or types):
+        raise MisuseError(
+            "--group: expected no --state or --type beside it, found one. "
+            "Named groups are shown whatever they are."
+        )
+    client = queries.OffsetQueries(tables_of(table_root, config))
+    if groups:
+        answer: queries.Answer = client.describe_groups(groups, asking.as_of)
+    else:
+        answer = client.list_groups(_split(states), _split(types), asking.as_of)
+    asking.check(answer.as_of)
+    rows = answer.rows.select(["group"]) if only_names else answer.rows
+    shown = [name for name in rows.column_names if not name.startswith("source_")]
+    _print_rows(rows.select(shown) if output == "table" else rows, output, answer.as_of)
+    return _tell_errors(answer)
+
+
+@click.command()
+@click.option("--group", required=True, help="The group. '' is the empty group id.")
+@topic_option
+@click.option("--since", metavar="TIME", help="Only steps since this moment (as --as-of).")
+@asking_options
+@query_options
+@whose_reader_may_leave()
+def history(
+    group: str,
+    topics: tuple[str, ...],
+    since: str | None,
+    asking: Asking,
+    table_root: str | None,
+    output: Any,
+    config: Path | None,
+) -> None:
+    """Show how a group's positions moved: one line for each batch that moved one.
+
+    Commits that came within one batch are one step. `rewind` is a step back; `retired` is the removal of the
+    offset, with its cause.
+
+    \b
+      offsetlake history --group billing --since -2h
+      offsetlake history --group billing --topic orders:0 --output csv
     """
     from streaming import queries
 
     asked = [queries.TopicPartitions.parse(topic) for topic in topics]
-    _print_answer(queries.list_offsets(tables_of(table_root, config), groups, asked), output)
+    client = queries.OffsetQueries(tables_of(table_root, config))
+    answer = client.list_history(group, asked, asking.moment("--since", since), asking.as_of)
+    asking.check(answer.as_of)
+    _print_rows(answer.rows, output, answer.as_of)
+    if output == "table":
+        print("one line per batch that moved a position; what lay between two batches is not known")
 
 
 @click.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
+@click.argument("query")
 @query_options
 @whose_reader_may_leave()
-def groups(groups: tuple[str, ...], table_root: str | None, output: Any, config: Path | None) -> None:
-    """Show groups: type, state as far as the log shows it, members and subscribed topics.
+def sql(query: str, table_root: str | None, output: Any, config: Path | None) -> None:
+    """Answer a query in SQL over the tables: offsets, groups, changes, quarantine, live_offsets, live_groups.
+
+    Nothing but queries is taken. `offsets` and `groups` are as of the last fold, the `live_` ones as of the
+    last batch. Put "group" and "partition" in double quotes: they are words of SQL.
 
     \b
-      offsetlake groups
-      offsetlake groups --group billing --output json
+      offsetlake sql 'SELECT "group", sum(committed_offset) AS total FROM live_offsets GROUP BY "group"'
+      offsetlake sql 'SELECT state, count(*) AS n FROM live_groups GROUP BY state' --output json
     """
-    from streaming import queries
+    from streaming.render import print_rows
+    from streaming.sql import run_sql
 
-    _print_answer(queries.list_groups(tables_of(table_root, config), groups), output)
+    print_rows(run_sql(tables_of(table_root, config), query), output)
 
 
 @click.command()
@@ -62,28 +210,29 @@ def status(only_totals: bool, table_root: str | None, output: Any, config: Path 
       offsetlake status
       offsetlake status --totals --output json
     """
-    from streaming import queries
+    from streaming import status
     from streaming.progress import now_ms
     from streaming.render import print_rows
 
     tables, now = tables_of(table_root, config), now_ms()
     progress = tables.progress()
     if not only_totals:
-        print_rows(queries.status(progress, now), output)
+        print_rows(status.partitions(progress, now), output)
     if only_totals or output == "table":
-        print_rows(queries.totals(progress), output)
+        print_rows(status.totals(progress), output)
     if output == "table":
         print(*_alerts(tables), _sign_of_life(progress, now), sep="\n")
 
 
-def _sign_of_life(progress: Progress, now: int) -> str:
+def _sign_of_life(progress: "Progress", now: int) -> str:
     if not progress.heartbeat:
         return "the job has not written anything yet"
     return f"topic {progress.topic}; last sign of life {(now - progress.heartbeat) / 1_000:.0f} s ago"
 
 
-def _alerts(tables: Tables) -> list[str]:
+def _alerts(tables: "Tables") -> list[str]:
     from streaming.alert_queries import describe_alerts
+    from streaming.tables import TablesMissingError
 
     try:
         return describe_alerts(tables)
@@ -91,19 +240,43 @@ def _alerts(tables: Tables) -> list[str]:
         return []
 
 
-def _print_answer(answer: Any, output: Any) -> None:
-    from streaming.render import print_rows
-
-    print_rows(answer.rows, output)
-    if answer.is_loading:
-        print(f"offsetlake: COORDINATOR_LOAD_IN_PROGRESS: {_loading(answer)}", file=sys.stderr)
+def _split(words: Sequence[str]) -> list[str]:
+    return [word for each in words for word in each.split(",")]
 
 
-def _loading(answer: Any) -> str:
-    if not answer.progress.partitions:
-        return "nothing has been read yet"
-    partitions = ", ".join(map(str, answer.loading_partitions))
-    return (
-        f"offsets partitions {partitions} are still being read; "
-        "groups in them may be missing or not up to date"
-    )
+def _with_ends(
+    rows: "pa.Table", bootstrap_server: str | None, command_config: Path | None, config: Path | None
+) -> "pa.Table":
+    """Add how far each topic partition reaches, and the lag; unknown without a broker."""
+    from streaming.queries import with_ends
+
+    if bootstrap_server is None:
+        return with_ends(rows, {})
+    from streaming.broker import Broker
+
+    settings = read_settings(config, {"source.bootstrap_servers": bootstrap_server})
+    source = with_command_config(settings, command_config).source
+    keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+    ranges = Broker(source).log_ranges(set(keys))
+    return with_ends(rows, {key: found.latest for key, found in ranges.items()})
+
+
+def _print_rows(rows: "pa.Table", output: Any, as_of: "AsOf") -> None:
+    """Print rows, and under a table for people what they reflect."""
+    from streaming.render import print_rows, with_kafka_titles
+
+    if output != "table":
+        print_rows(rows, output)
+        return
+    print_rows(with_kafka_titles(rows), output)
+    print(as_of)
+
+
+def _tell_errors(answer: Any) -> int:
+    """Say on standard error what is missing from an answer; return the exit code."""
+    complaints = answer.as_of.complaints()
+    for complaint in complaints:
+        print(f"offsetlake: {complaint}", file=sys.stderr)
+    for group, error in answer.errors.items():
+        print(f"offsetlake: group {group!r}: {error}", file=sys.stderr)
+    return 1 if answer.errors or answer.as_of.is_loading else 0

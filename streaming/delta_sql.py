@@ -25,6 +25,11 @@ def select(sql: str, **tables: DeltaTable) -> pa.Table:
     builder = QueryBuilder()
     for name, table in tables.items():
         builder.register(name, table)
+    return execute(builder, sql)
+
+
+def execute(builder: QueryBuilder, sql: str) -> pa.Table:
+    """Run a query on the tables that are registered; raises `QueryFailedError`."""
     try:
         return pa.table(builder.execute(sql).read_all())
     except Exception as error:  # delta-rs raises just this, whatever its engine has to say
@@ -37,6 +42,16 @@ def in_one_line(error: Exception) -> str:
     return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()).rstrip(".")
 
 
+def written_after(moment: int) -> str:
+    """Write the condition that a row of `changes` was written after a moment (ms)."""
+    return f'"batch_time" > {_timestamp(moment)}'
+
+
+def written_until(moment: int) -> str:
+    """Write the condition that a row of `changes` was written at a moment (ms) or before."""
+    return f'"batch_time" <= {_timestamp(moment)}'
+
+
 def names(columns: Sequence[str]) -> str:
     """Write column names, quoted: `group` and `partition` are words of SQL."""
     return ", ".join(f'"{column}"' for column in columns)
@@ -45,6 +60,10 @@ def names(columns: Sequence[str]) -> str:
 def is_one_of(column: str, values: Sequence[str] | Sequence[int]) -> str:
     """Write the condition that a column has one of these texts or numbers."""
     return f'"{column}" IN ({", ".join(map(_literal, values))})' if values else "false"
+
+
+def _timestamp(milliseconds: int) -> str:
+    return f"arrow_cast({milliseconds * 1_000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def _literal(value: str | int) -> str:

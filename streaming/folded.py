@@ -32,7 +32,7 @@ ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
 """The columns of each folded table that readers see; in the table `bucket` follows."""
 
 KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
-_KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
+KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
 _WRITER: Final = WriterProperties(compression="ZSTD")
 
 
@@ -118,7 +118,7 @@ def _changed(
     rows = select(
         f"""
         SELECT {columns}, "{value}" IS NULL AS "is_absent", "sequence" FROM changes
-        WHERE "kind" = '{_KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
+        WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
         """,
         changes=changes,
     )

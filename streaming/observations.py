@@ -5,14 +5,15 @@ its log. So every batch adds one row that says it too, and so does a heartbeat o
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from streaming.delta_sql import select
+from streaming.delta_sql import select, written_after, written_until
 from streaming.errors import MisuseError
+from streaming.moments import from_ms, iso, to_ms
 from streaming.progress import PartitionProgress, Progress
 from streaming.schemas import CHANGES, TIMESTAMP
 
@@ -39,7 +40,7 @@ class Gap:
 
     def __str__(self) -> str:
         """Say so in words."""
-        return f"not observed from {_iso(self.start, 'the beginning')} to {_iso(self.end, 'now')}"
+        return f"not observed from {_shown(self.start, 'the beginning')} to {_shown(self.end, 'now')}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def observation_row(progress: Progress) -> pa.Table:
             "batch_time": _timestamp(progress.batch_time),
             "partitions": partitions,
         },
-        "day": datetime.fromtimestamp(progress.heartbeat / 1_000, UTC).date(),
+        "day": from_ms(progress.heartbeat).date(),
     }
     return pa.Table.from_pylist([row], CHANGES)
 
@@ -109,12 +110,12 @@ def _gap(start: int, end: int | None, moment: int) -> Gap | None:
 
 
 def _last_row(changes: DeltaTable, moment: int) -> dict[str, Any] | None:
+    by_then = written_until(moment)
     for window in _WINDOWS_MS:
-        found = _newest_row(changes, f"{_after(moment - window)} AND {_until(moment)}")
-        if found is not None:
-            above = f'{_until(moment)} AND "sequence" > {found["sequence"]}'  # the clock was set back since
-            return _newest_row(changes, above) or found
-    return _newest_row(changes, _until(moment))
+        found = _newest_row(changes, f"{written_after(moment - window)} AND {by_then}")
+        if found is not None:  # and if the clock was set back since, there is a newer one
+            return _newest_row(changes, f'{by_then} AND "sequence" > {found["sequence"]}') or found
+    return _newest_row(changes, by_then)
 
 
 def _newest_row(changes: DeltaTable, condition: str) -> dict[str, Any] | None:
@@ -130,12 +131,12 @@ def _newest_row(changes: DeltaTable, condition: str) -> dict[str, Any] | None:
 
 
 def _first_time_after(changes: DeltaTable, moment: int) -> int | None:
-    conditions = [f"{_after(moment)} AND {_until(moment + window)}" for window in _WINDOWS_MS]
-    for condition in [*conditions, _after(moment)]:
-        found = _one_time(changes, condition)
+    later = written_after(moment)
+    for window in _WINDOWS_MS:
+        found = _one_time(changes, f"{later} AND {written_until(moment + window)}")
         if found is not None:
             return found
-    return None
+    return _one_time(changes, later)
 
 
 def _one_time(changes: DeltaTable, condition: str) -> int | None:
@@ -147,10 +148,10 @@ def _refuse_if_history_is_gone(changes: DeltaTable, moment: int) -> None:
     sql = """SELECT min("sequence") AS "s", min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress'"""
     oldest = select(sql, changes=changes)
     sequence, time = oldest["s"][0].as_py(), _ms(oldest["t"].cast(TIMESTAMP)[0].as_py())
-    if sequence is not None and sequence > 1:
+    if time is not None and sequence > 1:
         raise HistoryGoneError(
-            f"as of {_iso(moment)}: expected a moment within the history that is kept ([tables] history), "
-            f"which begins at {_iso(time)}. Ask for a later moment."
+            f"as of {iso(moment)}: expected a moment within the history that is kept ([tables] history), "
+            f"which begins at {iso(time)}. Ask for a later moment."
         )
 
 
@@ -175,27 +176,13 @@ def _loaded(progress: Progress) -> list[int]:
     return [number for number, one in progress.partitions.items() if one.loaded]
 
 
-def _after(moment: int) -> str:
-    return f'"batch_time" > {_sql_time(moment)}'
-
-
-def _until(moment: int) -> str:
-    return f'"batch_time" <= {_sql_time(moment)}'
-
-
-def _sql_time(moment: int) -> str:
-    return f"arrow_cast({moment * 1_000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-
-
-def _timestamp(milliseconds: int | None) -> pa.Scalar:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1_000, UTC)
+def _timestamp(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else from_ms(milliseconds)
 
 
 def _ms(time: datetime | None) -> int | None:
-    return None if time is None else round(time.timestamp() * 1_000)
+    return None if time is None else to_ms(time)
 
 
-def _iso(milliseconds: int | None, otherwise: str = "") -> str:
-    if milliseconds is None:
-        return otherwise
-    return datetime.fromtimestamp(milliseconds / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _shown(milliseconds: int | None, otherwise: str) -> str:
+    return otherwise if milliseconds is None else iso(milliseconds)

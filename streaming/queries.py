@@ -1,46 +1,39 @@
-"""Questions about the tables, answered without a JVM and while the job runs."""
+"""Kafka's questions about groups and offsets, answered from the tables: no JVM, and while the job runs."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import reduce
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.completeness import AsOf, partitions_of
 from streaming.errors import MisuseError
-from streaming.partitioner import offsets_partitions
-from streaming.progress import COUNTERS, Progress
-from streaming.schemas import TIMESTAMP
-from streaming.settings import OFFSETS_TOPIC
+from streaming.moments import to_ms
+from streaming.observations import Gap
+from streaming.progress import Progress, now_ms
 from streaming.tables import Tables
 
-STATUS: Final = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("state", pa.string()),  # loading, current, behind or stalled
-        ("position", pa.int64()),  # the next source offset to read
-        ("last_stable_offset", pa.int64()),
-        ("high_watermark", pa.int64()),
-        ("behind", pa.int64()),  # source offsets between position and last stable offset
-        ("loaded", pa.bool_()),
-        ("held_back_since", TIMESTAMP),  # null = no open transaction holds the partition back
-    ]
-)
+if TYPE_CHECKING:
+    import pandas as pd
 
-TOTALS: Final = pa.schema(
-    [
-        ("counter", pa.string()),  # one of progress.COUNTERS, or unknown
-        ("count", pa.int64()),
-        ("record_type", pa.int16()),  # this and the rest: of unknown records only
-        ("value_version", pa.int16()),
-        ("first_partition", pa.int32()),
-        ("first_offset", pa.int64()),
-        ("last_partition", pa.int32()),
-        ("last_offset", pa.int64()),
-    ]
-)
+INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
+GROUP_ID_NOT_FOUND: Final = "GROUP_ID_NOT_FOUND"
+LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
+
+_FETCHED: Final = [
+    "group",
+    "topic",
+    "partition",
+    "committed_offset",
+    "leader_epoch",
+    "metadata",
+    "unreadable_since",
+]
+_LISTED: Final = ["group", "type", "state", "protocol_type"]
 
 
 @dataclass(frozen=True)
@@ -66,92 +59,340 @@ class TopicPartitions:
         return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
 
 
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class PartitionOffset:
+    """A committed offset as OffsetFetch gives it: offset -1, epoch -1 and no metadata where there is none.
+
+    `unreadable_since` is the source offset of a newer commit that could not be read (None: there is none).
+    """
+
+    topic: str
+    partition: int
+    committed_offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    unreadable_since: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """What one group has committed, or the name of Kafka's error instead."""
+
+    group: str | None
+    error: str | None = None
+    partitions: tuple[PartitionOffset, ...] = ()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a group."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group as ListGroups shows it; `protocol_type` is empty for simple groups."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True)
+class DescribedGroup:
+    """A group as far as the log shows it, or the name of Kafka's error and state Dead.
+
+    `subscribed_topics` None: unknown; `generation_or_epoch` None: none (simple groups).
+    """
+
+    group: str | None
+    error: str | None = None
+    type: str | None = None
+    state: str = "Dead"
+    protocol_type: str = ""
+    protocol: str | None = None
+    generation_or_epoch: int | None = None
+    members: tuple[Member, ...] = ()
+    subscribed_topics: tuple[str, ...] | None = None
+
+
 @dataclass(frozen=True)
 class Answer:
-    """Rows, the progress that they reflect, and the groups that were asked for (none: all)."""
+    """Rows in bulk, what they reflect, and the groups that got an error (Kafka's name for it) instead."""
 
     rows: pa.Table
-    progress: Progress
-    groups: Sequence[str] = ()
+    as_of: AsOf
+    errors: Mapping[str | None, str] = field(default_factory=dict)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows."""
+        return self.rows
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the rows as a pandas frame."""
+        frame: pd.DataFrame = self.rows.to_pandas()
+        return frame
+
+
+@dataclass(frozen=True)
+class FetchedOffsets(Answer):
+    """What OffsetFetch answers; rows have schema `OFFSETS`, without the partitions that have no commit."""
+
+    groups: Mapping[str | None, GroupOffsets] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ListedGroups(Answer):
+    """What ListGroups answers; rows have schema `GROUPS`.
+
+    `error`: groups in offsets partitions that are still being read are missing.
+    """
+
+    error: str | None = None
 
     @property
-    def is_loading(self) -> bool:
-        """Whether groups may be missing because the topic was not read to its end yet."""
-        return not self.progress.partitions or bool(self.loading_partitions)
-
-    @property
-    def loading_partitions(self) -> list[int]:
-        """Offsets partitions of the groups asked for that were not read to their end yet."""
-        partitions = self.progress.partitions
-        asked = _partitions_of(self.groups, self.progress)
-        return [number for number in sorted(asked & partitions.keys()) if not partitions[number].loaded]
+    def groups(self) -> list[ListedGroup]:
+        """The groups, sorted by name."""
+        return [ListedGroup(**row) for row in self.rows.select(_LISTED).to_pylist()]
 
 
-def list_offsets(
-    tables: Tables, groups: Sequence[str] = (), topics: Sequence[TopicPartitions] = ()
-) -> Answer:
-    """Return the committed offsets (schema `OFFSETS`) of the named groups or of all, sorted by key."""
-    snapshot = tables.read(groups or None)
-    rows = snapshot.offsets
-    if topics:
-        rows = rows.filter(_of_topics(rows, topics))
-    by_key = [("group", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
-    return Answer(rows.sort_by(by_key), snapshot.progress, groups)
+@dataclass(frozen=True)
+class DescribedGroups(Answer):
+    """What the Describe requests of all group types answer; rows have schema `GROUPS`."""
+
+    groups: Mapping[str | None, DescribedGroup] = field(default_factory=dict)
 
 
-def list_groups(tables: Tables, groups: Sequence[str] = ()) -> Answer:
-    """Return the live groups (schema `GROUPS`), the named ones or all, sorted by name."""
-    snapshot = tables.read(groups or None)
-    return Answer(_sorted(snapshot.groups, "group"), snapshot.progress, groups)
+@dataclass(frozen=True)
+class OffsetQueries:
+    """Kafka's questions about groups and their offsets, answered from the tables, without a broker.
 
+    Every question takes `as_of`, a past moment (a datetime with time zone); without it the answer is as of
+    the newest batch. Raises `OffsetlakeError`: no tables, or a moment before the history that is kept.
 
-def status(progress: Progress, now: int) -> pa.Table:
-    """Return how far each offsets partition has been read (schema `STATUS`); `now` in milliseconds."""
-    rows = [
-        {
-            "partition": number,
-            "state": partition.state(now),
-            "position": partition.position,
-            "last_stable_offset": partition.last_stable_offset,
-            "high_watermark": partition.high_watermark,
-            "behind": partition.behind,
-            "loaded": partition.loaded,
-            "held_back_since": None
-            if partition.held_back_since is None
-            else partition.held_back_since * 1_000,  # microseconds
+        >>> queries = OffsetQueries(Tables("warehouse"))
+        >>> answer = queries.fetch_offsets({"billing": None})  # doctest: +SKIP
+        >>> answer.groups["billing"].partitions[0].committed_offset  # doctest: +SKIP
+        431
+    """
+
+    tables: Tables
+
+    def fetch_offsets(
+        self,
+        groups: Mapping[str | None, Iterable[tuple[str, int]] | None],
+        as_of: datetime | None = None,
+    ) -> FetchedOffsets:
+        """Answer OffsetFetch (KIP-709): for each group, the partitions asked for, or all (None, KIP-88).
+
+        A partition or a group that is not there is no error. The error of one group is `INVALID_GROUP_ID`
+        (None as a group) or `COORDINATOR_LOAD_IN_PROGRESS`, and never spoils the answer of another.
+        """
+        asked = {
+            group: None if own is None else [TopicPartition(*key) for key in own]
+            for group, own in groups.items()
         }
-        for number, partition in sorted(progress.partitions.items())
+        names = [group for group in asked if group is not None]
+        answer = self.list_offsets(names, as_of=as_of)
+        errors = {group: INVALID_GROUP_ID if group is None else answer.errors.get(group) for group in asked}
+        held: dict[str, dict[TopicPartition, PartitionOffset]] = {name: {} for name in names}
+        for row in answer.rows.select(_FETCHED).to_pylist():
+            found = _partition_offset(row)
+            held[row["group"]][TopicPartition(found.topic, found.partition)] = found
+        rows = answer.rows.filter(pa.array(_is_asked(answer.rows, asked), pa.bool_()))
+        return FetchedOffsets(
+            rows,
+            answer.as_of,
+            {group: error for group, error in errors.items() if error},
+            {
+                group: GroupOffsets(group, error)
+                if error
+                else GroupOffsets(group, None, _chosen(held[str(group)], own))
+                for (group, own), error in zip(asked.items(), errors.values(), strict=True)
+            },
+        )
+
+    def list_offsets(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        as_of: datetime | None = None,
+    ) -> Answer:
+        """Return the committed offsets (schema `OFFSETS`) of the named groups or of all, sorted by key.
+
+        Groups whose offsets partition is still being read are left out, named ones with an error.
+        """
+        rows, about = self._ask("offsets", groups, as_of)
+        if topics:
+            rows = rows.filter(_of_topics(rows, topics))
+        by_key = [("group", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
+        return Answer(rows.sort_by(by_key), about, _loading(groups, about))
+
+    def list_history(
+        self,
+        group: str,
+        topics: Sequence[TopicPartitions] = (),
+        since: datetime | None = None,
+        as_of: datetime | None = None,
+    ) -> Answer:
+        """Return how the group's positions moved (schema `HISTORY`), in order: one step for each batch.
+
+        All steps that are kept, or those since a moment and up to another.
+        """
+        start = None if since is None else to_ms(since)
+        moment = None if as_of is None else to_ms(as_of)
+        rows, progress, gap = self.tables.ask(
+            lambda at: (at.history([group], start), at.progress, at.gap), as_of=moment
+        )
+        if topics:
+            rows = rows.filter(_of_topics(rows, topics))
+        return Answer(rows, _as_of(moment, progress, [group], gap))
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = (), as_of: datetime | None = None
+    ) -> ListedGroups:
+        """Answer ListGroups (KIP-518, KIP-848): groups in one of the states and of one of the types.
+
+        Without states or types all are wanted. States are compared without case and blanks around them, types
+        without case; an unknown one matches nothing. `NotReady` and `not_ready` both match (a broker knows
+        only the second).
+        """
+        rows, about = self._ask("groups", None, as_of)
+        wanted_states = {_state(state) for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        if wanted_states:
+            rows = rows.filter(_is_in(rows["state"], wanted_states))
+        if wanted_types:
+            rows = rows.filter(_is_in(rows["type"], wanted_types))
+        error = LOAD_IN_PROGRESS if about.is_loading else None
+        return ListedGroups(_sorted(rows, "group"), about, error=error)
+
+    def describe_groups(self, groups: Iterable[str | None], as_of: datetime | None = None) -> DescribedGroups:
+        """Describe groups of any type; one that is not there is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043)."""
+        asked = list(dict.fromkeys(groups))
+        names = [group for group in asked if group is not None]
+        rows, about = self._ask("groups", names, as_of)
+        loading = _loading(names, about)
+        found = {row["group"]: _described(row) for row in rows.to_pylist()}
+
+        def describe(group: str | None) -> DescribedGroup:
+            error = INVALID_GROUP_ID if group is None else loading.get(group, GROUP_ID_NOT_FOUND)
+            return found.get(group, DescribedGroup(group, error))
+
+        described = {group: describe(group) for group in asked}
+        errors = {group: one.error for group, one in described.items() if one.error}
+        return DescribedGroups(_sorted(rows, "group"), about, errors, described)
+
+    def _ask(
+        self, name: Literal["offsets", "groups"], groups: Collection[str] | None, as_of: datetime | None
+    ) -> tuple[pa.Table, AsOf]:
+        """Return the live rows of groups whose offsets partition has been read, and what they reflect."""
+        moment = None if as_of is None else to_ms(as_of)
+        names = None if groups is None else list(groups)
+        rows, progress, gap = self.tables.ask(
+            lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment
+        )
+        about = _as_of(moment, progress, names, gap)
+        if about.loading:
+            rows = rows.filter(pc.invert(_is_in_partitions(rows, about.loading)))
+        return rows, about
+
+
+def with_ends(rows: pa.Table, ends: Mapping[tuple[str, int], int]) -> pa.Table:
+    """Add `log_end_offset` and `lag` (null = not known) behind the committed offset of each row."""
+    keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+    end = pa.array([ends.get(key) for key in keys], pa.int64())
+    position = rows.column_names.index("committed_offset") + 1
+    lag = pc.subtract(end, rows["committed_offset"])
+    return rows.add_column(position, "log_end_offset", end).add_column(position + 1, "lag", lag)
+
+
+def _as_of(moment: int | None, progress: Progress, groups: Collection[str] | None, gap: Gap | None) -> AsOf:
+    touched = partitions_of(groups, progress)
+    return AsOf(moment=now_ms() if moment is None else moment, progress=progress, partitions=touched, gap=gap)
+
+
+def _loading(groups: Collection[str] | None, about: AsOf) -> dict[str | None, str]:
+    """Return the error of each named group whose offsets partition is still being read."""
+    if groups is None or not about.is_loading:
+        return {}
+    known, loading = about.progress.partitions, set(about.loading)
+    return {
+        group: LOAD_IN_PROGRESS
+        for group in groups
+        if not known or partitions_of([group], about.progress) & loading
+    }
+
+
+def _is_in_partitions(rows: pa.Table, partitions: list[int]) -> pa.ChunkedArray:
+    return pc.is_in(rows["source_partition"], value_set=pa.array(partitions, pa.int32()))
+
+
+def _is_asked(rows: pa.Table, asked: Mapping[str | None, Sequence[TopicPartition] | None]) -> list[bool]:
+    wanted = {group: None if own is None else set(own) for group, own in asked.items()}
+    keys = zip(*(rows[name].to_pylist() for name in ("group", "topic", "partition")), strict=True)
+    return [
+        (own := wanted[group]) is None or TopicPartition(topic, number) in own
+        for group, topic, number in keys
     ]
-    return pa.Table.from_pylist(rows, STATUS)
 
 
-def totals(progress: Progress) -> pa.Table:
-    """Return the counters over all that was read (schema `TOTALS`)."""
-    counted = progress.totals
-    rows: list[dict[str, Any]] = [{"counter": name, "count": getattr(counted, name)} for name in COUNTERS]
-    rows += [
-        {
-            "counter": "unknown",
-            "count": kind.count,
-            "record_type": kind.record_type,
-            "value_version": kind.value_version,
-            "first_partition": kind.first.partition,
-            "first_offset": kind.first.offset,
-            "last_partition": kind.last.partition,
-            "last_offset": kind.last.offset,
-        }
-        for kind in counted.unknown
-    ]
-    return pa.Table.from_pylist(rows, TOTALS)
+def _chosen(
+    held: Mapping[TopicPartition, PartitionOffset], asked: Sequence[TopicPartition] | None
+) -> tuple[PartitionOffset, ...]:
+    if asked is None:
+        return tuple(held.values())
+    return tuple(held.get(key, PartitionOffset(*key)) for key in asked)
 
 
-def _partitions_of(groups: Sequence[str], progress: Progress) -> set[int]:
-    """Return the offsets partitions that can hold the groups; only of Kafka's own topic are these known."""
-    partitions = set(progress.partitions)
-    count = len(partitions)
-    if not groups or progress.topic != OFFSETS_TOPIC or partitions != set(range(max(count, 1))):
-        return partitions  # the last: some did not answer yet, so how many there are is not known
-    return set(offsets_partitions(pa.array(groups, pa.string()), count).tolist())
+def _partition_offset(row: Mapping[str, Any]) -> PartitionOffset:
+    def number(name: str) -> int:
+        return -1 if row[name] is None else int(row[name])
+
+    return PartitionOffset(
+        row["topic"],
+        row["partition"],
+        number("committed_offset"),
+        number("leader_epoch"),
+        row["metadata"] or "",
+        row["unreadable_since"],
+    )
+
+
+def _described(row: Mapping[str, Any]) -> DescribedGroup:
+    topics = row["subscribed_topics"]
+    return DescribedGroup(
+        row["group"],
+        None,
+        row["type"],
+        row["state"],
+        row["protocol_type"],
+        row["protocol"],
+        row["generation_or_epoch"],
+        tuple(Member(**member) for member in row["members"]),
+        None if topics is None else tuple(topics),
+    )
+
+
+def _state(text: str) -> str:
+    """Write a state as it is compared."""
+    return text.strip().lower().replace("not_ready", "notready")
+
+
+def _is_in(column: pa.ChunkedArray, lower_case: set[str]) -> pa.ChunkedArray:
+    return pc.is_in(pc.utf8_lower(column), value_set=pa.array(sorted(lower_case), pa.string()))
 
 
 def _of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.ChunkedArray:

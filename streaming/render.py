@@ -8,6 +8,7 @@ people control characters are shown, never sent to the terminal.
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, Final, Literal, TextIO
 
 import pyarrow as pa
@@ -28,6 +29,16 @@ def print_rows(rows: pa.Table, output: Format, out: TextIO | None = None) -> Non
     """Print rows in the given format, on standard output unless `out` is given."""
     out = out or sys.stdout
     _PRINTERS[output](rows, out)
+
+
+def with_kafka_titles(rows: pa.Table) -> pa.Table:
+    """Name the columns as the tools of Kafka head theirs: `committed_offset` is CURRENT-OFFSET.
+
+    >>> with_kafka_titles(pa.table({"log_end_offset": [1]})).column_names
+    ['LOG-END-OFFSET']
+    """
+    names = ["current_offset" if name == "committed_offset" else name for name in rows.column_names]
+    return rows.rename_columns([name.upper().replace("_", "-") for name in names])
 
 
 def people_table(rows: pa.Table) -> Table:
@@ -112,7 +123,9 @@ def _aligned(cells: list[str], *, to_the_right: bool) -> list[str]:
 
 def _print_json(rows: pa.Table, out: TextIO) -> None:
     objects = (dict(zip(rows.column_names, row, strict=True)) for row in _rows(rows))
-    out.write("[" + ",\n ".join(json.dumps(row, ensure_ascii=False) for row in objects) + "]\n")
+    out.write(
+        "[" + ",\n ".join(json.dumps(row, ensure_ascii=False, default=_as_json) for row in objects) + "]\n"
+    )
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
@@ -129,9 +142,20 @@ def _csv_value(value: Any) -> str:
     """Write one value; the `csv` module would write null and the empty group id alike."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_as_json)
+    if not isinstance(value, str | dict | list):
+        text = text.strip('"')  # a date, or bytes
     is_bare = text and not any(sign in text for sign in ',"\r\n')
     return text if is_bare else '"' + text.replace('"', '""') + '"'
+
+
+def _as_json(value: Any) -> str:
+    """Write a value that JSON has no form for: bytes in hex, moments inside structs in ISO 8601."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return str(value)
 
 
 _PRINTERS: Final = {"table": _print_table, "json": _print_json, "csv": _print_csv}

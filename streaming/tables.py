@@ -24,6 +24,7 @@ from streaming.delta_sql import FilesGoneError, in_one_line, names, select
 from streaming.drops import drops_between, removals_of
 from streaming.errors import OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
+from streaming.history import read_steps
 from streaming.observations import Gap, Observation, observation_row, observed_at
 from streaming.progress import Progress
 from streaming.schemas import ALERTS, CHANGES, QUARANTINE
@@ -85,8 +86,8 @@ class Moment:
 
     progress: Progress
     gap: Gap | None
-    _bases: Mapping[str, DeltaTable]
-    _changes: DeltaTable
+    bases: Mapping[str, DeltaTable]
+    changes: DeltaTable
 
     def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live offsets (schema `OFFSETS`) of the named groups or of all, in no order."""
@@ -98,7 +99,11 @@ class Moment:
 
     def drops(self, cause: str, *, after: int) -> pa.Table:
         """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
-        return drops_between(self._changes, cause, after=after, up_to=self.progress.sequence)
+        return drops_between(self.changes, cause, after=after, up_to=self.progress.sequence)
+
+    def history(self, groups: Sequence[str], since: int | None = None) -> pa.Table:
+        """Read how the groups' positions moved up to the moment (schema `HISTORY`), since `since` (ms)."""
+        return read_steps(self.changes, groups, up_to=self.progress.sequence, since=since)
 
     def removals(self, groups: Sequence[str] | None = None, *, since: int | None = None) -> pa.Table:
         """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, since a
@@ -106,7 +111,7 @@ class Moment:
         return removals_of(self._changes, groups, since=since, up_to=self.progress.sequence)
 
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
-        return rows_at(name, self._bases[name], self._changes, self.progress.sequence, groups)
+        return rows_at(name, self.bases[name], self.changes, self.progress.sequence, groups)
 
 
 @dataclass(frozen=True)

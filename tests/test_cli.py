@@ -45,9 +45,12 @@ def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     return run
 
 
+SOURCE_PARTITION = pa.field("source_partition", pa.int32())
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Tables with two groups, one committed offset each; offsets partition 1 is still being read."""
+    """Tables with the groups "" and shop, and billing in offsets partition 1, which is still being read."""
     tables = Tables(str(tmp_path_factory.mktemp("tables")))
     tables.create()
     rows = [
@@ -57,14 +60,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
             "group": group,
             "topic": "orders",
             "partition": 0,
-            "after": {"members": []},
+            "source_partition": partition,
+            "after": {"committed_offset": 5, "type": "classic", "state": "Empty", "members": []},
         }
-        for group in ("billing", "")
+        for group, partition in {"billing": 1, "shop": 0, "": 0}.items()
         for kind in ("offset", "group")
     ]
-    changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(pa.field("source_partition", pa.int32())))
+    changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
     ends = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
-    progress = Progress(topic="__consumer_offsets", sequence=1, heartbeat=1, totals=Totals(decoded=4))
+    progress = Progress(
+        topic="__consumer_offsets", sequence=1, batch_time=1, heartbeat=1, totals=Totals(decoded=4)
+    )
     progress = progress.with_positions({0: 5, 1: 0}).with_ends(ends, now=0)
     tables.append_changes(change_rows(changes, sequence=1, batch_time=0)[0], progress, is_batch=False)
     return tables.root
@@ -80,36 +86,92 @@ def create_loaded(directory: Path) -> None:
 
 # --- answers ---------------------------------------------------------------------------------------------
 
-ANSWERS: dict[str, list[Any]] = {
-    "offsets": ["", "billing"],
-    "offsets --group billing": ["billing"],
-    "offsets --group '' --group none": [""],
-    "offsets --topic orders:0,1": ["", "billing"],
-    "offsets --topic orders:1": [],
-    "groups": ["", "billing"],
-    "groups --group billing": ["billing"],
+IS_READ = "offsets partitions 1 are still being read"
+NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
+ANSWERS: dict[str, tuple[list[str], list[str]]] = {
+    "offsets": (["", "shop"], [IS_READ]),
+    "offsets --all-groups": (["", "shop"], [IS_READ]),
+    "offsets --group billing": ([], [IS_READ, NOT_READ]),
+    "offsets --group shop --group billing": (["shop"], [IS_READ, NOT_READ]),
+    "offsets --group '' --group none": ([""], []),
+    "offsets --group shop --topic orders:0,1": (["shop"], []),
+    "offsets --group shop --topic orders:1": ([], []),
+    "groups": (["", "shop"], [IS_READ]),
+    "groups --list": (["", "shop"], [IS_READ]),
+    "groups --state stable,EMPTY --type classic": (["", "shop"], [IS_READ]),
+    "groups --state Stable": ([], [IS_READ]),
+    "groups --type share": ([], [IS_READ]),
+    "groups --group shop": (["shop"], []),
+    "groups --group shop --group none": (["shop"], ["group 'none': GROUP_ID_NOT_FOUND"]),
+    "groups --group billing": ([], [IS_READ, NOT_READ]),
+    "history --group shop": (["shop"], []),
+    "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], []),
+    "sql 'SELECT * FROM offsets'": ([], []),
 }
 
 
-@pytest.mark.parametrize(("line", "groups"), ANSWERS.items())
-def test_query_answers_in_json(offsetlake: Any, root: str, line: str, groups: list[str]) -> None:
+@pytest.mark.parametrize(("line", "expected"), ANSWERS.items())
+def test_query_answers_in_json_and_names_what_is_missing(
+    offsetlake: Any, root: str, line: str, expected: tuple[list[str], list[str]]
+) -> None:
+    groups, complaints = expected
     code, out, err = offsetlake(*shlex.split(line), "--table-root", root, "--output", "json")
-    assert (code, [row["group"] for row in json.loads(out)]) == (0, groups)
-    is_of_partition_1 = "--group ''" not in line
-    assert err.count("COORDINATOR_LOAD_IN_PROGRESS: offsets partitions 1 are") == is_of_partition_1
+    assert (code, [row["group"] for row in json.loads(out)]) == (int(bool(complaints)), groups)
+    assert [re.sub(r"^offsetlake: (COORDINATOR_\w+: )?", "", line) for line in err.splitlines()] == complaints
+
+
+def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, root: str) -> None:
+    out = offsetlake("offsets", "--group", "shop", "--table-root", root).out
+    title, row, about = out.splitlines()
+    assert title.split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert row.split()[:6] == ["shop", "orders", "0", "5", "-", "-"]
+    assert about == "as of batch 1, written 1970-01-01T00:00:00.001Z; offsets partitions: 1 current"
+
+
+@pytest.mark.parametrize("line", ["offsets", "groups", "history --group shop"])
+def test_past_moments_can_be_asked_about(offsetlake: Any, root: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", root, "--output", "json", "--as-of"]
+    code, out, err = offsetlake(*arguments, "1970-01-01T00:00:00.000Z")
+    assert (code, out) == (0 if "history" in line else 1, "[]\n")
+    assert "not observed from the beginning to 1970-01-01T00:00:00.001Z" in err or "history" in line
+    assert [row["group"] for row in json.loads(offsetlake(*arguments, "-1s").out)][-1] == "shop"
+
+
+@pytest.mark.parametrize("line", ["offsets --group shop", "groups", "history --group shop"])
+def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, root: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", root, "--output", "json"]
+    code, out, err = offsetlake(*arguments, "--max-age", "30s")
+    assert (code, out) == (1, "")
+    assert "expected a sign of life of the job within 30 s" in err
+    code, out, err = offsetlake(*arguments, "--require-complete")
+    assert (code == 1) is (line == "groups")  # only they touch the partition that is still being read
+    assert ("--require-complete: expected a complete answer" in err) is (code == 1)
 
 
 def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Path) -> None:
     Tables(str(tmp_path)).create()
     err = offsetlake("offsets", "--group", "billing", "--table-root", str(tmp_path)).err
-    assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet\n"
+    assert err.splitlines() == [
+        "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet",
+        "offsetlake: group 'billing': COORDINATOR_LOAD_IN_PROGRESS",
+    ]
 
 
 @pytest.mark.parametrize("output", FORMATS)
-@pytest.mark.parametrize("command", ["offsets", "groups", "status", "status --totals"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "offsets --group shop",
+        "groups --group shop",
+        "history --group shop",
+        "sql 'SELECT * FROM changes'",
+        "status",
+        "status --totals",
+    ],
+)
 def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str, output: str) -> None:
-    code, out, _ = offsetlake(*command.split(), "--table-root", root, "--output", output)
-    assert code == 0
+    code, out, err = offsetlake(*shlex.split(command), "--table-root", root, "--output", output)
+    assert (code, err) == (0, "")
     assert out
 
 
@@ -141,7 +203,7 @@ def test_config_names_the_tables_and_an_option_wins(offsetlake: Any, root: str, 
     config = tmp_path / "mine.toml"
     config.write_text(f'[tables]\nroot = "{root}"\n')
     arguments = ["groups", "--config", str(config), "--output", "json"]
-    assert len(json.loads(offsetlake(*arguments).out)) == 2
+    assert len(json.loads(offsetlake(*arguments).out)) == 2  # the groups that are not loading
     assert offsetlake(*arguments, "--table-root", str(tmp_path)).code == 1
 
 
@@ -187,6 +249,15 @@ MISUSE = {
     "offsets --output xml": "'xml' is not one of 'table', 'json', 'csv'",
     "offsets --group": "requires an argument",
     "offsets --topic orders:x": "expected a topic, or topic:partition,partition",
+    "offsets --group a --all-groups": "--group and --all-groups: expected one of them",
+    "offsets --as-of -2h --bootstrap-server b:1": "--as-of and --bootstrap-server: expected one of them",
+    "offsets --as-of noon": "--as-of: expected a moment such as",
+    "offsets --as-of 2999-01-01": "which is in the future",
+    "offsets --max-age soon": "--max-age: expected a duration",
+    "groups --group a --state Empty": "--group: expected no --state or --type beside it",
+    "history": "Missing option '--group'",
+    "history --group a --since noon": "--since: expected a moment such as",
+    "sql": "Missing argument 'QUERY'",
     "offsets --config {tmp}/none.toml": "none.toml: cannot be read",
     "offsets --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
     "offsets --table-root ''": "'tables.root' expects text that is not empty",
@@ -207,9 +278,9 @@ def test_misuse_ends_with_code_2(offsetlake: Any, tmp_path: Path, line: str, mes
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("command", ["offsets", "groups", "status"])
+@pytest.mark.parametrize("command", ["offsets", "groups", "history --group g", "sql 'SELECT 1'", "status"])
 def test_missing_tables_end_with_code_1(offsetlake: Any, tmp_path: Path, command: str) -> None:
-    code, out, err = offsetlake(command, "--table-root", str(tmp_path / "none"))
+    code, out, err = offsetlake(*shlex.split(command), "--table-root", str(tmp_path / "none"))
     assert (code, out) == (1, "")
     assert re.fullmatch(r"offsetlake: reading tables under .*/none: .*Check --table-root.*\n", err)
 

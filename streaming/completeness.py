@@ -1,0 +1,113 @@
+"""How complete an answer is: the batch it reflects, and how far the offsets partitions were read."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streaming.errors import OffsetlakeError
+from streaming.moments import iso
+from streaming.observations import Gap
+from streaming.partitioner import offsets_partitions
+from streaming.progress import Progress
+from streaming.settings import OFFSETS_TOPIC
+
+
+class IncompleteError(OffsetlakeError):
+    """An answer would be from a partial state, or older than allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsOf:
+    """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
+
+    `gap` is the time without sign of life of the job that a past moment lies in, if any.
+    """
+
+    moment: int
+    progress: Progress
+    partitions: frozenset[int]
+    gap: Gap | None = None
+
+    @property
+    def states(self) -> dict[int, str]:
+        """The state of each offsets partition that the answer touches: as `PartitionProgress.state`."""
+        known = self.progress.partitions
+        return {number: known[number].state(self.moment) for number in sorted(self.partitions)}
+
+    @property
+    def loading(self) -> list[int]:
+        """The offsets partitions touched that had not been read to their end yet."""
+        return [number for number, state in self.states.items() if state == "loading"]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether groups may be missing because the topic was not read to its end yet."""
+        return not self.progress.partitions or bool(self.loading)
+
+    @property
+    def age_ms(self) -> int:
+        """How old the job's last commit or heartbeat was at the moment."""
+        return self.moment - self.progress.heartbeat
+
+    def complaints(self) -> list[str]:
+        """Say in what way the answer may differ from the broker's; nothing if it is complete."""
+        stalled = [number for number, state in self.states.items() if state == "stalled"]
+        found = []
+        if not self.progress.partitions:
+            found.append("COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet")
+        elif self.loading:
+            found.append(
+                f"COORDINATOR_LOAD_IN_PROGRESS: offsets partitions {_listed(self.loading)} "
+                "are still being read"
+            )
+        if stalled:
+            found.append(
+                f"offsets partitions {_listed(stalled)} are stalled: "
+                "an open transaction holds newer commits back"
+            )
+        if self.gap is not None:
+            found.append(str(self.gap))
+        return found
+
+    def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
+        """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
+        complaints = self.complaints()
+        if is_complete and complaints:
+            raise IncompleteError(
+                f"--require-complete: expected a complete answer, found: {'; '.join(complaints)}."
+            )
+        if max_age_ms is not None and self.age_ms > max_age_ms:
+            raise IncompleteError(
+                f"--max-age: expected a sign of life of the job within {max_age_ms / 1_000:g} s, "
+                f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
+                if self.progress.heartbeat
+                else "--max-age: expected a sign of life of the job, found none: nothing was written yet."
+            )
+
+    def __str__(self) -> str:
+        """Name the batch, and sum up the partitions."""
+        if self.progress.batch_time is None:
+            batch = "as of the start: nothing had changed yet"
+        else:
+            batch = f"as of batch {self.progress.sequence}, written {iso(self.progress.batch_time)}"
+        states = list(self.states.values())
+        counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"{batch}; offsets partitions: {counted or 'none known'}"
+
+
+def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozenset[int]:
+    """Return the offsets partitions that can hold the groups (None: all of them).
+
+    Of Kafka's own topic that is known; groups of a copy may be anywhere.
+    """
+    partitions = frozenset(progress.partitions)
+    count = len(partitions)
+    is_known = progress.topic == OFFSETS_TOPIC and partitions == set(range(count))
+    if groups is None or not count or not is_known:
+        return partitions  # `is_known` is false too while some partitions have not answered yet
+    return frozenset(offsets_partitions(pa.array(list(groups), pa.string()), count).tolist())
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))

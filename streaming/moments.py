@@ -1,0 +1,56 @@
+"""Moments as people write them: ISO 8601, or a duration back from now."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from streaming.errors import MisuseError
+from streaming.settings import parse_duration_ms
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_moment(text: str, now: int, *, name: str) -> datetime:
+    """Read `2026-11-20T14:03:00Z` or `-2h` (from `now`, ms); a time without zone is UTC.
+
+    >>> parse_moment("-2h", 7_200_000, name="--as-of").isoformat()
+    '1970-01-01T00:00:00+00:00'
+    """
+    present = from_ms(now)
+    if text.startswith("-"):
+        return present - timedelta(milliseconds=parse_duration_ms(text[1:], name=name))
+    moment = _parse_iso(text, name)
+    if moment > present:
+        raise MisuseError(f"{name}: expected a moment in the past, found {text!r}, which is in the future.")
+    return moment
+
+
+def to_ms(moment: datetime) -> int:
+    """Return the milliseconds since 1970 of a moment, which must have a time zone."""
+    if moment.tzinfo is None:
+        raise MisuseError(f"as_of: expected a moment with a time zone, found {moment.isoformat()!r}.")
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Return the moment (UTC) of milliseconds since 1970."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def iso(milliseconds: int) -> str:
+    """Write a moment as ISO 8601 in UTC.
+
+    >>> iso(1_500)
+    '1970-01-01T00:00:01.500Z'
+    """
+    return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _parse_iso(text: str, name: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise MisuseError(
+            f"{name}: expected a moment such as 2026-11-20T14:03:00Z, or -2h for two hours ago; "
+            f"found {text!r}."
+        ) from error

@@ -1,0 +1,66 @@
+"""Questions in SQL to the tables, read only, on one snapshot of each."""
+
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from streaming.delta_sql import execute, in_one_line, names
+from streaming.errors import MisuseError
+from streaming.folded import KEYS, KINDS, ROWS, fold_mark
+from streaming.tables import Moment, Tables, TablesMissingError
+
+OTHER_TABLES: Final = ("quarantine", "alerts")
+"""Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
+
+
+def run_sql(tables: Tables, text: str) -> pa.Table:
+    """Answer one query; raises `MisuseError` for anything else, and for a query that cannot be planned.
+
+    Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
+    everything were folded, which is what the other commands show.
+    """
+    others = {name: table for name in OTHER_TABLES if (table := _table(tables, name)) is not None}
+    return tables.ask(lambda at: _run(at, others, text))
+
+
+def _run(at: Moment, others: dict[str, DeltaTable], text: str) -> pa.Table:
+    builder = QueryBuilder()
+    for name, table in {**at.bases, "changes": at.changes, **others}.items():
+        builder.register(name, table)
+    for name, base in at.bases.items():
+        execute(builder, f"CREATE VIEW live_{name} AS {_live(name, fold_mark(base))}")
+    try:  # only a query can stand in parentheses: COPY would write files. Planning it runs nothing.
+        builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
+        builder.execute(f"EXPLAIN {text}").read_all()
+    except Exception as error:  # delta-rs raises just this
+        raise MisuseError(
+            f"sql: expected one query (SELECT ...), found an error: {in_one_line(error)}. "
+            "Tables: offsets, groups, changes, quarantine, live_offsets, live_groups; docs/tables.md has "
+            'their columns. Put "group" and "partition" in double quotes.'
+        ) from error
+    return execute(builder, text)
+
+
+def _live(name: str, mark: int) -> str:
+    """Write the query for a folded table with what is not folded yet: the newest change of each key wins."""
+    keys, columns = names(KEYS[name]), names(ROWS[name].names)
+    own = {*KEYS[name], "source_partition"}
+    after = ", ".join(
+        f'"{column}"' if column in own else f'"after"[\'{column}\'] AS "{column}"'
+        for column in ROWS[name].names
+    )
+    changed = f'changes WHERE "kind" = \'{KINDS[name]}\' AND "sequence" > {mark}'
+    order = '"sequence" DESC, "source_partition" DESC'
+    ranked = f'SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {order}) AS "rank" FROM {changed}'
+    return f"""
+        SELECT {columns} FROM {name} LEFT ANTI JOIN (SELECT DISTINCT {keys} FROM {changed}) USING ({keys})
+        UNION ALL SELECT {after} FROM ({ranked}) WHERE "rank" = 1 AND "op" = 'set'
+        """
+
+
+def _table(tables: Tables, name: str) -> DeltaTable | None:
+    try:
+        return tables.delta(name)
+    except TablesMissingError:
+        return None
