@@ -60,7 +60,7 @@ def offsets(
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    With --bootstrap-server also how far each partition reaches now, and the lag.
+    With --bootstrap-server or --command-config also how far each partition reaches now, and the lag.
 
     \b
       offsetlake offsets --group billing --group audit
@@ -72,7 +72,7 @@ def offsets(
 
     if groups and all_groups:
         raise MisuseError("--group and --all-groups: expected one of them, found both. Leave one out.")
-    if asking.as_of and bootstrap_server:
+    if asking.as_of and (bootstrap_server or command_config):
         raise MisuseError(
             "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know how far "
             "partitions reach now."
@@ -250,7 +250,7 @@ def _with_ends(
     """Add how far each topic partition reaches, and the lag; unknown without a broker."""
     from streaming.queries import with_ends
 
-    if bootstrap_server is None:
+    if not bootstrap_server and not command_config:
         return with_ends(rows, {})
     from streaming.broker import Broker
 

@@ -108,7 +108,7 @@ class Moment:
     def removals(self, groups: Sequence[str] | None = None, *, since: int | None = None) -> pa.Table:
         """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, since a
         time (ms), in no order."""
-        return removals_of(self._changes, groups, since=since, up_to=self.progress.sequence)
+        return removals_of(self.changes, groups, since=since, up_to=self.progress.sequence)
 
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
         return rows_at(name, self.bases[name], self.changes, self.progress.sequence, groups)
