@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from streaming.changes import HIDDEN, TOMBSTONED
 from streaming.expiry import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
 from streaming.progress import Retention
-from streaming.schemas import GROUPS, OFFSETS
+from streaming.schemas import KEY, OFFSETS
 
 EXPIRED: Final = "expired (probable)"
 DELETED: Final = "deleted"
@@ -46,6 +46,7 @@ LARGE_CHECK: Final = 1_000
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+_KEY: Final = [field.name for field in KEY]
 _NEVER: Final = np.iinfo(np.int64).max  # stands for null among milliseconds
 _FAR: Final = 2**62  # later than any time
 
@@ -104,9 +105,8 @@ def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDA
     """Decide the cause of each of the m undecided rows of a batch."""
     removed_at = _milliseconds(removed["source_timestamp"])
     operations = _operations(removed)
-    groups = _groups_before(changes, evidence.groups)
-    due = _DueTimes.of(removed, groups, evidence.retention)
-    is_outlived = _is_outlived(changes, removed, groups, due.at, evidence)
+    due = _DueTimes.of(removed, evidence.groups, evidence.retention)
+    is_outlived = _is_outlived(changes, removed, due.at, evidence)
     is_outlived &= ~_may_go_on(changes, removed, operations)
     is_no_expiry = _in_same(operations, due.is_before(removed_at) | is_outlived)
     is_in_time = due.is_in_time(removed_at, evidence.retention)
@@ -173,9 +173,7 @@ class _DueTimes:
         return in_time
 
 
-def _is_outlived(
-    changes: pa.Table, removed: pa.Table, groups: pa.Table, due: Index, evidence: Evidence
-) -> Mask:
+def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evidence) -> Mask:
     """Tell which removed offsets are outlived by another of their group that was due no later.
 
     An expiry check would have dropped that one too, unless an open transaction holds it.
@@ -184,7 +182,7 @@ def _is_outlived(
         return np.zeros(len(removed), dtype=bool)
     is_asked = pc.is_in(evidence.offsets["group"], value_set=pc.unique(removed["group"]))
     staying = _untouched(evidence.offsets.filter(is_asked), changes)
-    judged = expiry(staying, groups, evidence.retention.retention_ms, stalled=evidence.held_back)
+    judged = expiry(staying, evidence.groups, evidence.retention.retention_ms, stalled=evidence.held_back)
     first_due = pd.Series(_milliseconds(judged["expires_at"])).groupby(_texts(staying["group"])).min()
     others = first_due.reindex(_texts(removed["group"]), fill_value=_NEVER).to_numpy()
     is_changed = pc.is_in(removed["group"], value_set=_changed_groups(changes))
@@ -231,30 +229,18 @@ def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[M
 
 def _offsets_before(removed: pa.Table) -> pa.Table:
     """Return the removed offsets as rows of `offsets`, as they were before the batch."""
-    return _rows_before(removed, OFFSETS)
-
-
-def _groups_before(changes: pa.Table, groups: pa.Table) -> pa.Table:
-    """Return the groups before the batch: those that it changes, and of `groups` the others."""
-    changed = changes.filter(pc.equal(changes["kind"], "group"))
-    is_changed = pc.is_in(groups["group"], value_set=changed["group"].combine_chunks())
-    before = _rows_before(changed.filter(pc.is_valid(changed["before"])), GROUPS)
-    return pa.concat_tables([groups.filter(pc.invert(is_changed)), before])
-
-
-def _rows_before(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    values = rows["before"]
-    own = {"group", "topic", "partition", "source_partition"}
-    columns = [rows[name] if name in own else pc.struct_field(values, name) for name in schema.names]
-    return pa.table(columns, schema=schema)
+    own = {*_KEY, "source_partition"}
+    columns = [
+        removed[name] if name in own else pc.struct_field(removed["before"], name) for name in OFFSETS.names
+    ]
+    return pa.table(columns, schema=OFFSETS)
 
 
 def _untouched(offsets: pa.Table, changes: pa.Table) -> pa.Table:
     """Return the offsets that the batch neither sets nor removes."""
-    key = ["group", "topic", "partition"]
-    changed = changes.filter(pc.equal(changes["kind"], "offset")).select(key)
-    numbered = offsets.select(key).append_column("row", pa.array(np.arange(len(offsets))))
-    rows = numbered.join(changed, keys=key, join_type="left anti")["row"]
+    changed = changes.filter(pc.equal(changes["kind"], "offset")).select(_KEY)
+    numbered = offsets.select(_KEY).append_column("row", pa.array(np.arange(len(offsets))))
+    rows = numbered.join(changed, keys=_KEY, join_type="left anti")["row"]
     return offsets.take(rows)
 
 

@@ -78,6 +78,14 @@ def test_retention_of_the_settings_is_taken_without_asking() -> None:
         assert reader.read(NOW) == retention(MINUTE, expected, "setting")
 
 
+def test_a_copy_of_the_topic_is_not_judged_by_the_brokers_that_hold_it() -> None:
+    given, said = read_settings(options={"source.topic": "copy"}), list[str]()
+    reader = RetentionReader(Broker(given.source), given, said.append)
+    assert [reader.read(NOW), reader.read(NOW)] == [None, None]
+    [sentence] = said
+    assert "set [expiry] retention" in sentence
+
+
 # --- a real broker ---------------------------------------------------------------------------------------
 
 

@@ -173,6 +173,22 @@ def test_an_earlier_offset_that_stays_rules_out_expiry() -> None:
     ]
 
 
+def test_of_offsets_that_are_due_at_one_moment_none_can_stay() -> None:
+    """An administrator deletes one offset of a group that has been empty for the retention time."""
+    was = empty_since(T0)
+    assert causes(removal(offset(0), DUE + MINUTE), groups=[was], staying=[offset(1)]) == [DELETED]
+
+
+def test_an_offset_that_was_not_due_yet_may_stay() -> None:
+    assert causes(removal(offset(0), DUE - 5_000), staying=[offset(1, at=T0 - 1)]) == [EXPIRED]
+
+
+def test_an_offset_that_stays_in_a_group_that_changed_rules_out_nothing() -> None:
+    went, older = removal(offset(0), DUE + MINUTE, TOMBSTONED_AFTER_CHANGE), offset(1, at=T0 - 1)
+    assert causes(went, staying=[older]) == [DELETED]
+    assert causes(went, group_change(simple(), stable("t"), DUE), staying=[older]) == [UNKNOWN]
+
+
 def test_a_check_that_may_go_on_in_the_next_batch_leaves_nothing_behind() -> None:
     went = [removal(offset(number), DUE + MINUTE) for number in range(LARGE_CHECK)]
     older = offset(LARGE_CHECK, at=T0 - 1)
@@ -199,6 +215,11 @@ def test_a_topic_that_is_gone_by_now_does_not_explain_what_was_due() -> None:
 def test_a_request_that_takes_offsets_of_topics_that_are_there_is_no_topic_deletion() -> None:
     rows = [removal(offset(topic=topic), EARLY) for topic in ("t", "gone")]
     assert causes(*rows, topics={"gone": None}) == [DELETED, DELETED]
+
+
+def test_a_request_that_may_have_taken_offsets_of_topics_that_are_there_is_not_known() -> None:
+    rows = [removal(offset(topic=topic), EARLY) for topic in ("secret", "gone")]
+    assert causes(*rows, topics={"gone": None}) == [UNKNOWN, UNKNOWN]
 
 
 def test_a_topic_without_an_id_is_the_same_for_a_while() -> None:

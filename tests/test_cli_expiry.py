@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from kafka_clients import create_topics, produce_raw
 
 from streaming.broker import LogRange
 from streaming.cli import main
 from streaming.errors import MisuseError
 from streaming.expiring import QUIET_AFTER_MS, list_expiring, partitions_in, with_stakes
+from streaming.local_broker import LocalBroker
 from streaming.progress import STALLED_AFTER_MS, PartitionEnds, Progress, Retention, now_ms
 from streaming.retired import list_retired, parse_since, reset_lines
 from streaming.schemas import CHANGES_IN_BATCH
@@ -206,6 +208,29 @@ def test_the_command_prints_what_expires(soon: History, offsetlake: Any) -> None
     assert list(row) == ["group", "topic", "partition", "committed_offset", "rule", "expires_at", "time_left"]
     assert (row["group"], row["committed_offset"], row["rule"]) == ("soon", 2, "simple")
     assert offsetlake("expiring", "--within", "soon").code == 2
+
+
+@pytest.mark.broker
+def test_the_command_asks_the_brokers_what_is_at_stake(
+    history: History, offsetlake: Any, broker: LocalBroker, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    create_topics(bootstrap, {"stakes": 1})
+    produce_raw(bootstrap, "stakes", [(b"key", b"value")] * 10)
+    history.write(
+        group("g"),
+        history.commit("g", "stakes", 4, history.now),
+        history.commit("g", "deleted-long-ago", 4, history.now),
+    )
+    (tmp_path / "client.properties").write_text("client.id=offsetlake-tests\n")
+    options = ["--bootstrap-server", bootstrap, "--command-config", str(tmp_path / "client.properties")]
+    ended = offsetlake("expiring", *options, "--output", "json")
+    assert (ended.code, ended.err) == (0, "")
+    names = ["topic", "log_start", "log_end", "lag", "earliest_replays", "latest_skips"]
+    assert [tuple(row[name] for name in names) for row in json.loads(ended.out)] == [
+        ("deleted-long-ago", None, None, None, None, None),
+        ("stakes", 0, 10, 6, 10, 6),
+    ]
 
 
 # --- retired ---------------------------------------------------------------------------------------------

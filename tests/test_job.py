@@ -132,8 +132,8 @@ def test_starting_again_reads_nothing_twice_and_changes_nothing(
 def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_nothing_comes(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:
-    options = {"job.heartbeat_every": "500ms", "tables.fold_every": "1s", "tables.maintain_every": "1s"}
-    job = make_job(options=options)
+    often = dict.fromkeys(("tables.fold_every", "tables.maintain_every", "expiry.read_every"), "1s")
+    job = make_job(options={"job.heartbeat_every": "500ms", **often})
     bootstrap, stop = broker.bootstrap_servers, threading.Event()
     kafka.create_topics(bootstrap, {"live": 1})
     kafka.commit_offsets(bootstrap, "live", {("live", 0): 1})
@@ -156,6 +156,12 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
             "a round of maintenance",
             timeout_s=20,
         )
+
+        def read_again() -> bool:
+            retention = job.tables.progress().retention
+            return retention is not None and retention.read_at > max(beat, retention.known_since)
+
+        kafka.wait_until(read_again, "a later reading of the brokers' settings", timeout_s=20)
         assert all(
             partition.state(beat) == "current" for partition in job.tables.progress().partitions.values()
         )
