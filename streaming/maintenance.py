@@ -44,6 +44,9 @@ SORTED_TRANSACTION: Final = "offsetlake.sorted"
 TARGET_BYTES: Final = 32 * 2**20
 """Size up to which small files are joined; not larger, as each round rewrites the last file of the day."""
 
+SMALL_BYTES: Final = TARGET_BYTES // 4
+"""Files below this are small. Those of catching up (500,000 changes) are not, nor what sorting leaves."""
+
 ENOUGH_FILES: Final = 8
 """So many small files in a partition are worth a rewrite."""
 
@@ -353,7 +356,7 @@ def _fragmented_partitions(table: DeltaTable) -> list[tuple[tuple[str, str], ...
     small = Counter(
         tuple((column, str(file[f"partition.{column}"])) for column in columns)
         for file in _files(table)
-        if file["size_bytes"] < TARGET_BYTES // 2  # what sorting leaves comes close to the target
+        if file["size_bytes"] < SMALL_BYTES
     )
     return [partition for partition, count in sorted(small.items()) if count >= ENOUGH_FILES]
 
