@@ -32,6 +32,8 @@ _GIVE_UP_EVERY_S: Final = 0.2
 
 RETENTION: Final = "offsets.retention.minutes"
 CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
+DELETE_RETENTION: Final = "delete.retention.ms"
+DEFAULT_DELETE_RETENTION_MS: Final = 86_400_000
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ABSENT: Final = frozenset(
@@ -135,6 +137,16 @@ class Broker:
         told = {b: _retention_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
         silent = {b: str(e.args[0].str()) for b, e in answers.items() if isinstance(e, KafkaException)}
         return agreed_retention(told, silent)
+
+    def delete_retention_ms(self) -> int:
+        """Return for how long the topic keeps a tombstone at least; Kafka's default where brokers do not
+        say (that takes the right DescribeConfigs on the topic)."""
+        asked = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        answer = _answer(next(iter(asked.values())))
+        known = answer.get(DELETE_RETENTION) if isinstance(answer, dict) else None
+        return DEFAULT_DELETE_RETENTION_MS if known is None else int(known.value)
 
     def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
         """Return the range of each partition (topic, number); raises `BrokerError` if the brokers do not

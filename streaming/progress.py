@@ -7,9 +7,11 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from streaming.errors import OffsetlakeError
+
+T = TypeVar("T")
 
 FORMAT: Final = 1
 """Version of the document; a newer one is refused."""
@@ -184,12 +186,22 @@ class Retention:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """The topic is being read anew, and why; until that is done the tables stay as they are."""
+
+    since: int  # ms
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """What one commit to `changes` says beside its rows.
 
     `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
     written. `retention` is what was last known of the brokers' settings, so that readers can tell what
-    expires without asking a broker; None: they did not say. Times are milliseconds since 1970 (UTC).
+    expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
+    None: the brokers did not say. `generation` counts how often the topic was read anew from its start,
+    `rebuild` says that this is being done. Times are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -198,10 +210,13 @@ class Progress:
     batch_time: int | None = None
     heartbeat: int = 0
     topic: str = ""
+    topic_id: str | None = None
     cluster_id: str | None = None
+    generation: int = 0
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     totals: Totals = Totals()
     retention: Retention | None = None
+    rebuild: Rebuild | None = None
 
     def with_positions(self, positions: Mapping[int, int]) -> "Progress":
         """Return the progress after a batch that ended at these positions."""
@@ -244,13 +259,14 @@ class Progress:
                     int(number): PartitionProgress(**p) for number, p in document["partitions"].items()
                 },
                 "totals": _totals(document["totals"]),
-                "retention": _retention(document.get("retention")),
+                "retention": _optional(Retention, document.get("retention")),
+                "rebuild": _optional(Rebuild, document.get("rebuild")),
             }
         )
 
 
-def _retention(document: Mapping[str, Any] | None) -> Retention | None:
-    return None if document is None else Retention(**document)
+def _optional(kind: type[T], document: Mapping[str, Any] | None) -> T | None:
+    return None if document is None else kind(**document)
 
 
 def _totals(document: Mapping[str, Any]) -> Totals:

@@ -1,0 +1,186 @@
+"""When the tables no longer follow from the topic, and what changes once it has been read anew.
+
+A compacted topic keeps a tombstone for a limited time. Who was away for longer may miss it for ever, and with
+it the end of an offset; who finds other partitions, or another topic under the same name, holds positions
+that mean nothing. Going on from there would leave ghosts in the tables. So the topic is read anew from its
+start, beside the tables, and what is different in the end becomes one step of their history.
+
+Pure functions; `streaming.run` does the reading.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.broker import LogRange
+from streaming.causes import GONE_WHILE_AWAY
+from streaming.progress import PartitionProgress, Progress
+from streaming.schemas import CHANGES, KEY, SOURCE
+
+Index = npt.NDArray[np.int64]
+
+_ABSENT: Final = -1
+_VALUE: Final = CHANGES.field("after").type
+_SOURCE_NAMES: Final = [field.name for field in SOURCE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicNow:
+    """What the brokers say about the topic at a moment (`now`, ms).
+
+    `topic_id` is None where they do not say; `ranges` lacks partitions whose leader did not answer;
+    `delete_retention_ms` is how long a tombstone stays at least.
+    """
+
+    partition_count: int
+    topic_id: str | None
+    ranges: Mapping[int, LogRange]
+    delete_retention_ms: int
+    now: int
+
+
+def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
+    """Say why the tables cannot be brought up to date by reading on; None if they can.
+
+    `progress` is what they say about themselves, with the partitions' ends as of now.
+    """
+    if not progress.partitions:
+        return None
+    if len(progress.partitions) != topic.partition_count:
+        return (
+            f"topic {progress.topic} has {topic.partition_count} partitions, and had "
+            f"{len(progress.partitions)} when the tables were filled: groups belong to other partitions now"
+        )
+    if None not in (progress.topic_id, topic.topic_id) and progress.topic_id != topic.topic_id:
+        return f"topic {progress.topic} was deleted and created anew"
+    for number, partition in sorted(progress.partitions.items()):
+        reason = _out_of_range(partition, topic.ranges.get(number)) or _away_too_long(partition, topic)
+        if reason:
+            return f"partition {number} of topic {progress.topic} {reason}"
+    return None
+
+
+def _out_of_range(partition: PartitionProgress, held: LogRange | None) -> str | None:
+    if held is None:
+        return None
+    if partition.position > held.latest:
+        return f"ends at offset {held.latest}, and was read up to {partition.position}"
+    if 0 < partition.position < held.earliest:
+        return f"begins at offset {held.earliest}, and was read up to {partition.position} only"
+    return None
+
+
+def _away_too_long(partition: PartitionProgress, topic: TopicNow) -> str | None:
+    complete_as_of = partition.complete_as_of
+    if complete_as_of is None:
+        complete_as_of = partition.target_at  # reading began then
+    if partition.behind == 0 or complete_as_of is None:
+        return None
+    if topic.now - complete_as_of <= topic.delete_retention_ms:
+        return None
+    since = datetime.fromtimestamp(complete_as_of / 1_000, UTC)
+    return (
+        f"was last read to its end at {since:%Y-%m-%dT%H:%M:%SZ}, longer ago than tombstones are kept "
+        f"(delete.retention.ms = {topic.delete_retention_ms}): some may be missed for ever"
+    )
+
+
+def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, batch_time: int) -> pa.Table:
+    """Return what changes (schema `CHANGES`) when a table becomes another: rows of `offsets` or `groups`.
+
+    `name` says which of the two tables `before` and `after` are.
+    """
+    keys = [field.name for field in KEY] if name == "offsets" else ["group"]
+    before, after = before.combine_chunks(), after.combine_chunks()
+    old_codes, new_codes = _codes(before, after, keys)
+    new_row_of_old = pd.Index(new_codes).get_indexer(pd.Index(old_codes)).astype(np.int64)
+    is_removed = new_row_of_old == _ABSENT
+    is_other = ~is_removed
+    kept = np.flatnonzero(is_other)
+    is_other[kept] = _differ(before.take(pa.array(kept)), after.take(pa.array(new_row_of_old[kept])), keys)
+    is_new = pd.Index(old_codes).get_indexer(pd.Index(new_codes)) == _ABSENT
+    old_rows = np.concatenate(
+        [np.flatnonzero(is_removed), np.flatnonzero(is_other), np.full(is_new.sum(), _ABSENT)]
+    )
+    new_rows = np.concatenate(
+        [np.full(is_removed.sum(), _ABSENT), new_row_of_old[is_other], np.flatnonzero(is_new)]
+    )
+    return _rows(name, keys, before, after, old_rows, new_rows, sequence, batch_time)
+
+
+def _codes(before: pa.Table, after: pa.Table, keys: list[str]) -> tuple[Index, Index]:
+    """Number the keys of both tables: equal numbers, equal keys."""
+    both = pa.concat_tables([before.select(keys), after.select(keys)])
+    codes = np.zeros(len(both), dtype=np.int64)
+    for key in keys:
+        column = pd.factorize(both[key].combine_chunks().to_numpy(zero_copy_only=False))[0]
+        codes, _ = pd.factorize(codes * (int(column.max(initial=0)) + 1) + column)
+    return codes[: len(before)], codes[len(before) :]
+
+
+def _differ(before: pa.Table, after: pa.Table, keys: list[str]) -> npt.NDArray[np.bool_]:
+    """Tell which rows of two tables with the same keys hold other values."""
+    differ = np.zeros(len(before), dtype=bool)
+    for name in before.column_names:
+        if name in keys:
+            continue
+        one, other = before[name], after[name]
+        if pa.types.is_nested(one.type):
+            differ |= np.array(
+                [a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], bool
+            )
+            continue
+        is_same = pc.or_(pc.equal(one, other).fill_null(False), pc.and_(one.is_null(), other.is_null()))
+        differ |= ~is_same.to_numpy(zero_copy_only=False)
+    return differ
+
+
+def _rows(
+    name: str,
+    keys: list[str],
+    before: pa.Table,
+    after: pa.Table,
+    old_rows: Index,
+    new_rows: Index,
+    sequence: int,
+    batch_time: int,
+) -> pa.Table:
+    count, is_set = len(new_rows), new_rows != _ABSENT
+    old, new = (
+        table.take(pa.array(rows, mask=rows == _ABSENT))
+        for table, rows in ((before, old_rows), (after, new_rows))
+    )
+    is_lost_offset = ~is_set & (name == "offsets")
+    now = datetime.fromtimestamp(batch_time / 1_000, UTC)
+    columns = {
+        "sequence": pa.repeat(pa.scalar(sequence, pa.int64()), count),
+        "batch_time": pa.repeat(pa.scalar(now, CHANGES.field("batch_time").type), count),
+        "day": pa.repeat(pa.scalar(now.date(), pa.date32()), count),
+        "kind": pa.repeat(pa.scalar(name.removesuffix("s")), count),
+        "op": pc.if_else(pa.array(is_set), "set", "remove"),
+        "cause": pc.if_else(pa.array(is_lost_offset), GONE_WHILE_AWAY, pa.scalar(None, pa.string())),
+        "before": _structs(old, old_rows == _ABSENT),
+        "after": _structs(new, new_rows == _ABSENT),
+        **{key: pc.coalesce(new[key], old[key]) for key in [*keys, "source_partition"]},
+        **{source: new[source] for source in _SOURCE_NAMES},  # null for what is gone: no record says so
+    }
+    return pa.table(
+        [columns.get(field.name, pa.nulls(count, field.type)) for field in CHANGES], schema=CHANGES
+    )
+
+
+def _structs(rows: pa.Table, is_absent: npt.NDArray[np.bool_]) -> pa.Array:
+    columns = [
+        rows[field.name].combine_chunks().cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(len(rows), field.type)
+        for field in _VALUE
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(_VALUE), mask=pa.array(is_absent))

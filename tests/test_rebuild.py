@@ -1,0 +1,162 @@
+"""When the tables no longer follow from the topic, and what changes once it was read anew."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.broker import LogRange
+from streaming.causes import GONE_WHILE_AWAY
+from streaming.progress import PartitionEnds, PartitionProgress, Progress
+from streaming.rebuild import TopicNow, differences, reason_to_rebuild
+from streaming.schemas import CHANGES, GROUPS, OFFSETS
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+def read_to_the_end(position: int, at: int) -> PartitionProgress:
+    return PartitionProgress().at(position).with_ends(PartitionEnds(position, position), at)
+
+
+PROGRESS = Progress(
+    topic="__consumer_offsets",
+    topic_id="id",
+    partitions={0: read_to_the_end(100, at=DAY), 1: read_to_the_end(0, at=DAY)},
+)
+TOPIC = TopicNow(
+    partition_count=2,
+    topic_id="id",
+    ranges={0: LogRange(0, 100), 1: LogRange(0, 0)},
+    delete_retention_ms=DAY,
+    now=2 * DAY,
+)
+
+
+def behind(progress: Progress, partition: int, end: int, now: int) -> Progress:
+    return progress.with_ends({partition: PartitionEnds(end, end)}, now)
+
+
+def test_nothing_new_in_the_topic_is_no_reason() -> None:
+    assert reason_to_rebuild(PROGRESS, replace(TOPIC, now=90 * DAY)) is None
+    assert reason_to_rebuild(Progress(), TOPIC) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        (replace(TOPIC, partition_count=3), "has 3 partitions, and had 2 when"),
+        (replace(TOPIC, topic_id="other"), "was deleted and created anew"),
+        (replace(TOPIC, ranges={0: LogRange(0, 99)}), "partition 0 .* ends at offset 99, .* up to 100"),
+        (replace(TOPIC, ranges={0: LogRange(101, 200)}), "partition 0 .* begins at offset 101"),
+    ],
+)
+def test_another_topic_or_range_is_a_reason(topic: TopicNow, reason: str) -> None:
+    assert re.search(reason, reason_to_rebuild(PROGRESS, topic) or "")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        replace(TOPIC, topic_id=None),
+        replace(TOPIC, ranges={}),
+        replace(TOPIC, ranges={0: LogRange(100, 100), 1: LogRange(5, 9)}),
+    ],
+    ids=["the brokers do not say the id", "no leader answers", "all that was read is deleted"],
+)
+def test_what_is_no_reason(topic: TopicNow) -> None:
+    assert reason_to_rebuild(PROGRESS, topic) is None
+
+
+def test_being_away_for_longer_than_tombstones_are_kept_is_a_reason_where_something_was_written() -> None:
+    assert reason_to_rebuild(behind(PROGRESS, 0, 101, 2 * DAY), TOPIC) is None
+    late = replace(TOPIC, now=2 * DAY + 1)
+    reason = reason_to_rebuild(behind(PROGRESS, 0, 101, 2 * DAY + 1), late) or ""
+    assert "partition 0" in reason
+    assert "last read to its end at 1970-01-02T00:00:00Z" in reason
+
+
+def test_a_first_reading_that_takes_too_long_is_a_reason() -> None:
+    began = Progress(topic="t").with_ends({0: PartitionEnds(50, 50)}, DAY)
+    slow = began.with_positions({0: 20}).with_ends({0: PartitionEnds(60, 60)}, 2 * DAY)
+    topic = replace(TOPIC, partition_count=1, ranges={0: LogRange(0, 60)})
+    assert reason_to_rebuild(slow, topic) is None
+    assert reason_to_rebuild(slow, replace(topic, now=2 * DAY + 1)) is not None
+
+
+# --- differences ---
+
+
+def offset(group: str, committed: int, **changed: Any) -> dict[str, Any]:
+    row = {"group": group, "topic": "t", "partition": 0, "committed_offset": committed, "metadata": ""}
+    return {**row, "source_partition": 1, "source_offset": 10 + committed, **changed}
+
+
+def offsets(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), OFFSETS)
+
+
+def changes(name: str, before: pa.Table, after: pa.Table) -> pa.Table:
+    return differences(name, before, after, sequence=7, batch_time=DAY)
+
+
+def test_what_went_what_came_and_what_is_other() -> None:
+    before = offsets(offset("gone", 1), offset("moved", 2), offset("same", 3, leader_epoch=4))
+    after = offsets(offset("new", 5), offset("same", 3, leader_epoch=4), offset("moved", 6))
+    found = {row["group"]: row for row in changes("offsets", before, after).to_pylist()}
+    assert found.keys() == {"gone", "moved", "new"}
+    gone, moved, new = found["gone"], found["moved"], found["new"]
+    assert (gone["kind"], gone["op"], gone["cause"]) == ("offset", "remove", GONE_WHILE_AWAY)
+    assert gone["before"]["committed_offset"] == 1
+    assert gone["after"] is None
+    assert gone["source_offset"] is None
+    assert gone["source_partition"] == 1
+    assert (moved["op"], moved["cause"]) == ("set", None)
+    assert (moved["before"]["committed_offset"], moved["after"]["committed_offset"]) == (2, 6)
+    assert moved["source_offset"] == 16
+    assert (new["op"], new["before"]) == ("set", None)
+    assert {row["sequence"] for row in found.values()} == {7}
+
+
+def test_a_null_that_became_a_value_is_a_difference_and_two_nulls_are_none() -> None:
+    before = offsets(offset("a", 1, leader_epoch=None), offset("b", 1, topic_id=None))
+    after = offsets(offset("a", 1, leader_epoch=0), offset("b", 1, topic_id=None))
+    assert changes("offsets", before, after)["group"].to_pylist() == ["a"]
+
+
+def test_groups_differ_by_their_members_too() -> None:
+    member = {"member_id": "m", "group_instance_id": None, "client_id": "c", "client_host": "/h"}
+    row = {"group": "g", "type": "classic", "state": "Stable", "members": [member], "source_partition": 0}
+    before = pa.Table.from_pylist([row, {**row, "group": "same"}], GROUPS)
+    after = pa.Table.from_pylist([{**row, "members": []}, {**row, "group": "same"}], GROUPS)
+    found = changes("groups", before, after)
+    assert found.select(["kind", "op", "group", "topic", "cause"]).to_pylist() == [
+        {"kind": "group", "op": "set", "group": "g", "topic": None, "cause": None}
+    ]
+
+
+KEYS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["t", "u"]), st.integers(0, 2))
+STATES = st.dictionaries(KEYS, st.integers(0, 2), max_size=12)
+
+
+@given(STATES, STATES)
+def test_the_differences_turn_one_table_into_the_other(
+    before: dict[tuple[str, str, int], int], after: dict[tuple[str, str, int], int]
+) -> None:
+    def table(state: dict[tuple[str, str, int], int]) -> pa.Table:
+        return offsets(*(offset(g, value, topic=t, partition=p) for (g, t, p), value in state.items()))
+
+    state = dict(before)
+    found = changes("offsets", table(before), table(after))
+    assert found.schema == CHANGES
+    for row in found.to_pylist():
+        key = row["group"], row["topic"], row["partition"]
+        assert (row["before"] or {}).get("committed_offset") == state.get(key)
+        state.pop(key, None)
+        if row["op"] == "set":
+            state[key] = row["after"]["committed_offset"]
+    assert state == after
