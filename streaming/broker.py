@@ -47,10 +47,12 @@ class BrokerError(OffsetlakeError):
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What identifies the topic: its cluster (None where brokers do not say) and its partition count."""
+    """What identifies the topic: its cluster and its id (None where brokers do not say), and its partition
+    count."""
 
     cluster_id: str | None
     partition_count: int
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Broker:
         The brokers must answer within `connect_timeout`, else `BrokerError`; the topic may take as long as
         it likes (Kafka creates it at the first commit), and `say` is told once that it is waited for.
         """
-        facts = self._topic_facts(self._source.connect_timeout_ms / 1_000)
+        facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
         if facts is None:
             say(
                 f"topic {self._source.topic} does not exist yet on {self._source.bootstrap_servers}, "
@@ -109,8 +111,18 @@ class Broker:
                 "waiting for it (Kafka creates it when the first group commits)"
             )
         while facts is None and not _rest(self._source.topic_poll_every_ms / 1_000, give_up):
-            facts = self._topic_facts(self._source.connect_timeout_ms / 1_000)
+            facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
         return facts
+
+    def topic_facts(self, timeout_s: float = REQUEST_TIMEOUT_S) -> TopicFacts | None:
+        """Return what identifies the topic; None if it does not exist, or may not be seen. Raises
+        `BrokerError`."""
+        metadata = self._metadata(timeout_s)
+        topic = metadata.topics.get(self._source.topic)
+        if topic is None or not topic.partitions:
+            return None
+        topic_id = (self.topic_ids([self._source.topic]) or {}).get(self._source.topic)
+        return TopicFacts(metadata.cluster_id, len(topic.partitions), topic_id or None)
 
     def ends(self, partition_count: int) -> dict[int, PartitionEnds]:
         """Return the present ends of all partitions (those that answered); raises `BrokerError` if none
@@ -189,13 +201,6 @@ class Broker:
             return self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
             raise self._unreachable(error, timeout_s) from error
-
-    def _topic_facts(self, timeout_s: float) -> TopicFacts | None:
-        metadata = self._metadata(timeout_s)
-        topic = metadata.topics.get(self._source.topic)
-        if topic is None or not topic.partitions:
-            return None
-        return TopicFacts(metadata.cluster_id, len(topic.partitions))
 
     def _latest(self, partition_count: int, isolation: IsolationLevel) -> dict[int, int]:
         partitions = [(self._source.topic, number) for number in range(partition_count)]

@@ -33,6 +33,10 @@ class Checkpoint:
         commits = self._path("commits")
         return self._files.exists(commits) and len(self._files.listStatus(commits)) > 0
 
+    def delete(self) -> None:
+        """Delete the checkpoint, if there is one."""
+        self._files.delete(self._path(""), True)
+
     def positions(self, batch_id: int, topic: str) -> dict[int, int]:
         """Return where a batch ends: for every partition of the topic the next source offset to read.
 
@@ -45,7 +49,8 @@ class Checkpoint:
         return {int(partition): offset for partition, offset in ends.items()}
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self.path, name)
+        path = self._jvm.org.apache.hadoop.fs.Path
+        return path(self.path, name) if name else path(self.path)
 
     def _read(self, name: str) -> str | None:
         path = self._path(name)

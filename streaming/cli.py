@@ -6,15 +6,19 @@ Exit code 0 is success, 1 failure, 2 misuse.
 import json
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from streaming import cli_alerts, cli_expiry, cli_maintain, cli_queries
-from streaming.cli_options import config_option, whose_reader_may_leave, with_command_config
+from streaming.cli_options import Command, config_option, whose_reader_may_leave, with_command_config
 from streaming.errors import OffsetlakeError
 from streaming.settings import Settings, parse_duration_ms, read_settings
+
+if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
+    from streaming.follow import Listener
 
 
 def main() -> None:
@@ -45,23 +49,34 @@ def cli() -> None:
     """
 
 
+def _job_options(command: Command) -> Command:
+    """Add the options of commands that read the topic into the tables."""
+    for option in (
+        click.option(
+            "--command-config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
+        ),
+        config_option,
+        click.option(
+            "--checkpoint", metavar="DIR|URL", help="Spark's checkpoint.  [default: checkpoints/offsetlake]"
+        ),
+        click.option(
+            "--table-root", metavar="DIR|URL", help="Where the tables are kept.  [default: warehouse]"
+        ),
+        click.option("--topic", metavar="TOPIC", help="The topic to read.  [default: __consumer_offsets]"),
+        click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask first."),
+    ):
+        command = option(command)
+    return command
+
+
 @cli.command()
-@click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask first.")
-@click.option("--topic", metavar="TOPIC", help="The topic to read.  [default: __consumer_offsets]")
-@click.option("--table-root", metavar="DIR|URL", help="Where the tables are kept.  [default: warehouse]")
-@click.option(
-    "--checkpoint", metavar="DIR|URL", help="Spark's checkpoint.  [default: checkpoints/offsetlake]"
-)
+@_job_options
 @click.option(
     "--trigger", metavar="DURATION", help="How often to read new commits, such as 1s.  [default: 5s]"
 )
 @click.option("--once", is_flag=True, help="Read to the present end of the topic and stop.")
-@config_option
-@click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
-)
 def run(config: Path | None, command_config: Path | None, once: bool, **options: str | None) -> None:
     """Follow the offsets topic into tables until stopped (Ctrl-C or SIGTERM).
 
@@ -70,15 +85,40 @@ def run(config: Path | None, command_config: Path | None, once: bool, **options:
       offsetlake run --command-config client.properties --table-root s3://lake/offsets
       offsetlake run --once          # read to the present end and stop
     """
-    from streaming.console import Console
-    from streaming.run import Listener, run_job, stop_on_signals
+    from streaming.run import run_job
 
     settings = _run_settings(config, command_config, options)
+    _as_job(settings, lambda listener, stop: run_job(settings, listener, stop, once=once))
+
+
+@cli.command()
+@_job_options
+def rebuild(config: Path | None, command_config: Path | None, **options: str | None) -> None:
+    """Read the topic anew from its start and bring the tables to what that gives, then end.
+
+    `run` does so by itself where it must. By hand it is for a lost checkpoint, or another number of state
+    partitions. Stop `offsetlake run` first. History is kept: what is different becomes one more step.
+
+    \b
+      offsetlake rebuild --bootstrap-server localhost:9092
+    """
+    from streaming.run import rebuild_tables
+
+    settings = _run_settings(config, command_config, options)
+    _as_job(settings, lambda listener, stop: rebuild_tables(settings, listener, stop))
+
+
+def _as_job(settings: Settings, act: Callable[["Listener", threading.Event], None]) -> None:
+    """Do something that reads the topic, on the console and until a signal says to stop."""
+    from streaming.console import Console
+    from streaming.follow import Listener
+    from streaming.run import stop_on_signals
+
     console, stop = Console(), threading.Event()
     for line in settings.describe():
         console.say(line)
     with stop_on_signals(stop):
-        run_job(settings, Listener(console.say, console.batch), stop, once=once)
+        act(Listener(console.say, console.batch), stop)
     console.say("stopped")
 
 

@@ -54,6 +54,12 @@ class AsOf:
         """Say in what way the answer may differ from the broker's; nothing if it is complete."""
         stalled = [number for number, state in self.states.items() if state == "stalled"]
         found = []
+        rebuild = self.progress.rebuild
+        if rebuild is not None:
+            found.append(
+                f"the tables stay as they are while they are rebuilt, since {iso(rebuild.since)}, because "
+                f"{rebuild.reason}"
+            )
         if not self.progress.partitions:
             found.append("COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet")
         elif self.loading:

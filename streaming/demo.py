@@ -23,9 +23,10 @@ from rich.text import Text
 
 from streaming.demo_traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets, shown_metadata
 from streaming.errors import OffsetlakeError
+from streaming.follow import Listener
 from streaming.local_broker import LocalBroker
 from streaming.progress import now_ms
-from streaming.run import Listener, run_job
+from streaming.run import run_job
 from streaming.settings import Settings, read_settings
 from streaming.tables import Snapshot, Tables, TablesMissingError
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.checkpoint import checkpoint_uri
 from streaming.processor import SHARD_RESULT, ReplayOffsetsPartition
 from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.source import read_records
@@ -18,7 +17,13 @@ WriteBatch = Callable[[DataFrame, int], None]
 
 
 def start_query(
-    spark: SparkSession, settings: Settings, partition_count: int, write_batch: WriteBatch, *, once: bool
+    spark: SparkSession,
+    settings: Settings,
+    checkpoint: str,
+    partition_count: int,
+    write_batch: WriteBatch,
+    *,
+    once: bool,
 ) -> StreamingQuery:
     """Start reading all partitions of the offsets topic; `write_batch` gets each micro-batch's shard results.
 
@@ -33,7 +38,7 @@ def start_query(
     writer = (
         results.writeStream.queryName("offsetlake")
         .outputMode("update")
-        .option("checkpointLocation", checkpoint_uri(settings.job.checkpoint))
+        .option("checkpointLocation", checkpoint)
         .foreachBatch(write_batch)
     )
     return (

@@ -41,6 +41,7 @@ DURATIONS: Final = frozenset(
         "tables.keep_quarantine",
         "job.trigger",
         "job.heartbeat_every",
+        "job.check_topic_every",
         "expiry.read_every",
         "alerts.evaluate_every",
         "alerts.warning",
@@ -129,6 +130,7 @@ class JobSettings:
     trigger_ms: int
     state_partitions: int
     heartbeat_every_ms: int
+    check_topic_every_ms: int
 
 
 @dataclass(frozen=True, kw_only=True)

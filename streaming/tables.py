@@ -134,6 +134,15 @@ class Tables:
                 storage_options=dict(self.storage_options),
             )
 
+    def aside(self) -> "Tables":
+        """Return the tables that are filled beside these while they are rebuilt."""
+        return Tables(self._uri("rebuild"), self.storage_options)
+
+    def delete(self) -> None:
+        """Delete all tables that there are, with everything in them."""
+        for name in self.existing():
+            DeltaStorageHandler(self._uri(name), options=dict(self.storage_options)).delete_dir("")
+
     def existing(self) -> list[str]:
         """Return the names of the tables that exist."""
         options = dict(self.storage_options)

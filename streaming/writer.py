@@ -234,7 +234,7 @@ class BatchWriter:
                     f"replaying batch {batch_id}: expected offsets partition {partition} to end at "
                     f"{reached}, as the tables under {self._tables.root} have it, found {position}. The "
                     "checkpoint is older than the tables (a restored backup?). Use the pair that belongs "
-                    "together, or move both away to read the topic anew from its start."
+                    "together, or run `offsetlake rebuild`."
                 )
 
 

@@ -1,13 +1,14 @@
 """Runs the real job in a test: on the shared Spark session, against a real broker, into real tables."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from streaming.broker import Broker
-from streaming.run import Listener, follow_topic
+from streaming.follow import Follower, Listener
 from streaming.settings import Settings, read_settings
 from streaming.tables import Tables
 from streaming.writer import BatchReport
@@ -51,8 +52,19 @@ class RunningJob:
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop` is set."""
+        self.follower(stop).follow(once=once)
+
+    def follower(
+        self, stop: threading.Event, *, on_batch: Callable[[BatchReport], None] = lambda _report: None
+    ) -> Follower:
+        """What follows the topic, made anew as at each start."""
+
+        def report(report: BatchReport) -> None:
+            self.reports.append(report)
+            on_batch(report)
+
         broker = Broker(self.settings.source)
         facts = broker.wait_for_topic(self.said.append, lambda: False)
         assert facts is not None
-        listener = Listener(self.said.append, self.reports.append)
-        follow_topic(self.spark, self.settings, broker, facts, listener, stop, once=once)
+        listener = Listener(self.said.append, report)
+        return Follower(self.spark, self.settings, broker, facts, listener, stop)

@@ -25,7 +25,7 @@ class Polls:
 
 def broker(monkeypatch: pytest.MonkeyPatch, polls: Polls, poll_every: str) -> Broker:
     made = Broker(read_settings(options={"source.topic_poll_every": poll_every}).source)
-    monkeypatch.setattr(made, "_topic_facts", polls)
+    monkeypatch.setattr(made, "topic_facts", polls)
     return made
 
 

@@ -33,9 +33,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streaming import packets, writer
 from streaming.broker import Broker
 from streaming.coordinator import Shard, replay
+from streaming.follow import Follower, Listener
 from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
-from streaming.run import Listener, follow_topic
 from streaming.schemas import CHANGES_IN_BATCH
 from streaming.session import start_session
 from streaming.settings import Settings, read_settings
@@ -247,7 +247,7 @@ def run_job(spark: SparkSession, settings: Settings, now: Callable[[], Clocks]) 
     listener = Listener(lambda _said: None, run.report)
     with watched_query(spark, run), watched_calls(run):
         run.started = now()
-        follow_topic(spark, settings, broker, facts, listener, threading.Event(), once=True)
+        Follower(spark, settings, broker, facts, listener, threading.Event()).follow(once=True)
         run.finished = now()
     return run
 

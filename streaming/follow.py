@@ -1,0 +1,294 @@
+"""Follows the topic into the tables, and reads it anew where reading on is not enough.
+
+The checkpoint of each reading from the start has a folder of its own, numbered by `Progress.generation`. A
+rebuild reads the next generation into tables beside the live ones, which stay as they are and keep
+answering. What is different in the end is one commit to the live tables, with which they change over to the
+new checkpoint; before that commit an interrupted rebuild is taken up again, after it there is nothing left to
+do but to delete what it used.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from streaming.alert_receivers import receivers, source_labels
+from streaming.alert_watch import AlertWatch
+from streaming.binding import bound, check_checkpoint, check_source, is_pair
+from streaming.broker import Broker, BrokerError, TopicFacts
+from streaming.checkpoint import Checkpoint
+from streaming.housekeeping import Housekeeping, Topic
+from streaming.job import start_query
+from streaming.maintainer import Maintainer
+from streaming.progress import Progress, Rebuild, now_ms
+from streaming.rebuild import differences
+from streaming.retention import RetentionReader
+from streaming.running_query import Gate, JobFailedError, as_failure, wait_for_end
+from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
+from streaming.settings import OFFSETS_TOPIC, Settings
+from streaming.table_rows import quarantine_rows
+from streaming.tables import Tables
+from streaming.writer import BatchReport, BatchWriter
+
+Beside = Sequence[AbstractContextManager[object]]
+
+ASKED_FOR = "it was asked for"
+"""The reason of a rebuild that a user wants."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Where the job reports to: sentences for people, and what each batch did."""
+
+    say: Callable[[str], None]
+    batch: Callable[[BatchReport], None]
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Follows one topic into one table root, on a session that is there and a topic that exists."""
+
+    spark: SparkSession
+    settings: Settings
+    broker: Broker
+    facts: TopicFacts
+    listener: Listener
+    stop: threading.Event
+
+    def follow(self, *, once: bool) -> None:
+        """Follow the topic until told to stop (with `once`: until its present end), rebuilding as needed."""
+        reason = self._reason_at_start()
+        while not self.stop.is_set():
+            if reason is not None and not self.rebuild(reason):
+                return
+            reason = self._follow_on(once=once)
+            if reason is None:
+                return
+
+    def rebuild(self, reason: str) -> bool:
+        """Read the topic anew and change the tables over to it; False if told to stop before the end."""
+        live = self._tables
+        progress = self._announced(live.progress(), reason)
+        self.listener.say(
+            f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: reading topic "
+            f"{self.settings.source.topic} anew from its start. Queries answer from the tables as they are "
+            "until that is done"
+        )
+        generation = progress.generation + 1
+        aside, checkpoint = live.aside(), self._checkpoint(generation)
+        read_before = aside.progress_if_any()
+        if read_before.generation != generation or not is_pair(read_before, checkpoint):
+            aside.delete()
+            checkpoint.delete()
+            read_before = Progress(generation=generation)
+        frozen = self._writer(live, progress, checkpoint)
+        self._read(aside, read_before, checkpoint, once=True, frozen=frozen)
+        if self.stop.is_set():
+            return False
+        self._change_over(live, aside)
+        self.listener.say("the rebuild is done")
+        return True
+
+    def rebuild_as_asked(self) -> None:
+        """Read the topic anew because somebody wants it."""
+        progress = self._tables.progress()
+        check_source(progress, self.settings, self.facts)
+        self.rebuild(ASKED_FOR if progress.rebuild is None else progress.rebuild.reason)
+
+    @property
+    def _tables(self) -> Tables:
+        return Tables(self.settings.tables.root, self.settings.tables.storage_options)
+
+    def _checkpoint(self, generation: int) -> Checkpoint:
+        return Checkpoint(self.spark, f"{self.settings.job.checkpoint}/{generation}")
+
+    def _topic(self, partition_count: int) -> Topic:
+        return Topic(self.broker, self.settings.source.topic, partition_count)
+
+    def _reason_at_start(self) -> str | None:
+        progress = self._tables.progress_if_any()
+        check_source(progress, self.settings, self.facts)
+        if progress.rebuild is not None:
+            return progress.rebuild.reason
+        check_checkpoint(progress, self._checkpoint(progress.generation), self.settings)
+        self._tables.aside().delete()  # left by a rebuild that was killed after its last commit
+        return self._reason(progress)
+
+    def _reason(self, progress: Progress) -> str | None:
+        """Say why reading on from this progress is not enough, if so."""
+        ends = self.broker.ends(self.facts.partition_count)
+        known = {number: end for number, end in ends.items() if number in progress.partitions}
+        return self._topic(self.facts.partition_count).reason_to_rebuild(progress.with_ends(known, now_ms()))
+
+    def _follow_on(self, *, once: bool) -> str | None:
+        """Follow the topic from where the tables are, also over an absence of the brokers; return why that
+        is not enough, or None at the end."""
+        while True:
+            try:
+                return self._follow_until_failure(once=once)
+            except JobFailedError as failure:
+                reason = self._explanation(failure)
+                if reason is not None or self.stop.is_set():
+                    return reason
+
+    def _follow_until_failure(self, *, once: bool) -> str | None:
+        tables = self._tables
+        progress = tables.progress_if_any()
+        checkpoint = self._checkpoint(progress.generation)
+        check_checkpoint(progress, checkpoint, self.settings)
+        watch = self._alert_watch(tables)
+        beside: Beside = [Maintainer(tables, self.settings.tables, self.listener.say), watch]
+        house = self._read(tables, progress, checkpoint, once=once, beside=beside)
+        if once:  # what was read now was not evaluated yet
+            watch.evaluate_and_deliver()
+        return house.reason_to_rebuild
+
+    def _explanation(self, failure: JobFailedError) -> str | None:
+        """Find out whether what became of the topic, or the absence of brokers, explains a failure.
+
+        Returns the reason to rebuild, or None once the brokers answer again; raises the failure otherwise.
+        """
+        if self.stop.is_set():
+            raise failure
+        try:
+            reason = self._reason(self._tables.progress())
+        except BrokerError as error:
+            self.listener.say(f"{error} Waiting for the brokers.")
+            self._wait_for_brokers()
+            return None
+        if reason is None:
+            raise failure
+        return reason
+
+    def _wait_for_brokers(self) -> None:
+        while not self.stop.wait(self.settings.source.topic_poll_every_ms / 1_000):
+            with suppress(BrokerError):
+                self.broker.ends(self.facts.partition_count)
+                self.listener.say(f"{self.settings.source.bootstrap_servers} answers again")
+                return
+
+    def _alert_watch(self, tables: Tables) -> AlertWatch:
+        say, alerts = self.listener.say, self.settings.alerts
+        source = source_labels(self.facts.cluster_id, self.settings.source.topic)
+        return AlertWatch(
+            tables,
+            alerts,
+            receivers(alerts, say=say, source=source),
+            ask_log_ranges=self.broker.log_ranges,
+            say=say,
+        )
+
+    def _read(
+        self,
+        tables: Tables,
+        progress: Progress,
+        checkpoint: Checkpoint,
+        *,
+        once: bool,
+        frozen: BatchWriter | None = None,
+        beside: Beside = (),
+    ) -> Housekeeping:
+        """Read from where the progress is into its tables, until told to stop or (`once`) to the present
+        end."""
+        progress = bound(progress, self.settings, self.facts)
+        progress = progress.with_ends(self.broker.ends(self.facts.partition_count), now_ms())
+        retention = RetentionReader(self.broker, self.settings, self.listener.say)
+        progress = progress.with_retention(retention.read(now_ms()))
+        tables.create()
+        writer = self._writer(tables, progress, checkpoint)
+        topic = self._topic(self.facts.partition_count)
+        house = Housekeeping(writer, topic, retention, self.settings, self.listener.say, frozen=frozen)
+
+        def is_stopping() -> bool:
+            return self.stop.is_set() or house.wants_end
+
+        gate = Gate(writer, is_stopping)
+        query = start_query(
+            self.spark,
+            self.settings,
+            checkpoint.path,
+            self.facts.partition_count,
+            gate.write,
+            once=once,
+        )
+        with house, ExitStack() as stack:
+            for helper in beside:
+                stack.enter_context(helper)
+            wait_for_end(query, gate, is_stopping)
+        if house.failure is not None:
+            raise as_failure("keeping the tables", house.failure) from house.failure
+        house.finish()
+        return house
+
+    def _writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
+        is_original = self.settings.source.topic == OFFSETS_TOPIC
+        return BatchWriter(
+            tables,
+            progress,
+            query_id=checkpoint.query_id,
+            positions=lambda batch_id: checkpoint.positions(batch_id, self.settings.source.topic),
+            report=self.listener.batch,
+            topic_ids=self.broker.topic_ids if is_original else lambda _: None,
+        )
+
+    def _announced(self, progress: Progress, reason: str) -> Progress:
+        """Note in the live tables that they are being rebuilt, if that is not noted yet."""
+        if progress.rebuild is not None:
+            return progress
+        now = now_ms()
+        unknown = {
+            number: replace(partition, last_stable_offset=None, high_watermark=None, held_back_since=None)
+            for number, partition in progress.partitions.items()
+        }
+        announced = replace(
+            progress, rebuild=Rebuild(since=now, reason=reason), heartbeat=now, partitions=unknown
+        )
+        self._tables.append_changes(CHANGES.empty_table(), announced, is_batch=False)
+        return announced
+
+    def _change_over(self, live: Tables, aside: Tables) -> None:
+        """Append to the live tables what is different in those that were read anew, in one commit."""
+        old, new = live.read(), aside.read()
+        loading = [number for number, partition in new.progress.partitions.items() if not partition.loaded]
+        if loading:
+            raise JobFailedError(
+                f"rebuilding: expected to reach the end of topic {new.progress.topic}, found partitions "
+                f"{', '.join(map(str, loading))} not read to their end. Start again to go on."
+            )
+        now, sequence = now_ms(), old.progress.sequence + 1
+        rows = pa.concat_tables(
+            differences(name, getattr(old, name), getattr(new, name), sequence=sequence, batch_time=now)
+            for name in ("offsets", "groups")
+        )
+        progress = replace(
+            new.progress,
+            sequence=sequence if len(rows) else old.progress.sequence,
+            batch_time=now if len(rows) else old.progress.batch_time,
+            heartbeat=now,
+        )
+        failed = _not_in(aside.read_quarantine(), live.read_quarantine())
+        live.append_quarantine(_in_batch(failed, progress), progress)
+        live.append_changes(rows, progress, is_batch=True)
+        former = self._checkpoint(old.progress.generation)
+        aside.delete()
+        former.delete()
+
+
+def _not_in(rows: pa.Table, others: pa.Table) -> pa.Table:
+    """Return the quarantined records whose place in the log is not among that of the others."""
+    place = ["source_partition", "source_offset"]
+    known = set(map(tuple, (row.values() for row in others.select(place).to_pylist())))
+    is_new = [tuple(row.values()) not in known for row in rows.select(place).to_pylist()]
+    return rows.filter(pa.array(is_new, pa.bool_()))
+
+
+def _in_batch(failed: pa.Table, progress: Progress) -> pa.Table:
+    """Return quarantined records as those of the batch that a progress speaks of."""
+    return quarantine_rows(
+        failed.select([*QUARANTINE_IN_BATCH.names, "source_partition"]),
+        sequence=progress.sequence,
+        batch_time=progress.heartbeat,
+    )[0]

@@ -1,0 +1,87 @@
+"""The running query: lets batches through to the writer until the job is to stop, and waits for its end."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.errors import OffsetlakeError
+from streaming.writer import BatchWriter
+
+_POLL_S: Final = 0.2
+_STOP_LIMIT_S: Final = 120.0  # for a batch to end
+_IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
+
+
+class JobFailedError(OffsetlakeError):
+    """The query or its housekeeping failed."""
+
+
+class StoppedBeforeBatchError(Exception):
+    """Raised inside Spark's callback to end the query before a batch instead of within one."""
+
+
+class Gate:
+    """Lets batches through to the writer until the job is to stop; remembers what went wrong in Python."""
+
+    def __init__(self, writer: BatchWriter, is_stopping: Callable[[], bool]) -> None:
+        self._writer = writer
+        self._is_stopping = is_stopping
+        self.failure: BaseException | None = None
+        self.is_closed = False
+        self.is_writing = False
+        self.ended_at = 0.0
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch; refuse to begin one once the job is to stop (it will be replayed at the next
+        start)."""
+        if self._is_stopping():
+            self.is_closed = True
+            raise StoppedBeforeBatchError
+        self.is_writing = True
+        try:
+            self._writer.write(batch, batch_id)
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.ended_at = time.monotonic()
+            self.is_writing = False
+
+
+def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> None:
+    """Wait until the query has ended by itself, failed, or was stopped between two batches."""
+    asked_at: float | None = None
+    is_stopped = False
+    while query.isActive:
+        time.sleep(_POLL_S)
+        if is_stopping():
+            asked_at = asked_at or time.monotonic()
+            if _may_stop(query, gate, asked_at):
+                is_stopped = True
+                query.stop()
+    failure = query.exception()
+    if failure is not None and not gate.is_closed and not is_stopped:
+        cause = gate.failure or failure
+        raise as_failure("running the query", cause) from cause
+
+
+def _may_stop(query: StreamingQuery, gate: Gate, asked_at: float) -> bool:
+    """Tell whether stopping now interrupts no batch, or enough has been waited for.
+
+    A trigger that is active without a batch asks the brokers what is new, which takes long if they are away.
+    """
+    now = time.monotonic()
+    if gate.is_writing:
+        return now - asked_at > _STOP_LIMIT_S
+    return not query.status["isTriggerActive"] or now - max(asked_at, gate.ended_at) > _IDLE_LIMIT_S
+
+
+def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
+    """Turn what was raised into one sentence; an error of ours is one already."""
+    if isinstance(cause, OffsetlakeError):
+        return cause
+    lines = [line for line in str(cause).splitlines() if line.strip()]
+    return JobFailedError(f"{doing} failed: {type(cause).__name__}: {lines[0] if lines else cause}.")
