@@ -221,7 +221,14 @@ def status(only_totals: bool, table_root: str | None, output: Any, config: Path 
     if only_totals or output == "table":
         print_rows(status.totals(progress), output)
     if output == "table":
-        print(*_alerts(tables), _sign_of_life(progress, now), sep="\n")
+        print(*_alerts(tables), *_rebuild(progress), _sign_of_life(progress, now), sep="\n")
+
+
+def _rebuild(progress: "Progress") -> list[str]:
+    from streaming.moments import iso
+
+    rebuild = progress.rebuild
+    return [f"being rebuilt since {iso(rebuild.since)}, because {rebuild.reason}"] if rebuild else []
 
 
 def _sign_of_life(progress: "Progress", now: int) -> str:

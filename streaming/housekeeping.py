@@ -137,7 +137,7 @@ class Housekeeping(threading.Thread):
         except BrokerError as error:
             ends = {}
             if self._is_reachable:
-                self._say(f"{error} Going on; the job ends if this lasts for minutes.")
+                self._say(f"{error} Going on without.")
         if ends and not self._is_reachable:
             self._say(f"{self._settings.source.bootstrap_servers} answers again")
         self._is_reachable = bool(ends)

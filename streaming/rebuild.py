@@ -22,13 +22,12 @@ import pyarrow.compute as pc
 from streaming.broker import LogRange
 from streaming.causes import GONE_WHILE_AWAY
 from streaming.progress import PartitionProgress, Progress
-from streaming.schemas import CHANGES, KEY, SOURCE
+from streaming.schemas import CHANGES, KEY, TIMESTAMP
 
 Index = npt.NDArray[np.int64]
 
 _ABSENT: Final = -1
 _VALUE: Final = CHANGES.field("after").type
-_SOURCE_NAMES: Final = [field.name for field in SOURCE]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +160,7 @@ def _rows(
     now = datetime.fromtimestamp(batch_time / 1_000, UTC)
     columns = {
         "sequence": pa.repeat(pa.scalar(sequence, pa.int64()), count),
-        "batch_time": pa.repeat(pa.scalar(now, CHANGES.field("batch_time").type), count),
+        "batch_time": pa.repeat(pa.scalar(now, TIMESTAMP), count),
         "day": pa.repeat(pa.scalar(now.date(), pa.date32()), count),
         "kind": pa.repeat(pa.scalar(name.removesuffix("s")), count),
         "op": pc.if_else(pa.array(is_set), "set", "remove"),
@@ -169,7 +168,9 @@ def _rows(
         "before": _structs(old, old_rows == _ABSENT),
         "after": _structs(new, new_rows == _ABSENT),
         **{key: pc.coalesce(new[key], old[key]) for key in [*keys, "source_partition"]},
-        **{source: new[source] for source in _SOURCE_NAMES},  # null for what is gone: no record says so
+        # nothing in the log tells of what is gone: it has no offset there, and the time when that was noticed
+        "source_offset": new["source_offset"],
+        "source_timestamp": pc.coalesce(new["source_timestamp"], pa.scalar(now, TIMESTAMP)),
     }
     return pa.table(
         [columns.get(field.name, pa.nulls(count, field.type)) for field in CHANGES], schema=CHANGES

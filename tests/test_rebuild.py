@@ -114,6 +114,7 @@ def test_what_went_what_came_and_what_is_other() -> None:
     assert gone["before"]["committed_offset"] == 1
     assert gone["after"] is None
     assert gone["source_offset"] is None
+    assert gone["source_timestamp"] == gone["batch_time"]
     assert gone["source_partition"] == 1
     assert (moved["op"], moved["cause"]) == ("set", None)
     assert (moved["before"]["committed_offset"], moved["after"]["committed_offset"]) == (2, 6)
