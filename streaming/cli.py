@@ -97,7 +97,7 @@ def rebuild(config: Path | None, command_config: Path | None, **options: str | N
     """Read the topic anew from its start and bring the tables to what that gives, then end.
 
     `run` does so by itself where it must. By hand it is for a lost checkpoint, or another number of state
-    partitions. Stop `offsetlake run` first. History is kept: what is different becomes one more step.
+    partitions. Stop the running job first. History is kept: what is different becomes one more step.
 
     \b
       offsetlake rebuild --bootstrap-server localhost:9092
