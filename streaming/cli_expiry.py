@@ -65,7 +65,7 @@ def expiring(
         source = with_command_config(settings, command_config).source
         rows = with_stakes(rows, Broker(source).log_ranges(partitions_in(rows)))
     print_rows(rows, output)
-    _complain(listing, now)
+    _complain(listing)
 
 
 @click.command()
@@ -106,14 +106,15 @@ def retired(
     from streaming.retired import list_retired, parse_since, reset_lines
 
     now, tables = now_ms(), tables_of(table_root, config)
-    listing = list_retired(tables, groups, since=None if since is None else parse_since(since, now))
+    moment = None if since is None else parse_since(since, now)
+    listing = list_retired(tables, groups, now=now, since=moment)
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))
     else:
         print_rows(listing.rows, output)
-    _complain(listing, now)
+    _complain(listing)
 
 
-def _complain(listing: Any, now: int) -> None:
-    for complaint in listing.complaints(now):
+def _complain(listing: Any) -> None:
+    for complaint in listing.complaints():
         print(f"offsetlake: {complaint}", file=sys.stderr)

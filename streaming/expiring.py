@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.completeness import AsOf, partitions_of
 from streaming.errors import MisuseError
 from streaming.expiry import UNKNOWN_RULES, expiry
 from streaming.progress import Progress
@@ -46,36 +47,29 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows, and the progress of the tables that they come from."""
+    """Rows, and how complete they are."""
 
     rows: pa.Table
-    progress: Progress
+    about: AsOf
 
-    def complaints(self, now: int) -> list[str]:
-        """Say in sentences what the rows do not show, and why; nothing if they are complete."""
-        progress = self.progress
-        if not progress.partitions:
-            return ["COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet"]
-        states = {number: partition.state(now) for number, partition in sorted(progress.partitions.items())}
-        found = []
-        for state, sentence in _NOT_CURRENT.items():
-            numbers = ", ".join(str(number) for number, of in states.items() if of == state)
-            found += [sentence.format(numbers)] if numbers else []
-        if now - progress.heartbeat > QUIET_AFTER_MS:
-            quiet_s = (now - progress.heartbeat) // 1_000
+    def complaints(self) -> list[str]:
+        """Say in what way the rows may not be the whole truth of this moment; nothing if they are."""
+        found = self.about.complaints()
+        behind = ", ".join(str(number) for number, state in self.about.states.items() if state == "behind")
+        if behind:
             found.append(
-                f"the job's last sign of life was {quiet_s} s ago: what happened since is not counted"
+                f"offsets partitions {behind} are not current: newer commits in them are not counted yet"
             )
+        if self.about.progress.partitions and self.about.age_ms > QUIET_AFTER_MS:
+            quiet_s = self.about.age_ms // 1_000
+            found.append(f"the job's last sign of life was {quiet_s} s ago: nothing since then is counted")
         return found
 
 
-_NOT_CURRENT: Final = {
-    "loading": "COORDINATOR_LOAD_IN_PROGRESS: offsets partitions {} are still being read; their groups are "
-    "not shown",
-    "behind": "offsets partitions {} are not current: newer commits in them are not counted yet",
-    "stalled": "offsets partitions {} are stalled: an open transaction holds newer commits back, so what "
-    "expires in them is unknown",
-}
+def listing(rows: pa.Table, progress: Progress, groups: Sequence[str], now: int) -> Listing:
+    """Return rows about the named groups (none: all) as of `now` (ms)."""
+    partitions = partitions_of(groups or None, progress)
+    return Listing(rows, AsOf(moment=now, progress=progress, partitions=partitions))
 
 
 def list_expiring(
@@ -103,7 +97,7 @@ def list_expiring(
     left = pa.array([_time_left(moment, now) for moment in _milliseconds(rows["expires_at"])], pa.string())
     rows = rows.append_column("time_left", left).select(EXPIRING.names)
     by = [(name, "ascending") for name in ("expires_at", "group", "topic", "partition")]
-    return Listing(rows.sort_by(by), snapshot.progress)
+    return listing(rows.sort_by(by), snapshot.progress, groups, now)
 
 
 def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:

@@ -1,7 +1,6 @@
 """Which committed offsets are gone, why, and how to put them back."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -9,8 +8,8 @@ import pyarrow.compute as pc
 
 from streaming.causes import TOPIC_DELETED
 from streaming.drops import REMOVALS
-from streaming.errors import MisuseError
-from streaming.expiring import Listing
+from streaming.expiring import Listing, listing
+from streaming.moments import parse_moment, to_ms
 from streaming.render import csv_line
 from streaming.schemas import KEY
 from streaming.settings import parse_duration_ms
@@ -24,7 +23,9 @@ RETIRED: Final = REMOVALS.append(
 _KEY: Final = [field.name for field in KEY]
 
 
-def list_retired(tables: Tables, groups: Sequence[str] = (), *, since: int | None = None) -> Listing:
+def list_retired(
+    tables: Tables, groups: Sequence[str] = (), *, now: int, since: int | None = None
+) -> Listing:
     """Return the offsets that were removed (schema `RETIRED`), the newest removal first.
 
     Of the named groups or of all, and since a time (ms). An offset that was removed twice is there twice.
@@ -36,7 +37,7 @@ def list_retired(tables: Tables, groups: Sequence[str] = (), *, since: int | Non
     live = offsets.select([*_KEY, "committed_offset"]).rename_columns([*_KEY, "current_offset"])
     rows = gone.join(live, keys=_KEY, join_type="left outer").cast(RETIRED)
     by = [("removed_at", "descending"), *((name, "ascending") for name in _KEY)]
-    return Listing(rows.sort_by(by), progress)
+    return listing(rows.sort_by(by), progress, groups, now)
 
 
 def reset_lines(rows: pa.Table) -> Iterator[str]:
@@ -68,16 +69,9 @@ def _can_be_put_back(rows: pa.Table) -> pa.Array:
 def parse_since(text: str, now: int) -> int:
     """Read a duration before `now`, such as 7d, or an ISO 8601 time (UTC unless it says otherwise), as ms.
 
-    >>> parse_since("1970-01-01T00:00:01Z", 0)
+    >>> parse_since("1970-01-01T00:00:01Z", 2_000)
     1000
     """
-    if text and text[-1] in "smhd":
+    if text[:1].isdigit() and text[-1] in "smhd":
         return max(FIRST_MS, now - parse_duration_ms(text, name="--since"))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise MisuseError(
-            "--since: expected a duration such as 7d, or a time such as 2026-11-21 or 2026-11-21T12:00:00Z; "
-            f"found {text!r}."
-        ) from error
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+    return to_ms(parse_moment(text, now, name="--since"))

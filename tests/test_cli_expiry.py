@@ -163,18 +163,20 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
         ("behind", 1, "simple", "6d 00:00:00"),
         ("stalled", 1, "unknown (stalled)", None),
     ]
-    complaints = list_expiring(history.tables, settings=SETTINGS, now=history.now).complaints(history.now)
+    complaints = list_expiring(history.tables, settings=SETTINGS, now=history.now).complaints()
     assert [complaint.split(":")[0] for complaint in complaints] == [
         "COORDINATOR_LOAD_IN_PROGRESS",
-        "offsets partitions 2 are not current",
         "offsets partitions 1 are stalled",
+        "offsets partitions 2 are not current",
     ]
 
 
 def test_a_job_that_has_gone_quiet_is_spoken_of(soon: History) -> None:
-    listing = list_expiring(soon.tables, settings=SETTINGS, now=soon.now)
-    assert listing.complaints(soon.now + QUIET_AFTER_MS) == []
-    [complaint] = listing.complaints(soon.now + QUIET_AFTER_MS + 1_000)
+    def complaints(now: int) -> list[str]:
+        return list_expiring(soon.tables, settings=SETTINGS, now=now).complaints()
+
+    assert complaints(soon.now + QUIET_AFTER_MS) == []
+    [complaint] = complaints(soon.now + QUIET_AFTER_MS + 1_000)
     assert complaint.startswith("the job's last sign of life was 61 s ago")
 
 
@@ -258,7 +260,7 @@ def gone(history: History) -> History:
 
 
 def test_what_went_is_listed_newest_first_and_says_what_came_back(gone: History) -> None:
-    rows = list_retired(gone.tables).rows
+    rows = list_retired(gone.tables, now=gone.now).rows
     names = ["group", "committed_offset", "cause", "current_offset"]
     assert list(zip(*(rows[name].to_pylist() for name in names), strict=True)) == [
         ("twice", 5, "expired (probable)", None),
@@ -273,14 +275,17 @@ def test_what_went_is_listed_newest_first_and_says_what_came_back(gone: History)
 
 
 def test_retired_may_be_narrowed_down(gone: History) -> None:
-    assert list_retired(gone.tables, ["", "back"]).rows["group"].to_pylist() == ["", "back"]
+    assert list_retired(gone.tables, groups=["", "back"], now=gone.now).rows["group"].to_pylist() == [
+        "",
+        "back",
+    ]
     newest = gone.now - 9 * DAY
-    assert list_retired(gone.tables, since=newest).rows["group"].to_pylist() == ["twice"]
-    assert len(list_retired(gone.tables, since=newest + 1).rows) == 0
+    assert list_retired(gone.tables, now=gone.now, since=newest).rows["group"].to_pylist() == ["twice"]
+    assert len(list_retired(gone.tables, now=gone.now, since=newest + 1).rows) == 0
 
 
 def test_reset_lines_hold_the_last_position_of_what_is_lost(gone: History) -> None:
-    assert list(reset_lines(list_retired(gone.tables).rows)) == [
+    assert list(reset_lines(list_retired(gone.tables, now=gone.now).rows)) == [
         "twice,t,0,5\n",
         '"",t,0,6\n',
         '"odd ""name"", really",t,0,4\n',
@@ -302,6 +307,7 @@ def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     ("text", "milliseconds"),
     [
         ("7d", 10 * DAY - 7 * DAY),
+        ("-7d", 10 * DAY - 7 * DAY),
         ("500ms", 10 * DAY - 500),
         ("1970-01-02", DAY),
         ("1970-01-02T01:00:00Z", DAY + HOUR),
@@ -313,7 +319,7 @@ def test_since_is_a_duration_or_a_time(text: str, milliseconds: int) -> None:
     assert parse_since(text, 10 * DAY) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "7 parsecs", "-7d", "2026"])
+@pytest.mark.parametrize("text", ["", "yesterday", "7 parsecs", "2026"])
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(MisuseError, match="--since: expected a duration"):
+    with pytest.raises(MisuseError, match="--since: expected a "):
         parse_since(text, 0)

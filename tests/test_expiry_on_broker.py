@@ -26,6 +26,7 @@ from running_job import RunningJob
 
 from streaming.expiry import expiry
 from streaming.local_broker import LocalBroker
+from streaming.progress import now_ms
 from streaming.retired import list_retired, reset_lines
 from streaming.tables import Tables
 
@@ -206,7 +207,7 @@ def test_what_was_removed_on_purpose_is_not_called_expiry(
 
 def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     """Read as the tool reads its file, and done as the tool does it, by alterConsumerGroupOffsets."""
-    lost = list(reset_lines(list_retired(watched.tables, ["classic-left"]).rows))
+    lost = list(reset_lines(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows))
     partitions = [
         TopicPartition(topic, int(partition), int(offset)) for _, topic, partition, offset in csv.reader(lost)
     ]
@@ -221,9 +222,9 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
 
     def back() -> list[int | None]:
         offsets: list[int | None] = (
-            list_retired(watched.tables, ["classic-left"]).rows["current_offset"].to_pylist()
+            list_retired(watched.tables, ["classic-left"], now=now_ms()).rows["current_offset"].to_pylist()
         )
         return offsets
 
     kafka.wait_until(lambda: back() == [1, 1], "the offsets in the tables", timeout_s=60)
-    assert list(reset_lines(list_retired(watched.tables, ["classic-left"]).rows)) == []
+    assert list(reset_lines(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows)) == []
