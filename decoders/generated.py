@@ -7,19 +7,20 @@ ends
     def read(data, at, before=""):
         if data[at] == 0 and (count := data[at + 1]) <= 100:
             at += 2
-            message_groupId = texts[data[at : (at := at + count)]]
+            message_groupId = quoted(data[at : (at := at + count)].decode("utf-8", "as-java"))
         else:
             length, = unpack_h(data, at)
             at += 2
             if length < 0:
                 raise IndexError
             else:
-                message_groupId = texts[data[at : at + length]]
+                message_groupId = long_text(data[at : at + length])
                 at += length
         ...
         if at > len(data):
             raise IndexError
-        return f'{before}{{"groupId":{message_groupId},"regularExpression":{message_regularExpression}}}', at
+        message = f'{before}{{"groupId":{message_groupId},"regularExpression":{message_regularExpression}}}'
+        return (with_kafkas_escapes(message) if "\\u" in message else message), at
 
 It takes the bytes and where to start, and returns the JSON and the byte after it. What is short, as nearly
 everything is, has a way of its own; the way for everything else stands behind it. The function does not say
@@ -45,6 +46,7 @@ from typing import Any, Final, Protocol, TypeVar
 from construct import Construct, Default, Renamed, Struct
 
 from decoders.wire import (
+    AS_JAVA,
     MAX_TEXT_BYTES,
     MAX_VARINT_BYTES,
     VARINT,
@@ -74,8 +76,7 @@ class Read(Protocol):
 K = TypeVar("K", bound=Sized | None)
 V = TypeVar("V")
 
-# What is short has a way of its own, and texts are remembered: the names of groups, topics and hosts come
-# again and again.
+# What is short has a way of its own.
 SHORT_BYTES: Final = 100
 SHORT_COUNT: Final = 100
 
@@ -109,7 +110,8 @@ def reader_of(declaration: Struct, prefix: str = "", suffix: str = "") -> Read:
     source = _Source(names=dict(_NAMES))
     message = _write(declaration, "message", source)
     source.add("if at > len(data):", "    raise IndexError")
-    source.add(f"return f'{{before}}{_literal(prefix)}{message}{_literal(suffix)}', at")
+    source.add(f"message = f'{{before}}{_literal(prefix)}{message}{_literal(suffix)}'")
+    source.add(r'return (with_kafkas_escapes(message) if "\\u" in message else message), at')
     return source.compiled()
 
 
@@ -197,9 +199,10 @@ def _(declaration: Uuid, name: str, source: _Source) -> str:
 
 @_write.register
 def _(declaration: Text, name: str, source: _Source) -> str:
-    with _unless_short(declaration, source, f"{name} = texts[data[at : (at := at + count)]]"):  # noqa: SIM117
+    short = f'{name} = quoted(data[at : (at := at + count)].decode("utf-8", "{AS_JAVA}"))'
+    with _unless_short(declaration, source, short):  # noqa: SIM117
         with _counted(declaration, name, source):
-            source.add(f"{name} = texts[data[at : at + length]]", "at += length")
+            source.add(f"{name} = long_text(data[at : at + length])", "at += length")
     return f"{{{name}}}"
 
 
@@ -389,19 +392,18 @@ def _compact_length(data: bytes, at: int) -> tuple[int, int]:
     return as_int32(length - 1), at
 
 
-def _text(data: bytes) -> str:
+def _long_text(data: bytes) -> str:
     if len(data) > MAX_TEXT_BYTES:
         raise IndexError
-    quoted = encode_basestring(decode_text(data))
-    return with_kafkas_escapes(quoted) if "\\u" in quoted else quoted
+    return encode_basestring(decode_text(data))
 
 
 _ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
 
 
-def with_kafkas_escapes(quoted: str) -> str:
-    """A JSON string of Python's as Kafka writes it: the hexadecimal digits of escapes in upper case."""
-    return _ESCAPE.sub(_in_upper_case, quoted)
+def with_kafkas_escapes(text: str) -> str:
+    """JSON of Python's as Kafka writes it: the hexadecimal digits of escapes in upper case."""
+    return _ESCAPE.sub(_in_upper_case, text)
 
 
 def _in_upper_case(escape: Match[str]) -> str:
@@ -430,7 +432,9 @@ _NAMES: Final = {
     "varint": _varint,
     "compact_length": _compact_length,
     "uuids": Memory[bytes, str](decode_uuid, room=4_096, longest=16),
-    "texts": Memory[bytes, str](_text, room=16_384, longest=SHORT_BYTES),
+    "quoted": encode_basestring,
+    "long_text": _long_text,
+    "with_kafkas_escapes": with_kafkas_escapes,
     "base64": _base64,
     "integers": _integers,
 }

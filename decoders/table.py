@@ -109,7 +109,7 @@ def _decode_block(
         rows = np.flatnonzero(is_open)
         texts, without_key = _read_alone(rows, keys, values, read_key, failures)
         documents = spread_texts(pa.array(texts, pa.string()), rows, count)
-        with_key = np.delete(rows, without_key)
+        with_key = np.delete(rows, without_key) if without_key else rows
         for part in layout.groups:
             matching = part.matches(type_ids.values[with_key], versions.values[with_key])
             _read_part(part, keys, with_key[matching], key_fields)

@@ -12,6 +12,7 @@ length is null when it is negative, a varint drops the bits above 32, text is ne
 # construct carries no type hints: its classes are `Any` to mypy.
 
 import base64
+import codecs
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -90,15 +91,22 @@ def as_int32(number: int) -> int:
 
 # Java reads an encoded surrogate, whole or cut short, as one malformed sequence; Python as two or three.
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    """What stands for bytes that are not UTF-8, and where to go on."""
+    assert isinstance(error, UnicodeDecodeError)
+    surrogate = _ENCODED_SURROGATE.match(error.object, error.start)
+    return "\N{REPLACEMENT CHARACTER}", surrogate.end() if surrogate else error.end
+
+
+AS_JAVA: Final = "as-java"  # the name under which Python knows it: `data.decode("utf-8", AS_JAVA)`
+codecs.register_error(AS_JAVA, _replacement)
 
 
 def decode_text(data: bytes) -> str:
     """UTF-8 as Java's `new String(data, UTF_8)` reads it: U+FFFD for what is not UTF-8, never an error."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+    return data.decode("utf-8", AS_JAVA)
 
 
 @lru_cache(maxsize=4096)  # records by the million name topics by the thousand
