@@ -11,7 +11,8 @@ from typing import Any
 
 from construct import Struct
 
-from decoders.generated import SHORT_BYTES, UNREADABLE, Memory, reader_of, with_kafkas_escapes
+from decoders.generated import UNREADABLE, reader_of, with_kafkas_escapes
+from decoders.memory import Memory
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
 from decoders.rows import PREFIX_BYTES, parse_message, read_key, read_value
 from decoders.wire import INT16, FlexibleStruct
@@ -44,7 +45,7 @@ def key_reader(record_types: RecordTypes) -> KeyReader:
         type_id, _, text = read_key(key, record_types, message_text)
         return f'{{"key":{{"type":{type_id},"data":{text}}},"value":', value_reader(type_id)
 
-    return Memory(read, room=16_384, longest=2 * SHORT_BYTES)
+    return Memory(read, room=16_384, longest=200)
 
 
 def _value_reader(record_type: RecordType) -> ReadValue:

@@ -33,7 +33,7 @@ is left out.
 
 import struct
 from binascii import b2a_base64
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -41,10 +41,11 @@ from functools import cache, singledispatch
 from json.encoder import encode_basestring
 from re import Match
 from re import compile as regex
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from construct import Construct, Default, Renamed, Struct
 
+from decoders.memory import Memory
 from decoders.wire import (
     AS_JAVA,
     MAX_TEXT_BYTES,
@@ -73,35 +74,10 @@ class Read(Protocol):
         """The JSON of the message that starts at a byte, behind some text, and the byte after the message."""
 
 
-K = TypeVar("K", bound=Sized | None)
-V = TypeVar("V")
-
-# What is short has a way of its own.
-SHORT_BYTES: Final = 100
-SHORT_COUNT: Final = 100
+# Bytes of a text, or elements of a list, with a way of their own: a count that fits a varint of one byte.
+SHORT: Final = 100
 
 UNREADABLE: Final = (IndexError, struct.error)  # what the functions raise for bytes that they cannot read
-
-
-class Memory(dict[K, V]):
-    """What a function makes of things, remembered where they are short; all is forgotten when it is full.
-
-    It is looked up as a dict, `memory[thing]`, which takes a third of the time of `lru_cache`.
-    """
-
-    def __init__(self, make: Callable[[K], V], *, room: int, longest: int) -> None:
-        super().__init__()
-        self._make = make
-        self._room = room
-        self._longest = longest
-
-    def __missing__(self, thing: K) -> V:
-        made = self._make(thing)
-        if thing is not None and len(thing) <= self._longest:
-            if len(self) >= self._room:
-                self.clear()
-            self[thing] = made
-        return made
 
 
 @cache
@@ -327,9 +303,9 @@ def _unless_short(declaration: Counted, source: _Source, *short: str) -> Iterato
     """
     match declaration.length:
         case CompactLength():
-            is_short, size = f"0 <= (count := data[at] - 1) <= {SHORT_BYTES}", 1
+            is_short, size = f"0 <= (count := data[at] - 1) <= {SHORT}", 1
         case Integer(length=2) if not source.run:  # else the length is read with its neighbours
-            is_short, size = f"data[at] == 0 and (count := data[at + 1]) <= {SHORT_BYTES}", 2
+            is_short, size = f"data[at] == 0 and (count := data[at + 1]) <= {SHORT}", 2
         case _:
             yield
             return
@@ -420,7 +396,7 @@ def _formats(letter: str) -> list[tuple[Callable[[bytes, int], tuple[int, ...]],
     """What reads and shows integers, for each short count of them."""
     return [
         (struct.Struct(f">{count}{letter}").unpack_from, f"[{','.join(['%d'] * count)}]")
-        for count in range(SHORT_COUNT + 1)
+        for count in range(SHORT + 1)
     ]
 
 
