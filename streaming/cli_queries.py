@@ -201,27 +201,35 @@ def sql(query: str, table_root: str | None, output: Any, config: Path | None) ->
 
 @click.command()
 @click.option("--totals", "only_totals", is_flag=True, help="Print the counters instead of the partitions.")
+@asking_options
 @query_options
 @whose_reader_may_leave()
-def status(only_totals: bool, table_root: str | None, output: Any, config: Path | None) -> None:
+def status(
+    only_totals: bool, asking: Asking, table_root: str | None, output: Any, config: Path | None
+) -> None:
     """Show how far the job has come in each offsets partition, and what it counted.
 
     \b
       offsetlake status
       offsetlake status --totals --output json
+      offsetlake status --max-age 30s --require-complete     # is all well? exit code 1 if not
     """
     from streaming import status
-    from streaming.progress import now_ms
+    from streaming.queries import OffsetQueries
     from streaming.render import print_rows
 
-    tables, now = tables_of(table_root, config), now_ms()
-    progress = tables.progress()
+    if only_totals and asking.as_of:
+        raise MisuseError("--totals and --as-of: expected one of them, found both. Past totals are not kept.")
+    tables = tables_of(table_root, config)
+    about = OffsetQueries(tables).how_complete(asking.as_of)
+    asking.check(about)
     if not only_totals:
-        print_rows(status.partitions(progress, now), output)
-    if only_totals or output == "table":
-        print_rows(status.totals(progress), output)
+        print_rows(status.partitions(about.progress, about.moment), output)
+    if only_totals or (output == "table" and not asking.as_of):
+        print_rows(status.totals(about.progress), output)
     if output == "table":
-        print(*_alerts(tables), *_rebuild(progress), _sign_of_life(progress, now), sep="\n")
+        alerts = [] if asking.as_of else _alerts(tables)
+        print(*alerts, *_rebuild(about.progress), _sign_of_life(about), sep="\n")
 
 
 def _rebuild(progress: "Progress") -> list[str]:
@@ -231,10 +239,12 @@ def _rebuild(progress: "Progress") -> list[str]:
     return [f"being rebuilt since {iso(rebuild.since)}, because {rebuild.reason}"] if rebuild else []
 
 
-def _sign_of_life(progress: "Progress", now: int) -> str:
-    if not progress.heartbeat:
+def _sign_of_life(about: "AsOf") -> str:
+    if not about.progress.heartbeat:
         return "the job has not written anything yet"
-    return f"topic {progress.topic}; last sign of life {(now - progress.heartbeat) / 1_000:.0f} s ago"
+    if about.gap is not None:
+        return f"topic {about.progress.topic}; {about.gap}"
+    return f"topic {about.progress.topic}; last sign of life {about.age_ms / 1_000:.0f} s ago"
 
 
 def _alerts(tables: "Tables") -> list[str]:

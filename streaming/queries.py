@@ -295,6 +295,12 @@ class OffsetQueries:
         errors = {group: one.error for group, one in described.items() if one.error}
         return DescribedGroups(_sorted(rows, "group"), about, errors, described)
 
+    def how_complete(self, as_of: datetime | None = None) -> AsOf:
+        """Return what an answer about all groups would reflect."""
+        moment = None if as_of is None else to_ms(as_of)
+        progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment)
+        return _as_of(moment, progress, None, gap)
+
     def _ask(
         self, name: Literal["offsets", "groups"], groups: Collection[str] | None, as_of: datetime | None
     ) -> tuple[pa.Table, AsOf]:

@@ -1,5 +1,7 @@
 """Batches for tests of the tables: made of plain dicts, appended as the job does, read back, and replayed."""
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -169,3 +171,29 @@ BATCHES = st.builds(
     st.dictionaries(st.tuples(GROUP_IDS, TOPICS, st.integers(0, 1)), optional(OFFSETS), max_size=4),
     st.dictionaries(GROUP_IDS, optional(GROUPS), max_size=3),
 )
+
+
+# --- readers beside a writer -----------------------------------------------------------------------------
+
+
+class running:  # noqa: N801 (reads as a word)
+    """Runs a function in a thread for the length of a block, and raises what it raised."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(work,))
+
+    def __enter__(self) -> Callable[[], bool]:
+        self._thread.start()
+        return self._thread.is_alive
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failure = error

@@ -137,6 +137,12 @@ def test_past_moments_can_be_asked_about(offsetlake: Any, root: str, line: str) 
     assert [row["group"] for row in json.loads(offsetlake(*arguments, "-1s").out)][-1] == "shop"
 
 
+def test_status_of_a_past_moment(offsetlake: Any, root: str) -> None:
+    out = offsetlake("status", "--table-root", root, "--as-of", "1970-01-01T01:00:00Z").out
+    assert "decoded" not in out
+    assert out.endswith("topic __consumer_offsets; not observed from 1970-01-01T00:00:00.001Z to now\n")
+
+
 @pytest.mark.parametrize("line", ["offsets --group shop", "groups", "history --group shop"])
 def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, root: str, line: str) -> None:
     arguments = [*shlex.split(line), "--table-root", root, "--output", "json"]
@@ -255,6 +261,7 @@ MISUSE = {
     "offsets --as-of 2999-01-01": "which is in the future",
     "offsets --max-age soon": "--max-age: expected a duration",
     "groups --group a --state Empty": "--group: expected no --state or --type beside it",
+    "status --totals --as-of -1h": "--totals and --as-of: expected one of them",
     "history": "Missing option '--group'",
     "history --group a --since noon": "--since: expected a moment such as",
     "sql": "Missing argument 'QUERY'",

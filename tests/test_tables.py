@@ -1,8 +1,6 @@
 """Real Delta tables in a folder: what is read equals a replay in plain dicts, whatever was folded when."""
 
 import shutil
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from table_batches import (
     group,
     offset,
     replay,
+    running,
 )
 
 from streaming.progress import PartitionEnds, Progress, Totals
@@ -256,29 +255,6 @@ def test_readers_beside_a_writer_see_whole_batches_only(tables: Tables) -> None:
             seen.append(snapshot.progress.sequence)
     assert seen == sorted(seen)
     assert tables.read().progress.sequence == last
-
-
-class running:  # noqa: N801 (reads as a word)
-    """Runs a function in a thread for the length of a block, and raises what it raised."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work,))
-
-    def __enter__(self) -> Callable[[], bool]:
-        self._thread.start()
-        return self._thread.is_alive
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._failure = error
 
 
 # --- roots -----------------------------------------------------------------------------------------------
