@@ -36,11 +36,15 @@ class Lake:
     """A table root with a clock, to which a job writes commits of groups; one offsets partition or more."""
 
     def __init__(
-        self, root: Path, partitions: int = 1, first_ends: Mapping[int, PartitionEnds] | None = None
+        self,
+        root: Path,
+        partitions: int = 1,
+        first_ends: Mapping[int, PartitionEnds] | None = None,
+        start: int = START,
     ) -> None:
         self.tables = Tables(str(root))
         self.tables.create()
-        self.now = START
+        self.now = start
         self.ends = dict.fromkeys(range(partitions), 0)
         self.held_back: set[int] = set()  # partitions with an open transaction
         self._next_offset = 0
@@ -48,8 +52,8 @@ class Lake:
             retention_ms=RETENTION,
             check_interval_ms=600_000,
             source="broker",
-            read_at=START,
-            known_since=START,
+            read_at=start,
+            known_since=start,
         )
         self.beat(first_ends)
 

@@ -1,0 +1,65 @@
+"""A real HTTP server for tests of delivery: it keeps what it is sent, and answers as it is told."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class HttpReceiver:
+    """What was posted (`bodies`, `headers`), and the status that answers the next requests."""
+
+    url: str = ""
+    status: int = 200
+    bodies: list[Any] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    before: Callable[[], None] = lambda: None
+    """Called for each request before it counts, and `after` it does but before it is answered."""
+    after: Callable[[], None] = lambda: None
+
+    @property
+    def news(self) -> list[tuple[str, str, int]]:
+        """Rule, event and revision of what was posted."""
+        return [(body["rule"], body["event"], body["revision"]) for body in self.bodies]
+
+
+@contextmanager
+def running_receiver() -> Iterator[HttpReceiver]:
+    """Start a server on a free port."""
+    receiver = HttpReceiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.before()
+            if receiver.status < 300:
+                receiver.bodies.append(json.loads(body))
+                receiver.headers.append(dict(self.headers))
+                receiver.paths.append(self.path)
+            receiver.after()
+            self.send_response(receiver.status)
+            if receiver.status == 302:
+                self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)  # where a redirect would lead
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        receiver.url = f"http://127.0.0.1:{server.server_port}/hook"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            server.shutdown()
+            thread.join()
