@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streaming.alert_groups import GroupPolicies, expiring_of_each_subject, worst_of_each_subject
 from streaming.alert_settings import AlertSettings
 from streaming.alerts import CRITICAL, INFO, WARNING, Episode, Finding, Judgement, iso
-from streaming.progress import PartitionProgress, Progress
+from streaming.progress import PartitionProgress, Progress, Reached
 from streaming.schemas import TIMESTAMP
 
 OFFSET_EXPIRING: Final = "offset_expiring"
@@ -61,16 +61,19 @@ def judge(view: View, settings: AlertSettings) -> list[Judgement]:
 
 
 def is_stalled(partition: PartitionProgress) -> bool:
-    """Tell whether an open transaction held the partition back when the broker was last asked about it."""
-    return partition.complete_as_of is not None and partition.is_stalled(partition.complete_as_of)
+    """Tell whether an open transaction held the partition back when it was last read to its readable end."""
+    return partition.stable.as_of is not None and partition.is_stalled(partition.stable.as_of)
 
 
 def judged_partitions(progress: Progress, settings: AlertSettings, now: int) -> set[int]:
-    """Return the offsets partitions of which everything is known until a moment ago."""
+    """Return the offsets partitions of which everything is known until a moment ago.
+
+    Behind an open transaction there may be commits that nobody can read, so it counts what was in the log.
+    """
     return {
         number
         for number, partition in progress.partitions.items()
-        if partition.loaded and _is_fresh(partition, settings, now) and not is_stalled(partition)
+        if partition.loaded and _is_fresh(partition.whole, settings, now) and not is_stalled(partition)
     }
 
 
@@ -194,7 +197,7 @@ def job_behind(view: View, settings: AlertSettings) -> Judgement:
     since = {
         number: at
         for number, partition in view.progress.partitions.items()
-        if (at := _behind_since(partition)) is not None and view.now - at > settings.behind_warning_ms
+        if (at := partition.stable.since) is not None and view.now - at > settings.behind_warning_ms
     }
     findings = []
     if since:
@@ -233,9 +236,9 @@ def partition_stalled(view: View, settings: AlertSettings) -> Judgement:
                 evidence=str(partition.last_stable_offset),
             )
             for number, partition in sorted(view.progress.partitions.items())
-            if is_stalled(partition) and _is_fresh(partition, settings, view.now)
+            if is_stalled(partition) and _is_fresh(partition.stable, settings, view.now)
         ],
-        stays=lambda episode: not _is_fresh(_partition_of(episode, view), settings, view.now),
+        stays=lambda episode: not _is_fresh(_partition_of(episode, view).stable, settings, view.now),
     )
 
 
@@ -276,15 +279,8 @@ RULES: Final[tuple[Rule, ...]] = (
 # --- what is judged --------------------------------------------------------------------------------------
 
 
-def _is_fresh(partition: PartitionProgress, settings: AlertSettings, now: int) -> bool:
-    at = partition.complete_as_of
-    return at is not None and now - at <= settings.behind_warning_ms
-
-
-def _behind_since(partition: PartitionProgress) -> int | None:
-    """Return up to when all is read (ms); of a partition never read to an end, when it was first asked for
-    one."""
-    return partition.target_at if partition.complete_as_of is None else partition.complete_as_of
+def _is_fresh(reached: Reached, settings: AlertSettings, now: int) -> bool:
+    return reached.as_of is not None and now - reached.as_of <= settings.behind_warning_ms
 
 
 def _is_not_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:

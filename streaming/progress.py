@@ -40,6 +40,35 @@ class PartitionEnds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reached:
+    """Up to when (`as_of`, ms) everything that stood before an end of a partition has been read.
+
+    A partition that is written to all the time is never read to its newest end. So of all ends seen one is
+    the target; once the position has reached it, everything up to the time when it was the end is read.
+    """
+
+    as_of: int | None = None
+    target: int | None = None
+    target_at: int | None = None
+
+    def with_end(self, end: int, position: int, now: int) -> "Reached":
+        """Return it with the end as it is at `now` (ms)."""
+        if position >= end:
+            return Reached(as_of=now)
+        return self if self.target is not None else replace(self, target=end, target_at=now)
+
+    def with_position(self, position: int) -> "Reached":
+        """Return it after reading to `position`."""
+        is_reached = self.target is not None and position >= self.target
+        return Reached(as_of=self.target_at) if is_reached else self
+
+    @property
+    def since(self) -> int | None:
+        """From when on something may be unread (ms); None = no end was ever seen."""
+        return self.target_at if self.as_of is None else self.as_of
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartitionProgress:
     """How far one offsets partition has been read, and where it ended when the broker was last asked.
 
@@ -47,8 +76,8 @@ class PartitionProgress:
     stable offset seen when the job first started; once `position` has reached it the partition is `loaded`
     for good.
 
-    A partition that is written to all the time is never read to its newest end. How far back the job is in
-    time says `complete_as_of`: the position has reached what was the end then.
+    `stable` tells up to when everything readable was read (below the last stable offset), and `whole` up to
+    when everything that was in the log (below the high watermark): an open transaction hides the rest.
     """
 
     position: int = 0
@@ -57,9 +86,8 @@ class PartitionProgress:
     load_target: int | None = None
     loaded: bool = False
     held_back_since: int | None = None  # ms; since when the two ends differ and the lower stands still
-    complete_as_of: int | None = None  # ms; all that was committed by then has been read
-    target: int | None = None  # a last stable offset on the way to which the position is
-    target_at: int | None = None  # ms; when it was the last stable offset
+    stable: Reached = Reached()
+    whole: Reached = Reached()
 
     @property
     def behind(self) -> int | None:
@@ -80,8 +108,14 @@ class PartitionProgress:
 
     def at(self, position: int) -> "PartitionProgress":
         """Return the progress after a batch that ended at `position`."""
-        moved = replace(self, position=max(position, self.position))
-        return replace(moved, loaded=moved._is_loaded())._with_target_reached()
+        reached = max(position, self.position)
+        moved = replace(
+            self,
+            position=reached,
+            stable=self.stable.with_position(reached),
+            whole=self.whole.with_position(reached),
+        )
+        return replace(moved, loaded=moved._is_loaded())
 
     def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
         """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
@@ -94,19 +128,10 @@ class PartitionProgress:
             high_watermark=ends.high_watermark,
             load_target=ends.last_stable_offset if self.load_target is None else self.load_target,
             held_back_since=since if is_held_back else None,
+            stable=self.stable.with_end(ends.last_stable_offset, self.position, now),
+            whole=self.whole.with_end(ends.high_watermark, self.position, now),
         )
-        return replace(seen, loaded=seen._is_loaded())._with_target(ends.last_stable_offset, now)
-
-    def _with_target(self, end: int, now: int) -> "PartitionProgress":
-        """Note that the partition is read to its end, or else what is to be reached."""
-        if self.position >= end:
-            return replace(self, complete_as_of=now, target=None, target_at=None)
-        return self if self.target is not None else replace(self, target=end, target_at=now)
-
-    def _with_target_reached(self) -> "PartitionProgress":
-        if self.target is None or self.position < self.target:
-            return self
-        return replace(self, complete_as_of=self.target_at, target=None, target_at=None)
+        return replace(seen, loaded=seen._is_loaded())
 
     def _is_loaded(self) -> bool:
         return self.loaded or (self.load_target is not None and self.position >= self.load_target)
@@ -256,13 +281,18 @@ class Progress:
             **{
                 **document,
                 "partitions": {
-                    int(number): PartitionProgress(**p) for number, p in document["partitions"].items()
+                    int(number): _partition(partition) for number, partition in document["partitions"].items()
                 },
                 "totals": _totals(document["totals"]),
                 "retention": _optional(Retention, document.get("retention")),
                 "rebuild": _optional(Rebuild, document.get("rebuild")),
             }
         )
+
+
+def _partition(document: Mapping[str, Any]) -> PartitionProgress:
+    reached = {name: Reached(**document.get(name, {})) for name in ("stable", "whole")}
+    return PartitionProgress(**{**document, **reached})
 
 
 def _optional(kind: type[T], document: Mapping[str, Any] | None) -> T | None:

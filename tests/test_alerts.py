@@ -220,6 +220,15 @@ def test_transaction_left_open_past_the_retention_is_one_alert_about_the_partiti
     assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, False)]
 
 
+def test_transaction_that_was_open_before_the_job_began_is_not_overlooked(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, first_ends={0: PartitionEnds(2, 10)})
+    lake.held_back = {0}
+    lake.commit("billing", at=START - RETENTION + HOUR)
+    assert lake.evaluate() == []  # it may have committed again, behind the transaction
+    lake.pass_time(60_000)
+    assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, True)]
+
+
 def test_the_death_of_the_job_is_not_taken_for_a_stalled_partition(lake: Lake) -> None:
     lake.held_back = {0}  # a transaction of a moment
     lake.beat()

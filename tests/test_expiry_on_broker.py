@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,9 @@ from kafka_clients import commit_with_retention
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
+from streaming.alert_rules import OFFSET_EXPIRED, OFFSET_EXPIRING
+from streaming.alert_table import AlertTable
+from streaming.alerts import Episode
 from streaming.expiry import expiry
 from streaming.local_broker import LocalBroker
 from streaming.progress import now_ms
@@ -67,14 +70,15 @@ REMOVED: Final = {
 
 @dataclass(frozen=True)
 class Watched:
-    """The offsets of our groups with their rules before the first of them went, all changes, and what was
-    left; the broker and the job run on."""
+    """The offsets of our groups with their rules before the first of them went, all changes, what was left,
+    and the alerts by rule and group; the broker and the job run on."""
 
     bootstrap: str
     tables: Tables
     before: dict[tuple[str, str], dict[str, Any]]
     removals: dict[tuple[str, str], dict[str, Any]]
     left: set[tuple[str, str]]
+    alerts: dict[tuple[str, str | None], Episode]
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +98,8 @@ def watched(
         )
         bootstrap = broker.bootstrap_servers
         kafka.ensure_offsets_topic(bootstrap)
-        job = RunningJob(spark, bootstrap, tmp_path_factory.mktemp("job"))
+        options = {"alerts.evaluate_every": "1s"}
+        job = RunningJob(spark, bootstrap, tmp_path_factory.mktemp("job"), options=options)
         actors = running.enter_context(start_group_actors(broker_jars, bootstrap))
         tables = running.enter_context(followed(job))
         make_groups(bootstrap, actors)
@@ -108,7 +113,11 @@ def watched(
         kafka.wait_until(
             lambda: removals(tables).keys() >= {*PREDICTED, *REMOVED}, "all that is due to go", timeout_s=140
         )
-        yield Watched(bootstrap, tables, before, removals(tables), set(predictions(tables)))
+        kafka.wait_until(
+            lambda: {(OFFSET_EXPIRED, group) for group, _ in PREDICTED} <= alerts(tables).keys(),
+            "the next evaluation of alerts",
+        )
+        yield Watched(bootstrap, tables, before, removals(tables), set(predictions(tables)), alerts(tables))
 
 
 @contextmanager
@@ -176,6 +185,12 @@ def removals(tables: Tables) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["group"], row["topic"]): row for row in removed.to_pylist()}
 
 
+def alerts(tables: Tables) -> dict[tuple[str, str | None], Episode]:
+    """The episodes of alerts, by rule and group."""
+    episodes = [told.episode for told in AlertTable(tables).read().episodes()]
+    return {(episode.finding.rule, episode.finding.group): episode for episode in episodes}
+
+
 def test_the_retention_and_the_rules_are_those_of_the_broker(watched: Watched) -> None:
     rules = {key: row["rule"] for key, row in watched.before.items()}
     assert rules.items() >= {**PREDICTED, **SAFE}.items()
@@ -196,6 +211,19 @@ def test_what_was_not_to_go_stays(watched: Watched, key: tuple[str, str]) -> Non
 @pytest.mark.parametrize("key", PREDICTED, ids="-".join)
 def test_expiry_is_called_so(watched: Watched, key: tuple[str, str]) -> None:
     assert watched.removals[key]["cause"] == "expired (probable)"
+
+
+@pytest.mark.parametrize("key", PREDICTED, ids="-".join)
+def test_the_alert_came_before_the_drop(watched: Watched, key: tuple[str, str]) -> None:
+    went = watched.removals[key]["source_timestamp"]
+    opened_at = watched.alerts[OFFSET_EXPIRING, key[0]].opened_at
+    assert datetime.fromtimestamp(opened_at / 1_000, UTC) < went
+
+
+@pytest.mark.parametrize("rule", [OFFSET_EXPIRING, OFFSET_EXPIRED])
+def test_nobody_else_was_alerted(watched: Watched, rule: str) -> None:
+    alerted = {group for other, group in watched.alerts if other == rule}
+    assert alerted == {group for group, _ in PREDICTED}
 
 
 @pytest.mark.parametrize(("key", "cause"), REMOVED.items(), ids=map("-".join, REMOVED))

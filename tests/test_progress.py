@@ -97,6 +97,45 @@ def test_short_transactions_are_not_stalled() -> None:
     assert partition.state(LATER) == "stalled"
 
 
+REACHED: dict[str, tuple[PartitionProgress, int | None, int | None]] = {
+    "nothing known": (PartitionProgress(), None, None),
+    "on the way": (PartitionProgress().with_ends(ends(5), NOW).at(4), None, None),
+    "at the end that was seen": (PartitionProgress().with_ends(ends(5), NOW).at(5), NOW, NOW),
+    "idle at the end": (PartitionProgress().at(5).with_ends(ends(5), LATER), LATER, LATER),
+    "past an older end": (
+        PartitionProgress().with_ends(ends(5), NOW).with_ends(ends(9), LATER).at(8),
+        NOW,
+        NOW,
+    ),
+    "a newer end is no older target": (
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(9), LATER).at(8),
+        NOW,
+        NOW,
+    ),
+    "behind a transaction": (PartitionProgress().at(5).with_ends(ends(5, 9), LATER), LATER, None),
+    "behind one of several": (
+        PartitionProgress().at(5).with_ends(ends(5, 9), NOW).with_ends(ends(7, 12), LATER).at(7),
+        LATER,
+        None,
+    ),
+    "after a transaction": (PartitionProgress().at(5).with_ends(ends(5, 9), NOW).at(10), NOW, NOW),
+}
+
+
+@pytest.mark.parametrize(("partition", "stable", "whole"), REACHED.values(), ids=REACHED.keys())
+def test_up_to_when_everything_is_read(
+    partition: PartitionProgress, stable: int | None, whole: int | None
+) -> None:
+    assert (partition.stable.as_of, partition.whole.as_of) == (stable, whole)
+
+
+def test_documents_without_what_is_reached_can_be_read() -> None:
+    document = json.loads(Progress().with_positions({0: 5}).to_json())
+    for name in ("stable", "whole"):
+        del document["partitions"]["0"][name]
+    assert Progress.from_json(json.dumps(document)).partitions == {0: PartitionProgress(position=5)}
+
+
 # --- all partitions --------------------------------------------------------------------------------------
 
 
