@@ -69,7 +69,10 @@ def judged_partitions(progress: Progress, settings: AlertSettings, now: int) -> 
     """Return the offsets partitions of which everything is known until a moment ago.
 
     Behind an open transaction there may be commits that nobody can read, so it counts what was in the log.
+    Tables that are being rebuilt are known to be wrong.
     """
+    if progress.rebuild is not None:
+        return set()
     return {
         number
         for number, partition in progress.partitions.items()

@@ -85,7 +85,8 @@ class Follower:
             checkpoint.delete()
             read_before = Progress(generation=generation)
         frozen = self._writer(live, progress, checkpoint)
-        self._read(aside, read_before, checkpoint, once=True, frozen=frozen)
+        watch = self._alert_watch(live)  # nothing is foretold meanwhile, but `job_behind` and delivery go on
+        self._read(aside, read_before, checkpoint, once=True, frozen=frozen, beside=[watch])
         if self.stop.is_set():
             return False
         self._change_over(live, aside)
@@ -164,11 +165,12 @@ class Follower:
         return reason
 
     def _wait_for_brokers(self) -> None:
-        while not self.stop.wait(self.settings.source.topic_poll_every_ms / 1_000):
-            with suppress(BrokerError):
-                self.broker.ends(self.facts.partition_count)
-                self.listener.say(f"{self.settings.source.bootstrap_servers} answers again")
-                return
+        with self._alert_watch(self._tables):
+            while not self.stop.wait(self.settings.source.topic_poll_every_ms / 1_000):
+                with suppress(BrokerError):
+                    self.broker.ends(self.facts.partition_count)
+                    self.listener.say(f"{self.settings.source.bootstrap_servers} answers again")
+                    return
 
     def _alert_watch(self, tables: Tables) -> AlertWatch:
         say, alerts = self.listener.say, self.settings.alerts

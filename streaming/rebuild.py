@@ -77,9 +77,7 @@ def _out_of_range(partition: PartitionProgress, held: LogRange | None) -> str | 
 
 
 def _away_too_long(partition: PartitionProgress, topic: TopicNow) -> str | None:
-    complete_as_of = partition.complete_as_of
-    if complete_as_of is None:
-        complete_as_of = partition.target_at  # reading began then
+    complete_as_of = partition.stable.since
     if partition.behind == 0 or complete_as_of is None:
         return None
     if topic.now - complete_as_of <= topic.delete_retention_ms:

@@ -11,7 +11,7 @@ from streaming.alert_evaluation import AskLogRanges, Evaluator
 from streaming.alert_settings import AlertSettings
 from streaming.alert_table import AlertTable
 from streaming.alerts import Episode
-from streaming.progress import PartitionEnds, Progress, Retention, Totals
+from streaming.progress import PartitionEnds, Progress, Rebuild, Retention, Totals
 from streaming.schemas import CHANGES_IN_BATCH
 from streaming.settings import read_settings
 from streaming.table_rows import change_rows
@@ -47,6 +47,7 @@ class Lake:
         self.now = start
         self.ends = dict.fromkeys(range(partitions), 0)
         self.held_back: set[int] = set()  # partitions with an open transaction
+        self.rebuild: Rebuild | None = None
         self._next_offset = 0
         self.retention: Retention | None = Retention(
             retention_ms=RETENTION,
@@ -121,7 +122,12 @@ class Lake:
         }
         progress = self.tables.progress().with_ends({**known, **(ends or {})}, self.now)
         progress = replace(
-            progress, heartbeat=self.now, topic="__consumer_offsets", cluster_id="c", retention=self.retention
+            progress,
+            heartbeat=self.now,
+            topic="__consumer_offsets",
+            cluster_id="c",
+            retention=self.retention,
+            rebuild=self.rebuild,
         )
         self._write([], progress, 0)
 

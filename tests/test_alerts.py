@@ -21,7 +21,7 @@ from streaming.alert_table import AlertsConflictError, AlertState, AlertTable, D
 from streaming.alerts import Episode, Finding
 from streaming.broker import BrokerError, LogRange
 from streaming.causes import EXPIRED
-from streaming.progress import PartitionEnds, Position, Totals, UnknownRecords
+from streaming.progress import PartitionEnds, Position, Rebuild, Totals, UnknownRecords
 
 
 @pytest.fixture
@@ -227,6 +227,16 @@ def test_transaction_that_was_open_before_the_job_began_is_not_overlooked(tmp_pa
     assert lake.evaluate() == []  # it may have committed again, behind the transaction
     lake.pass_time(60_000)
     assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, True)]
+
+
+def test_while_the_tables_are_rebuilt_alerts_are_held(lake: Lake) -> None:
+    lake.commit("held")
+    lake.pass_time(RETENTION - DAY)
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "warning", "held", True)]
+    lake.rebuild = Rebuild(since=lake.now, reason="a test")
+    lake.commit("held")
+    lake.commit("other", at=lake.now - RETENTION + HOUR)
+    assert lake.evaluate() == []
 
 
 def test_the_death_of_the_job_is_not_taken_for_a_stalled_partition(lake: Lake) -> None:
