@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -237,8 +239,7 @@ class OffsetQueries:
         rows, about = self._ask("offsets", groups, as_of)
         if topics:
             rows = rows.filter(_of_topics(rows, topics))
-        by_key = [("group", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
-        return Answer(rows.sort_by(by_key), about, _loading(groups, about))
+        return Answer(_sorted(rows, "group", "topic", "partition"), about, _loading(groups, about))
 
     def list_history(
         self,
@@ -254,7 +255,7 @@ class OffsetQueries:
         start = None if since is None else to_ms(since)
         moment = None if as_of is None else to_ms(as_of)
         rows, progress, gap = self.tables.ask(
-            lambda at: (at.history([group], start), at.progress, at.gap), as_of=moment
+            lambda at: (at.history([group], start), at.progress, at.gap), as_of=moment, bases=[]
         )
         if topics:
             rows = rows.filter(_of_topics(rows, topics))
@@ -298,7 +299,7 @@ class OffsetQueries:
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
         """Return what an answer about all groups would reflect."""
         moment = None if as_of is None else to_ms(as_of)
-        progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment)
+        progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment, bases=[])
         return _as_of(moment, progress, None, gap)
 
     def _ask(
@@ -308,7 +309,7 @@ class OffsetQueries:
         moment = None if as_of is None else to_ms(as_of)
         names = None if groups is None else list(groups)
         rows, progress, gap = self.tables.ask(
-            lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment
+            lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment, bases=[name]
         )
         about = _as_of(moment, progress, names, gap)
         if about.loading:
@@ -413,6 +414,18 @@ def _of_topic(rows: pa.Table, asked: TopicPartitions) -> pa.ChunkedArray:
     return pc.and_(of_topic, pc.is_in(rows["partition"], value_set=numbers))
 
 
-def _sorted(rows: pa.Table, column: str) -> pa.Table:
-    """Sort by a column (`Table.sort_by` cannot carry every nested column)."""
-    return rows.take(pc.sort_indices(rows[column]))
+def _sorted(rows: pa.Table, *columns: str) -> pa.Table:
+    """Sort by columns (`Table.sort_by` cannot carry nested ones, and compares texts instead of ranks)."""
+    ranks = [_ranks(rows[column]) for column in columns]
+    return rows.take(pa.array(np.lexsort(ranks[::-1])))
+
+
+def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return numbers (n int64) that are in the order of the values."""
+    if not pa.types.is_string(column.type):
+        return np.asarray(column, np.int64)
+    coded = column.combine_chunks().dictionary_encode()
+    ranks: npt.NDArray[np.int64] = np.empty(len(coded.dictionary), np.int64)
+    ranks[np.asarray(pc.sort_indices(coded.dictionary))] = np.arange(len(ranks))
+    ranked: npt.NDArray[np.int64] = ranks[np.asarray(coded.indices)]
+    return ranked

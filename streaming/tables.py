@@ -225,15 +225,22 @@ class Tables:
         """
         return self.ask(lambda at: Snapshot(at.offsets(groups), at.groups(groups), at.progress), as_of=as_of)
 
-    def ask(self, question: Callable[[Moment], T], *, as_of: int | None = None) -> T:
+    def ask(
+        self,
+        question: Callable[[Moment], T],
+        *,
+        as_of: int | None = None,
+        bases: Sequence[str] = tuple(ROWS),
+    ) -> T:
         """Answer a question from the tables as of the last batch, or as of a past moment (ms).
 
+        `bases` names the folded tables that it is about: opening the others would take time for nothing.
         A question is asked again when maintenance has meanwhile removed files that it needed.
         """
         for _ in range(_ATTEMPTS - 1):
             with suppress(FilesGoneError):
-                return question(self._moment(as_of))
-        return question(self._moment(as_of))
+                return question(self._moment(as_of, bases))
+        return question(self._moment(as_of, bases))
 
     def read_quarantine(self) -> pa.Table:
         """Read the records that could not be decoded (schema `QUARANTINE`), in the order of the log."""
@@ -275,8 +282,8 @@ class Tables:
     def _log(self, table: DeltaTable) -> DeltaStorageHandler:
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
 
-    def _moment(self, as_of: int | None) -> Moment:
-        bases = {name: self._open(name) for name in ROWS}  # before `changes`, which then holds all they lack
+    def _moment(self, as_of: int | None, names: Sequence[str]) -> Moment:
+        bases = {name: self._open(name) for name in names}  # before `changes`: it then has all they lack
         changes = self._open("changes")
         newest = self._progress(changes)
         at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)

@@ -20,6 +20,8 @@ FORBIDDEN = {
     "decoders": ["streaming", "deltalake", *HEAVY],
     "streaming.coordinator": ["deltalake", *HEAVY],
     "streaming.queries": HEAVY,
+    "streaming.sql": HEAVY,
+    "streaming.observations": HEAVY,
     "streaming.expiry": ["deltalake", *HEAVY],
     "streaming.causes": ["deltalake", *HEAVY],
     "streaming.expiring": HEAVY,
@@ -53,6 +55,8 @@ def test_module_does_not_import(module: str, forbidden: list[str]) -> None:
 COMMANDS = {
     "offsets": "--group g --table-root {root}",
     "groups": "--output json --table-root {root}",
+    "history": "--group g --since -2h --table-root {root}",
+    "sql": "SELECT(1) --table-root {root}",
     "status": "--table-root {root}",
     "alerts": "--table-root {root}",
     "expiring": "--config {root}/settings.toml --table-root {root}",

@@ -1,4 +1,4 @@
-"""What `make bench` measures: the column reader, and the job beside a raw read of the same topic."""
+"""What `make bench` measures: the column reader, questions to the tables, and the job beside a raw read."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tests.benchmarks import bench_columns
 from tests.benchmarks.bench_job import measure_jobs
+from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.workloads import Workload
 
 
@@ -15,6 +16,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "columns"):
         sys.argv[1:] = ["--rounds", "3"] if options.quick else []
         bench_columns.main()
+    if options.only in (None, "queries"):
+        part = 10 if options.quick else 1
+        measure_queries(offsets=1_000_000 // part, groups=20_000 // part, unfolded=100_000 // part)
     if options.only in (None, "job"):
         measure_jobs(
             workloads(options),
@@ -26,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
 def parser() -> argparse.ArgumentParser:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=["columns", "job"], help="one of the two benchmarks")
+    parser.add_argument("--only", choices=["columns", "queries", "job"], help="one of the benchmarks")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
     sizes = {"A": (3_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
     for name, (records, keys, groups) in sizes.items():
