@@ -84,7 +84,9 @@ def asking_options(command: Command) -> Command:
         metavar="TIME",
         help="Answer as of a past moment: ISO 8601 (UTC unless it says otherwise), or -2h for two hours ago.",
     )
-    @click.option("--require-complete", is_flag=True, help="Fail if the topic was not read to its end.")
+    @click.option(
+        "--require-complete", is_flag=True, help="Fail if partitions are loading, stalled or not observed."
+    )
     @click.option(
         "--max-age", metavar="DURATION", help="Fail if the job has given no sign of life for longer, as 30s."
     )
