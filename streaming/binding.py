@@ -7,6 +7,7 @@ from streaming.checkpoint import Checkpoint
 from streaming.errors import MisuseError
 from streaming.progress import PartitionProgress, Progress
 from streaming.settings import Settings
+from streaming.shard_state import FORMAT as STATE_FORMAT
 
 
 def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> None:
@@ -26,14 +27,30 @@ def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> N
 
 
 def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Settings) -> None:
-    """Raise `MisuseError` if the checkpoint is not the one from which the tables were written."""
+    """Raise `MisuseError` if the checkpoint is not the one from which the tables were written, or its state
+    cannot be read by this release."""
     if is_pair(progress, checkpoint):
+        _check_state_format(progress, checkpoint)
         return
     raise MisuseError(
         f"table root {settings.tables.root} and checkpoint {checkpoint.path} do not belong together: "
         f"expected the checkpoint of query {progress.query_id or '(none)'}, found that of query "
         f"{checkpoint.query_id() or '(none)'}. Use the pair that belongs together; if the checkpoint is "
         "lost, `offsetlake rebuild` makes a new one and keeps the tables."
+    )
+
+
+def _check_state_format(progress: Progress, checkpoint: Checkpoint) -> None:
+    if progress.query_id is None or progress.state_format == STATE_FORMAT:
+        return
+    advice = (
+        "A newer offsetlake wrote it: use that release or a newer one."
+        if progress.state_format > STATE_FORMAT
+        else "`offsetlake rebuild` makes a new checkpoint and keeps the tables."
+    )
+    raise MisuseError(
+        f"checkpoint {checkpoint.path}: expected state of format {STATE_FORMAT}, found format "
+        f"{progress.state_format}. {advice}"
     )
 
 
@@ -50,6 +67,7 @@ def bound(progress: Progress, settings: Settings, facts: TopicFacts) -> Progress
         topic=settings.source.topic,
         topic_id=facts.topic_id or progress.topic_id,
         cluster_id=facts.cluster_id or progress.cluster_id,
+        state_format=STATE_FORMAT,
         partitions={
             partition: progress.partitions.get(partition, PartitionProgress())
             for partition in range(facts.partition_count)

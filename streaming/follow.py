@@ -29,6 +29,7 @@ from streaming.retention import RetentionReader
 from streaming.running_query import Gate, JobFailedError, as_failure, wait_for_end
 from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.settings import OFFSETS_TOPIC, Settings
+from streaming.shard_state import FORMAT as STATE_FORMAT
 from streaming.table_rows import quarantine_rows
 from streaming.tables import Tables
 from streaming.writer import BatchReport, BatchWriter
@@ -71,6 +72,7 @@ class Follower:
     def rebuild(self, reason: str) -> bool:
         """Read the topic anew and change the tables over to it; False if told to stop before the end."""
         live = self._tables
+        live.create()  # what an older release wrote gets the columns that it lacks
         progress = self._announced(live.progress(), reason)
         self.listener.say(
             f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: reading topic "
@@ -80,7 +82,8 @@ class Follower:
         generation = progress.generation + 1
         aside, checkpoint = live.aside(), self._checkpoint(generation)
         read_before = aside.progress_if_any()
-        if read_before.generation != generation or not is_pair(read_before, checkpoint):
+        is_readable = read_before.generation == generation and read_before.state_format == STATE_FORMAT
+        if not is_readable or not is_pair(read_before, checkpoint):
             aside.delete()
             checkpoint.delete()
             read_before = Progress(generation=generation)

@@ -10,7 +10,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.progress import Position, Totals, UnknownRecords, totals_from_json, totals_to_json
+from streaming.progress import (
+    MAX_UNKNOWN_KINDS,
+    Position,
+    Totals,
+    UnknownRecords,
+    totals_from_json,
+    totals_to_json,
+)
 
 TOTALS_KEY: Final = b"offsetlake.totals"
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -47,24 +54,23 @@ def count_records(source_partition: int, records: pa.Table) -> Totals:
     failed = records.filter(pc.is_valid(records["error_kind"]))
     tombstones = pc.sum(records["is_tombstone"]).as_py() or 0
     kinds = failed["error_kind"].to_pylist()
-    return Totals(
+    return _count_unknown(source_partition, failed) + Totals(
         decoded=len(records) - len(failed),
         tombstones=tombstones - (pc.sum(failed["is_tombstone"]).as_py() or 0),
         malformed=kinds.count("malformed"),
-        unknown=_count_unknown(source_partition, failed),
     )
 
 
-def _count_unknown(source_partition: int, failed: pa.Table) -> tuple[UnknownRecords, ...]:
-    """Count records of unknown types and versions, by type and version."""
+def _count_unknown(source_partition: int, failed: pa.Table) -> Totals:
+    """Count records of unknown types and versions, by type and version: those that are seen first."""
     unknown = failed.filter(pc.not_equal(failed["error_kind"], "malformed"))
     grouped = unknown.group_by(["record_type", "value_version"]).aggregate(
         [("source_offset", "count"), ("source_offset", "min"), ("source_offset", "max")]
     )
-    return tuple(
-        _unknown_records(source_partition, row)
-        for row in grouped.sort_by([("record_type", "ascending"), ("value_version", "ascending")]).to_pylist()
-    )
+    by_first = grouped.sort_by("source_offset_min")
+    told, others = by_first.slice(0, MAX_UNKNOWN_KINDS), by_first.slice(MAX_UNKNOWN_KINDS)
+    kinds = tuple(_unknown_records(source_partition, row) for row in told.to_pylist())
+    return Totals(unknown_others=pc.sum(others["source_offset_count"]).as_py() or 0) + Totals(unknown=kinds)
 
 
 def _unknown_records(source_partition: int, row: dict[str, Any]) -> UnknownRecords:

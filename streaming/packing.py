@@ -8,6 +8,7 @@ from streaming.coordinator import drop_superseded
 from streaming.packets import count_records, pack
 from streaming.partitioner import offsets_partitions
 from streaming.progress import Totals
+from streaming.quarantine import with_kept_bytes
 from streaming.schemas import PACKED_RECORDS
 
 
@@ -22,7 +23,7 @@ def pack_by_partition(records: pa.Table, partition_count: int | None = None) -> 
     partitions = records["source_partition"].to_numpy()
     starts = np.flatnonzero(np.diff(partitions, prepend=-1))
     stops = np.append(starts, len(partitions))[1:]
-    packed = _without_decoded_bytes(records.select(PACKED_RECORDS.names)).cast(PACKED_RECORDS)
+    packed = with_kept_bytes(records).select(PACKED_RECORDS.names).cast(PACKED_RECORDS)
     return {
         int(partitions[start]): _pack_one(
             int(partitions[start]), packed.slice(start, stop - start), partition_count
@@ -52,11 +53,3 @@ def _is_placed(source_partition: int, records: pa.Table, partition_count: int) -
     groups = records["group"]
     partitions = offsets_partitions(groups.fill_null(""), partition_count)
     return pc.or_(pc.is_null(groups), pa.array(partitions == source_partition))
-
-
-def _without_decoded_bytes(records: pa.Table) -> pa.Table:
-    failed = pc.is_valid(records["error_kind"])
-    for name in ("key", "value"):
-        kept = pc.if_else(failed, records[name], pa.scalar(None, records[name].type))
-        records = records.set_column(records.schema.get_field_index(name), name, kept)
-    return records

@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from streaming import packets
 from streaming.coordinator import Shard, replay
 from streaming.groups import GROUP_RECORDS
-from streaming.progress import Totals, totals_to_json
-from streaming.schemas import ENTRIES, QUARANTINE_IN_BATCH
+from streaming.progress import totals_to_json
+from streaming.quarantine import quarantined, unpack_bounded
+from streaming.schemas import ENTRIES
 from streaming.shard_state import LayeredState
 
 SHARD_RESULT: Final = StructType(
@@ -43,8 +42,7 @@ class ReplayOffsetsPartition(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Replay the packets of one offsets partition; give its changes, its failed records and its
         counters."""
-        unpacked = [packets.unpack(packet) for frame in rows for packet in frame["records"]]
-        records = pa.concat_tables([table for table, _ in unpacked])
+        records, totals = unpack_bounded(packet for frame in rows for packet in frame["records"])
         entries, group_records = self._entries.read(), self._group_records.read()
         before = Shard(entries.layers(), group_records.layers())
         after, changes = replay(before, records)
@@ -57,18 +55,9 @@ class ReplayOffsetsPartition(StatefulProcessor):
                 "source_partition": [key[0]],
                 "changes": [packets.to_bytes(changes)],
                 "quarantine": [packets.to_bytes(quarantined(records))],
-                "totals": [totals_to_json(sum((totals for _, totals in unpacked), Totals()))],
+                "totals": [totals_to_json(totals)],
             }
         )
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def quarantined(records: pa.Table) -> pa.Table:
-    """Return the records that are kept because they could not be decoded (schema `QUARANTINE_IN_BATCH`).
-
-    Records of an unknown type are counted but not kept: new types are a part of Kafka's life.
-    """
-    kept = pc.is_in(records["error_kind"], value_set=pa.array(["malformed", "unsupported_version"]))
-    return records.filter(kept).select(QUARANTINE_IN_BATCH.names)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
-from streaming.errors import OffsetlakeError
+from streaming.errors import MisuseError
 
 T = TypeVar("T")
 
@@ -156,13 +156,18 @@ class UnknownRecords:
     last: Position
 
 
+MAX_UNKNOWN_KINDS: Final = 100
+"""So many types and versions of unknown records are told apart; Kafka has some twenty types."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Totals:
     """Counters over all records read since the tables began.
 
     `decoded` includes the tombstones. `misplaced` counts records that stand in another partition than the one
     of their group, and so were ignored; `clamped` timestamps outside the years 1 to 9999, which no table can
-    hold. `unknown` is ordered by type and version (none: last).
+    hold. `unknown` is ordered by type and version (none: last); it tells of `MAX_UNKNOWN_KINDS` of them, and
+    `unknown_others` counts the records of all others: random bytes would otherwise fill every commit.
     """
 
     decoded: int = 0
@@ -170,12 +175,14 @@ class Totals:
     malformed: int = 0
     misplaced: int = 0
     clamped: int = 0
+    unknown_others: int = 0
     unknown: tuple[UnknownRecords, ...] = ()
 
     def __add__(self, other: "Totals") -> "Totals":
         """Add counters; of unknown records the first sighting stays the first."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTERS}
-        return Totals(**sums, unknown=_merged_unknown([*self.unknown, *other.unknown]))
+        known, others = _merged_unknown(self.unknown, other.unknown)
+        return Totals(**sums | {"unknown_others": sums["unknown_others"] + others}, unknown=known)
 
     def __bool__(self) -> bool:
         """Whether anything was counted."""
@@ -226,7 +233,8 @@ class Progress:
     written. `retention` is what was last known of the brokers' settings, so that readers can tell what
     expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
     None: the brokers did not say. `generation` counts how often the topic was read anew from its start,
-    `rebuild` says that this is being done. Times are milliseconds since 1970 (UTC).
+    `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint. Times are
+    milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -238,6 +246,7 @@ class Progress:
     topic_id: str | None = None
     cluster_id: str | None = None
     generation: int = 0
+    state_format: int = 1
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     totals: Totals = Totals()
     retention: Retention | None = None
@@ -269,11 +278,11 @@ class Progress:
 
     @classmethod
     def from_json(cls, text: str) -> "Progress":
-        """Read the document; raises `OffsetlakeError` when a newer release wrote it."""
+        """Read the document; raises `MisuseError` when a newer release wrote it."""
         document = json.loads(text)
         written_format = document.pop("format")
         if written_format > FORMAT:
-            raise OffsetlakeError(
+            raise MisuseError(
                 f"progress in the tables: expected format {FORMAT} or older, found {written_format}. "
                 "A newer offsetlake wrote these tables; use that release or a newer one."
             )
@@ -317,10 +326,19 @@ def totals_to_json(totals: Totals) -> str:
     return json.dumps(asdict(totals), separators=(",", ":"))
 
 
-def _merged_unknown(kinds: Iterable[UnknownRecords]) -> tuple[UnknownRecords, ...]:
+def _merged_unknown(
+    earlier: Iterable[UnknownRecords], later: Iterable[UnknownRecords]
+) -> tuple[tuple[UnknownRecords, ...], int]:
+    """Add counters by type and version; return them, and the records of kinds that there was no place for."""
     merged: dict[tuple[int, bool, int], UnknownRecords] = {}
-    for kind in kinds:
+    others = 0
+    for kind in (*earlier, *later):
         key = (kind.record_type, kind.value_version is None, kind.value_version or 0)
         seen = merged.get(key)
-        merged[key] = kind if seen is None else replace(seen, count=seen.count + kind.count, last=kind.last)
-    return tuple(merged[key] for key in sorted(merged))
+        if seen is not None:
+            merged[key] = replace(seen, count=seen.count + kind.count, last=kind.last)
+        elif len(merged) < MAX_UNKNOWN_KINDS:
+            merged[key] = kind
+        else:
+            others += kind.count
+    return tuple(merged[key] for key in sorted(merged)), others

@@ -9,6 +9,12 @@ import pyarrow as pa
 
 from decoders import RECORD_SCHEMA
 
+TABLES_FORMAT: Final = 2
+"""Version of the tables: it grows with every column or meaning that an older release does not know.
+
+1: as first written. 2: `quarantine` has the lengths of key and value.
+"""
+
 KEY: Final = [
     pa.field("group", pa.string()),
     pa.field("topic", pa.string()),
@@ -77,11 +83,17 @@ CHANGES_IN_BATCH: Final = pa.schema(
 )
 """What one shard says has changed in one micro-batch: at most one row per key."""
 
+_FAILED_BYTES: Final = [
+    pa.field("key", pa.binary()),  # their first bytes, where all would be too many (`streaming.quarantine`)
+    pa.field("value", pa.binary()),
+    pa.field("key_length", pa.int32()),  # bytes of the whole; null as key and value are
+    pa.field("value_length", pa.int32()),
+]
+
 PACKED_RECORDS: Final = pa.schema(
     [
         *RECORD_SCHEMA,
-        pa.field("key", pa.binary()),  # key and value only where the record could not be decoded
-        pa.field("value", pa.binary()),
+        *_FAILED_BYTES,  # only where the record could not be decoded and is kept
         *SOURCE,
     ]
 )
@@ -89,8 +101,7 @@ PACKED_RECORDS: Final = pa.schema(
 
 QUARANTINE_IN_BATCH: Final = pa.schema(
     [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
+        *_FAILED_BYTES,
         *SOURCE,
         pa.field("error_kind", pa.string()),
         pa.field("record_type", pa.int16()),

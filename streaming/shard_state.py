@@ -18,7 +18,10 @@ from streaming.errors import OffsetlakeError
 from streaming.layers import Layers
 
 FORMAT: Final = 1
-"""Version of the values; a newer one is refused."""
+"""Version of the state: of the values, their names and what they mean.
+
+The progress in the tables notes it too (`Progress.state_format`), so that another one is refused at start.
+"""
 
 _STATE_TYPE: Final = StructType([StructField("data", BinaryType())])
 _FORMAT_KEY: Final = b"offsetlake.format"

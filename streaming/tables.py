@@ -16,18 +16,18 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.delta_sql import FilesGoneError, in_one_line, names, select
 from streaming.drops import drops_between, removals_of
-from streaming.errors import OffsetlakeError
+from streaming.errors import MisuseError, OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
 from streaming.history import read_steps
 from streaming.observations import Gap, Observation, observation_row, observed_at
 from streaming.progress import Progress
-from streaming.schemas import ALERTS, CHANGES, QUARANTINE
+from streaming.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
 
 PROGRESS_KEY: Final = "offsetlake.progress"
 
@@ -49,6 +49,9 @@ _LOG: Final[Mapping[str, str]] = {
     "delta.enableExpiredLogCleanup": "false",
 }
 
+_FORMAT: Final = "offsetlake.format"
+"""The table property that says in which format a table is; those of the first have none."""
+
 _WRITER: Final = WriterProperties(compression="ZSTD")
 
 _ATTEMPTS: Final = 5
@@ -62,6 +65,10 @@ class TablesMissingError(OffsetlakeError):
 
 class TablesUnreachableError(OffsetlakeError):
     """The storage under the given root refused, or could not be reached."""
+
+
+class TablesTooNewError(MisuseError):
+    """A newer release wrote the tables, in a format that this one does not know."""
 
 
 class ProgressMissingError(OffsetlakeError):
@@ -122,7 +129,10 @@ class Tables:
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
     def create(self) -> None:
-        """Create the tables that do not exist yet."""
+        """Create the tables that do not exist yet, and bring those of an older format to the present one.
+
+        Raises `TablesTooNewError` where a newer release wrote them.
+        """
         for name, schema in _SCHEMAS.items():
             DeltaTable.create(
                 self._uri(name),
@@ -132,7 +142,9 @@ class Tables:
                 partition_by=[column for column in _PARTITIONED_BY if column in schema.names],
                 configuration=_configuration(name),
                 storage_options=dict(self.storage_options),
+                raise_if_key_not_exists=False,  # for our own
             )
+            _despite_others(partial(self._migrate, name, schema))
 
     def aside(self) -> "Tables":
         """Return the tables that are filled beside these while they are rebuilt."""
@@ -253,7 +265,31 @@ class Tables:
     def _uri(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
+    def _migrate(self, name: str, schema: pa.Schema) -> None:
+        """Add the columns that a table of an older format lacks (null in its rows), then note the format.
+
+        A change of any other kind, inside a struct for instance, takes a step of its own here.
+        """
+        table = self._open(name)
+        if _format_of(table) == TABLES_FORMAT:
+            return
+        held = {column.name for column in table.schema().fields}
+        missing = [Field.from_arrow(column) for column in schema if column.name not in held]
+        if missing:
+            table.alter.add_columns(missing)
+        table.alter.set_table_properties({_FORMAT: str(TABLES_FORMAT)}, raise_if_not_exists=False)
+
     def _open(self, name: str) -> DeltaTable:
+        table = self._open_any(name)
+        found = _format_of(table)
+        if found > TABLES_FORMAT:
+            raise TablesTooNewError(
+                f"opening {self._uri(name)}: expected a table of format {TABLES_FORMAT} or older, found "
+                f"format {found}. A newer offsetlake wrote it; use that release or a newer one."
+            )
+        return table
+
+    def _open_any(self, name: str) -> DeltaTable:
         try:
             return DeltaTable(self._uri(name), storage_options=dict(self.storage_options))
         except TableNotFoundError as error:
@@ -291,12 +327,17 @@ class Tables:
 
     def _read_log(self, name: str, condition: str = "") -> pa.Table:
         """Read the rows of a table that is only appended to."""
-        schema = _SCHEMAS[name]
+        table, schema = self._open(name), _SCHEMAS[name]
+        held = {column.name for column in table.schema().fields}
         order = '"sequence", "source_partition", "source_offset"'
         rows = select(
-            f"SELECT {names(schema.names)} FROM log{condition} ORDER BY {order}", log=self._open(name)
+            f"SELECT {names([column for column in schema.names if column in held])} FROM log{condition} "
+            f"ORDER BY {order}",
+            log=table,
         )
-        return rows.cast(schema)
+        lacking = {column.name: pa.nulls(len(rows), column.type) for column in schema}  # in older formats
+        columns = [rows[name] if name in held else lacking[name] for name in schema.names]
+        return pa.table(columns, schema.names).cast(schema)
 
     def _append(
         self, name: str, rows: pa.Table, metadata: Mapping[str, str], transactions: list[Transaction]
@@ -335,7 +376,11 @@ def _despite_others(commit: Callable[[], T]) -> T:
 
 def _configuration(name: str) -> dict[str, str | None]:
     statistics = {"delta.dataSkippingStatsColumns": _STATISTICS[name]} if name in _STATISTICS else {}
-    return {**_LOG, **statistics}
+    return {**_LOG, **statistics, _FORMAT: str(TABLES_FORMAT)}
+
+
+def _format_of(table: DeltaTable) -> int:
+    return int(table.metadata().configuration.get(_FORMAT, 1))
 
 
 def _commit_info(log: DeltaStorageHandler, version: int) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from streaming.schemas import PACKED_RECORDS
 
 Row = dict[str, Any]
 
-WITH_PARTITION = PACKED_RECORDS.append(pa.field("source_partition", pa.int32()))
+DECODED = [field for field in PACKED_RECORDS if not field.name.endswith("_length")]
+WITH_PARTITION = pa.schema([*DECODED, pa.field("source_partition", pa.int32())])
 COMMIT: Row = {
     "record_type": 1,
     "value_version": 3,

@@ -29,7 +29,9 @@ def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:
     unknown = UnknownRecords(
         record_type=99, value_version=None, count=5, first=Position(1, 2), last=Position(3, 4)
     )
-    counted = Totals(decoded=4, tombstones=3, malformed=2, misplaced=6, clamped=1, unknown=(unknown,))
+    counted = Totals(
+        decoded=4, tombstones=3, malformed=2, misplaced=6, clamped=1, unknown_others=7, unknown=(unknown,)
+    )
     rows = totals(Progress(totals=counted))
     assert rows.schema == TOTALS
     assert dict(zip(*rows.select(["counter", "count"]).to_pydict().values(), strict=True)) == {
@@ -38,6 +40,7 @@ def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:
         "malformed": 2,
         "misplaced": 6,
         "clamped": 1,
+        "unknown_others": 7,
         "unknown": 5,
     }
     assert list(rows.to_pylist()[-1].values()) == ["unknown", 5, 99, None, 1, 2, 3, 4]

@@ -1,0 +1,210 @@
+"""Upgrades: files of older formats are read and gone on from, those of newer ones refused with what to do."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from streaming.binding import bound, check_checkpoint
+from streaming.broker import TopicFacts
+from streaming.checkpoint import Checkpoint
+from streaming.cli import cli
+from streaming.errors import MisuseError, OffsetlakeError
+from streaming.progress import Progress
+from streaming.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT
+from streaming.settings import read_settings
+from streaming.shard_state import FORMAT as STATE_FORMAT
+from streaming.shard_state import Values
+from streaming.table_rows import quarantine_rows
+from streaming.tables import Tables, TablesTooNewError
+from tests.table_batches import (
+    QUERY,
+    SOURCE_PARTITION,
+    Batch,
+    append,
+    as_read,
+    completed,
+    offset,
+    replay,
+)
+from tests.version_files import (
+    AUDIT,
+    BAD_KEY,
+    BAD_VALUE,
+    BILLING,
+    FIRST,
+    SECOND,
+    THIRD,
+    bad_record,
+    write_state,
+    write_tables,
+)
+
+DATA = Path(__file__).parent / "data"
+KEPT = sorted(path.name for path in DATA.glob("version-*"))
+PRESENT = "present"
+NAMES = ("changes", "offsets", "groups", "quarantine", "alerts")
+
+
+@pytest.fixture(params=[*KEPT, PRESENT])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the files of a format, or those that this release writes."""
+    target = tmp_path / "kept"
+    if request.param == PRESENT:
+        write_tables(target / "tables")
+        write_state(target / "state")
+    else:
+        shutil.copytree(DATA / request.param, target)
+    return target
+
+
+def as_of_third_batch() -> Batch:
+    return completed(replay([FIRST, SECOND, THIRD]))
+
+
+def format_of(tables: Tables, name: str) -> str | None:
+    return tables.delta(name).metadata().configuration.get("offsetlake.format")
+
+
+def test_files_of_every_format_but_the_present_are_kept() -> None:
+    assert [f"version-{number}" for number in range(1, TABLES_FORMAT)] == KEPT
+
+
+def test_tables_are_read_before_and_after_they_are_brought_to_the_present_format(kept: Path) -> None:
+    tables = Tables(str(kept / "tables"))
+    for _ in ("before", "after"):
+        assert as_read(tables) == as_of_third_batch()
+        assert tables.progress().partitions[3].position == 12
+        [bad] = tables.read_quarantine().to_pylist()
+        assert (bad["key"], bad["value"], bad["at_byte"]) == (BAD_KEY, BAD_VALUE, 2)
+        tables.create()
+    assert {format_of(tables, name) for name in NAMES} == {str(TABLES_FORMAT)}
+
+
+def test_tables_are_appended_to_and_folded_after_an_upgrade(kept: Path) -> None:
+    tables = Tables(str(kept / "tables"))
+    tables.create()
+    fourth: Batch = {AUDIT: None, BILLING: offset(committed_offset=8)}
+    append(tables, fourth, live=as_of_third_batch())
+    record = bad_record() | {"key_length": 700, "value_length": 800, "source_offset": 19}
+    rows = pa.Table.from_pylist([record], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    tables.append_quarantine(quarantine_rows(rows, sequence=4, batch_time=4_000)[0], tables.progress())
+    expected = completed(replay([FIRST, SECOND, THIRD, fourth]))
+    assert as_read(tables) == expected
+    tables.fold()
+    assert as_read(tables) == expected
+    assert [row["value_length"] for row in tables.read_quarantine().to_pylist()] == [None, 800]
+
+
+def test_an_upgrade_is_done_once(kept: Path) -> None:
+    tables = Tables(str(kept / "tables"))
+    tables.create()
+    versions = [tables.delta(name).version() for name in NAMES]
+    tables.create()
+    assert [tables.delta(name).version() for name in NAMES] == versions
+
+
+def test_state_is_read_and_gone_on_from(kept: Path) -> None:
+    values = Values(*[(kept / "state" / name).read_bytes() for name in ("entries", "entries_recent")])
+    layers = values.layers()
+    committed = {
+        (row["group"], row["topic"], row["partition"]): row["committed_offset"]
+        for row in layers.table.to_pylist()
+    }
+    assert (committed[BILLING], committed[AUDIT], len(committed)) == (3, 2, 62)
+    unchanged = layers.updated(np.zeros(len(layers.table), bool), layers.table.slice(0, 0))
+    assert values.updated(unchanged).layers().table.equals(layers.table)
+
+
+# --- newer formats ---------------------------------------------------------------------------------------
+
+
+def of_the_future(tables: Tables, name: str) -> None:
+    newer = {"offsetlake.format": str(TABLES_FORMAT + 1)}
+    DeltaTable(f"{tables.root}/{name}").alter.set_table_properties(newer, raise_if_not_exists=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_job_refuses_a_table_of_a_newer_format(tmp_path: Path, name: str) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    of_the_future(tables, name)
+    with pytest.raises(TablesTooNewError, match=f"{name}: expected .* format 2 or older, found format 3"):
+        tables.create()
+
+
+@pytest.mark.parametrize(
+    ("table", "command"),
+    [
+        ("changes", ["status"]),
+        ("changes", ["offsets"]),
+        ("offsets", ["offsets", "--group", "billing"]),
+        ("groups", ["groups"]),
+        ("quarantine", ["sql", "SELECT 1"]),
+        ("changes", ["maintain"]),
+        ("alerts", ["alerts"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_commands_refuse_a_table_of_a_newer_format(tmp_path: Path, table: str, command: list[str]) -> None:
+    tables = Tables(str(tmp_path))
+    write_tables(tmp_path)
+    of_the_future(tables, table)
+    result = CliRunner().invoke(cli, [*command, "--table-root", str(tmp_path)])
+    assert isinstance(result.exception, TablesTooNewError)
+    assert result.exception.exit_code == 2
+    assert "use that release or a newer one" in str(result.exception)
+
+
+def test_progress_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    document = json.loads(Progress().to_json())
+    with pytest.raises(MisuseError, match="A newer offsetlake wrote these tables"):
+        Progress.from_json(json.dumps(document | {"format": document["format"] + 1}))
+
+
+def test_state_value_of_a_newer_format_is_refused(kept: Path) -> None:
+    data = (kept / "state" / "entries").read_bytes()
+    with pa.ipc.open_stream(data) as stream:
+        table = stream.read_all()
+    sink = pa.BufferOutputStream()
+    newer = table.replace_schema_metadata({"offsetlake.format": str(STATE_FORMAT + 1)})
+    with pa.ipc.new_stream(sink, newer.schema) as writer:
+        writer.write_table(newer)
+    with pytest.raises(OffsetlakeError, match="A newer offsetlake wrote this checkpoint"):
+        Values(sink.getvalue().to_pybytes()).layers()
+
+
+class CheckpointOf(Checkpoint):
+    """The checkpoint of a query, as far as the checks at start look at it."""
+
+    def __init__(self, query_id: str | None) -> None:
+        self.path = "file:/checkpoint/0"
+        self._query_id = query_id
+
+    def query_id(self) -> str | None:
+        return self._query_id
+
+    def has_batches(self) -> bool:
+        return self._query_id is not None
+
+
+@pytest.mark.parametrize(
+    ("found", "advice"),
+    [(STATE_FORMAT - 1, "`offsetlake rebuild` makes a new"), (STATE_FORMAT + 1, "newer offsetlake wrote it")],
+)
+def test_a_checkpoint_of_another_layout_is_refused_at_start(found: int, advice: str) -> None:
+    progress = Progress(query_id=QUERY, state_format=found)
+    with pytest.raises(MisuseError, match=f"expected state of format {STATE_FORMAT}, found .*{advice}"):
+        check_checkpoint(progress, CheckpointOf(QUERY), read_settings())
+
+
+def test_what_the_job_begins_has_the_present_state_format() -> None:
+    begun = bound(Progress(state_format=0), read_settings(), TopicFacts("cluster", 1))
+    assert begun.state_format == STATE_FORMAT
+    check_checkpoint(replace(begun, query_id=QUERY), CheckpointOf(QUERY), read_settings())
