@@ -13,8 +13,11 @@ from streaming.errors import MisuseError
 
 T = TypeVar("T")
 
-FORMAT: Final = 1
-"""Version of the document; a newer one is refused."""
+FORMAT: Final = 2
+"""Version of the document; a newer one is refused. Fields that an older one lacks have their defaults.
+
+1: as first written, without `whole`. 2: as it is now.
+"""
 
 STALLED_AFTER_MS: Final = 30_000
 """How long a last stable offset may stand still below the high watermark before it counts as stalled.
@@ -290,7 +293,8 @@ class Progress:
             **{
                 **document,
                 "partitions": {
-                    int(number): _partition(partition) for number, partition in document["partitions"].items()
+                    int(number): _partition(partition, written_format)
+                    for number, partition in document["partitions"].items()
                 },
                 "totals": _totals(document["totals"]),
                 "retention": _optional(Retention, document.get("retention")),
@@ -299,9 +303,19 @@ class Progress:
         )
 
 
-def _partition(document: Mapping[str, Any]) -> PartitionProgress:
+def _partition(document: Mapping[str, Any], written_format: int) -> PartitionProgress:
+    if written_format == 1:
+        document = _partition_of_format_2(document)
     reached = {name: Reached(**document.get(name, {})) for name in ("stable", "whole")}
     return PartitionProgress(**{**document, **reached})
+
+
+def _partition_of_format_2(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Format 1 did not tell the two ends apart, and its one `Reached` lay flat among the other fields."""
+    names = {"complete_as_of": "as_of", "target": "target", "target_at": "target_at"}
+    reached = {new: document.get(old) for old, new in names.items()}
+    others = {name: value for name, value in document.items() if name not in names}
+    return {"stable": reached, "whole": reached, **others}
 
 
 def _optional(kind: type[T], document: Mapping[str, Any] | None) -> T | None:

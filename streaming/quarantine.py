@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,8 @@ FIRST_BYTES: Final = 256
 KEPT_KINDS: Final = pa.array(["malformed", "unsupported_version"])
 """The kinds of errors whose records are kept. Those of unknown types are counted: new types are a part of
 Kafka's life."""
+
+Lengths = npt.NDArray[np.int64]
 
 _BYTES: Final = ("key", "value")
 
@@ -79,10 +82,11 @@ def quarantined(records: pa.Table) -> pa.Table:
     return records.filter(kept).select(QUARANTINE_IN_BATCH.names)
 
 
-def _held(records: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _held(records: pa.Table) -> Lengths:
     """Return how many bytes are held of each of n records."""
-    lengths = [pc.fill_null(pc.binary_length(records[name]), 0).cast(pa.int64()) for name in _BYTES]
-    return np.asarray(lengths[0]) + np.asarray(lengths[1])
+    of_key, of_value = (pc.fill_null(pc.binary_length(records[name]), 0) for name in _BYTES)
+    held: Lengths = pc.add(of_key, of_value).to_numpy().astype(np.int64)
+    return held
 
 
 def _length(name: str) -> str:

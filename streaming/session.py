@@ -27,6 +27,8 @@ _CONF: Final[Mapping[str, str]] = {
     # Catching up, this is all that a task reads; the bytes bound the memory where values are large.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "250000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
+    # What a batch gives is bounded by its records; Spark's own limit (1g) would fail it for ever instead.
+    "spark.driver.maxResultSize": "0",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

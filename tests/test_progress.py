@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from streaming.errors import OffsetlakeError
 from streaming.progress import (
     COUNTERS,
+    FORMAT,
     STALLED_AFTER_MS,
     PartitionEnds,
     PartitionProgress,
     Position,
     Progress,
+    Reached,
     Retention,
     Totals,
     UnknownRecords,
@@ -208,10 +210,20 @@ def test_document_from_before_the_retention_was_kept_is_read() -> None:
     assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
 
 
+def test_document_of_format_1_is_read() -> None:
+    partition = {"position": 7, "loaded": True, "complete_as_of": 5, "target": 9, "target_at": 6}
+    document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
+    del document["generation"], document["rebuild"], document["state_format"]
+    read = Progress.from_json(json.dumps(document | {"format": 1, "partitions": {"0": partition}}))
+    reached = Reached(as_of=5, target=9, target_at=6)
+    expected = PartitionProgress(position=7, loaded=True, stable=reached, whole=reached)
+    assert read == Progress(sequence=3, partitions={0: expected})
+
+
 def test_document_of_a_newer_release_is_refused() -> None:
     document: dict[str, Any] = json.loads(Progress().to_json())
-    with pytest.raises(OffsetlakeError, match="expected format 1 or older, found 2"):
-        Progress.from_json(json.dumps({**document, "format": 2}))
+    with pytest.raises(OffsetlakeError, match=f"expected format {FORMAT} or older, found {FORMAT + 1}"):
+        Progress.from_json(json.dumps({**document, "format": FORMAT + 1}))
 
 
 # --- retention -------------------------------------------------------------------------------------------
