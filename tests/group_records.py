@@ -172,6 +172,8 @@ def packed(records: Iterable[Record], first_offset: int = 0) -> pa.Table:
     beside = {
         "key": pa.array(keys, pa.binary()),
         "value": pa.array(values, pa.binary()),
+        "key_length": pa.nulls(len(keys), pa.int32()),
+        "value_length": pa.nulls(len(keys), pa.int32()),
         "source_offset": offsets,
         "source_timestamp": pa.compute.add(offsets, 1_000),
     }
