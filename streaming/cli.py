@@ -14,7 +14,7 @@ import click
 
 from streaming import cli_alerts, cli_expiry, cli_maintain, cli_queries
 from streaming.cli_options import Command, config_option, whose_reader_may_leave, with_command_config
-from streaming.errors import OffsetlakeError
+from streaming.errors import MisuseError, OffsetlakeError
 from streaming.settings import Settings, parse_duration_ms, read_settings
 
 if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
 def main() -> None:
     """Run the command; errors that a user can act on are one message without a traceback."""
     try:
+        _refuse_other_bytes(sys.argv)
         sys.exit(cli(prog_name="offsetlake", standalone_mode=False))
     except click.ClickException as error:
         error.show()
@@ -33,6 +34,16 @@ def main() -> None:
     except OffsetlakeError as error:
         print(f"offsetlake: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _refuse_other_bytes(arguments: list[str]) -> None:
+    """Refuse arguments that are not UTF-8, which no name in Kafka is: Python keeps them as half characters."""
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
+            raise MisuseError(
+                f"reading the command line: expected text in UTF-8, found {argument!r}. "
+                "Check the encoding of the terminal or script."
+            )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -158,7 +158,7 @@ def history(
     table_root: str | None,
     output: Any,
     config: Path | None,
-) -> None:
+) -> int:
     """Show how a group's positions moved: one line for each batch that moved one.
 
     Commits that came within one batch are one step. `rewind` is a step back; `retired` is the removal of the
@@ -177,6 +177,7 @@ def history(
     _print_rows(answer.rows, output, answer.as_of)
     if output == "table":
         print("one line per batch that moved a position; what lay between two batches is not known")
+    return _tell_errors(answer)
 
 
 @click.command()

@@ -17,7 +17,12 @@ def parse_moment(text: str, now: int, *, name: str) -> datetime:
     """
     present = from_ms(now)
     if text.startswith("-"):
-        return present - timedelta(milliseconds=parse_duration_ms(text[1:], name=name))
+        duration = parse_duration_ms(text[1:], name=name)
+        if duration > now:
+            raise MisuseError(
+                f"{name}: expected a moment after 1970-01-01, found {text!r}, which is before it."
+            )
+        return present - timedelta(milliseconds=duration)
     moment = _parse_iso(text, name)
     if moment > present:
         raise MisuseError(f"{name}: expected a moment in the past, found {text!r}, which is in the future.")

@@ -20,6 +20,7 @@ def run_sql(tables: Tables, text: str) -> pa.Table:
     Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
     everything were folded, which is what the other commands show.
     """
+    text = text.rstrip().rstrip(";")  # as many write it
     others = {name: table for name in OTHER_TABLES if (table := _table(tables, name)) is not None}
     return tables.ask(lambda at: _run(at, others, text))
 
@@ -36,7 +37,7 @@ def _run(at: Moment, others: dict[str, DeltaTable], text: str) -> pa.Table:
     except Exception as error:  # delta-rs raises just this
         raise MisuseError(
             f"sql: expected one query (SELECT ...), found an error: {in_one_line(error)}. "
-            "Tables: offsets, groups, changes, quarantine, live_offsets, live_groups; docs/tables.md has "
+            f"Tables: {', '.join([*at.bases, 'changes', *others])}, live_offsets, live_groups; docs/tables.md has "
             'their columns. Put "group" and "partition" in double quotes.'
         ) from error
     return execute(builder, text)

@@ -57,6 +57,10 @@ def test_the_order_of_a_query_is_kept_and_comments_are_no_harm(tables: Tables) -
     assert run_sql(tables, query)["partition"].to_pylist() == [1, 0]
 
 
+def test_a_query_may_end_with_a_semicolon(tables: Tables) -> None:
+    assert run_sql(tables, "SELECT 1 AS one; \n").to_pylist() == [{"one": 1}]
+
+
 def test_columns_of_a_join_may_have_one_name(tables: Tables) -> None:
     query = 'SELECT o."group", g."group" FROM live_offsets o JOIN live_groups g ON o."group" = g."group"'
     assert len(run_sql(tables, query)) == 2
