@@ -14,6 +14,7 @@ from streaming.alert_rules import (
 )
 from streaming.alert_table import Delivery, Told
 from streaming.alerts import Finding, iso
+from streaming.escapes import shown
 
 SUMMARIES: Final[Mapping[str, str]] = {
     OFFSET_EXPIRING: "{subject}: the broker will drop {offsets} unless the group commits again; the first is "
@@ -42,8 +43,8 @@ def summary(finding: Finding) -> str:
     return SUMMARIES[finding.rule].format_map(
         {
             **finding.facts,
-            "subject": finding.subject,
-            "place": f"{finding.topic}-{finding.partition}",
+            "subject": shown(finding.subject),
+            "place": shown(f"{finding.topic}-{finding.partition}"),
             "offsets": offsets
             if groups is None
             else f"{offsets} of {groups} group{'' if groups == 1 else 's'}",

@@ -14,6 +14,7 @@ from streaming.alert_messages import alertmanager_alerts, document
 from streaming.alert_settings import AlertmanagerSettings, AlertSettings, WebhookSettings
 from streaming.alert_table import Told
 from streaming.errors import OffsetlakeError
+from streaming.escapes import json_text
 from streaming.settings import shown_url
 
 LOG: Final = "log"
@@ -63,7 +64,7 @@ class LogLines:
     def send(self, news: Sequence[Told], now: int) -> None:
         """Say it."""
         for told in news:
-            self.say(json.dumps({"alert": document(told, told.to(self.name))}, ensure_ascii=False))
+            self.say(json_text({"alert": document(told, told.to(self.name))}))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 Exit code 0 is success, 1 failure, 2 misuse.
 """
 
-import json
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import click
 from streaming import cli_alerts, cli_expiry, cli_maintain, cli_queries
 from streaming.cli_options import Command, config_option, whose_reader_may_leave, with_command_config
 from streaming.errors import MisuseError, OffsetlakeError
+from streaming.escapes import json_text, shown_lines
 from streaming.settings import Settings, parse_duration_ms, read_settings
 
 if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
@@ -32,7 +32,7 @@ def main() -> None:
     except click.Abort:  # Ctrl-C
         sys.exit(130)
     except OffsetlakeError as error:
-        print(f"offsetlake: {error}", file=sys.stderr)
+        print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
@@ -162,9 +162,7 @@ def decode(file: TextIO) -> None:
 
     for number, line in enumerate(file, start=1):
         if line.strip():
-            print(
-                json.dumps(decode_line(line, number), ensure_ascii=False, separators=(",", ":")), flush=True
-            )
+            print(json_text(decode_line(line, number), separators=(",", ":")), flush=True)
 
 
 @cli.command()

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streaming.cli_options import query_options, whose_reader_may_leave, with_command_config
+from streaming.escapes import shown
 from streaming.settings import Settings, read_settings
 from streaming.tables import Tables
 
@@ -86,4 +87,4 @@ def _log_ranges(settings: Settings) -> Any:
 
 
 def _complain(sentence: str) -> None:
-    print(f"offsetlake: {sentence}", file=sys.stderr)
+    print(f"offsetlake: {shown(sentence)}", file=sys.stderr)

@@ -13,6 +13,7 @@ from streaming.cli_options import (
     whose_reader_may_leave,
     with_command_config,
 )
+from streaming.escapes import shown
 from streaming.settings import parse_duration_ms, read_settings
 from streaming.tables import Tables
 
@@ -117,4 +118,4 @@ def retired(
 
 def _complain(listing: Any) -> None:
     for complaint in listing.complaints():
-        print(f"offsetlake: {complaint}", file=sys.stderr)
+        print(f"offsetlake: {shown(complaint)}", file=sys.stderr)

@@ -17,6 +17,7 @@ from streaming.cli_options import (
     with_command_config,
 )
 from streaming.errors import MisuseError
+from streaming.escapes import shown
 from streaming.settings import read_settings
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def status(
         print_rows(status.totals(about.progress), output)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
-        print(*alerts, *_rebuild(about.progress), _sign_of_life(about), sep="\n")
+        print(*map(shown, [*alerts, *_rebuild(about.progress), _sign_of_life(about)]), sep="\n")
 
 
 def _rebuild(progress: "Progress") -> list[str]:
@@ -287,14 +288,14 @@ def _print_rows(rows: "pa.Table", output: Any, as_of: "AsOf") -> None:
         print_rows(rows, output)
         return
     print_rows(with_kafka_titles(rows), output)
-    print(as_of)
+    print(shown(str(as_of)))
 
 
 def _tell_errors(answer: Any) -> int:
     """Say on standard error what is missing from an answer; return the exit code."""
     complaints = answer.as_of.complaints()
     for complaint in complaints:
-        print(f"offsetlake: {complaint}", file=sys.stderr)
+        print(f"offsetlake: {shown(complaint)}", file=sys.stderr)
     for group, error in answer.errors.items():
-        print(f"offsetlake: group {group!r}: {error}", file=sys.stderr)
+        print(shown(f"offsetlake: group {group!r}: {error}"), file=sys.stderr)
     return 1 if answer.errors or answer.as_of.is_loading else 0

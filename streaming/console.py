@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Final, TextIO
 
+from streaming.escapes import shown
 from streaming.progress import Progress
 from streaming.writer import BatchReport
 
@@ -29,7 +30,7 @@ class Console:
 
     def say(self, sentence: str) -> None:
         """Print one line."""
-        self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{sentence}\n")
+        self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{shown(sentence)}\n")
 
     def batch(self, report: BatchReport) -> None:
         """Tell what one batch did."""

@@ -23,6 +23,7 @@ from rich.text import Text
 
 from streaming.demo_traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets, shown_metadata
 from streaming.errors import OffsetlakeError
+from streaming.escapes import shown
 from streaming.follow import Listener
 from streaming.local_broker import LocalBroker
 from streaming.progress import now_ms
@@ -171,7 +172,9 @@ class _Scene:
             return Text("waiting for the first batch ...")
         before = dict(self.offsets)
         self._take_in(snapshot)
-        return Group(self._table(snapshot, before), *(Text(event) for event in self.events[-_EVENTS_SHOWN:]))
+        return Group(
+            self._table(snapshot, before), *(Text(shown(event)) for event in self.events[-_EVENTS_SHOWN:])
+        )
 
     def _take_in(self, snapshot: Snapshot) -> None:
         now = time.strftime("%H:%M:%S")
@@ -196,10 +199,10 @@ class _Scene:
         for key, committed in sorted(self.offsets.items()):
             step = committed.offset - before[key].offset if key in before else None
             table.add_row(
-                key.group,
+                Text(shown(key.group)),
                 types.get(key.group, "-"),
                 self.groups.get(key.group, "-"),
-                key.topic,
+                Text(shown(key.topic)),
                 str(key.partition),
                 str(committed.offset),
                 "new" if step is None else f"{step:+d}" if step else "",

@@ -1,11 +1,10 @@
 """Prints rows as a table for people, as JSON or as CSV.
 
 JSON is one array of objects, one on a line; CSV has a header line, nothing for null and "" for empty text.
-Both use the column names of the tables and ISO 8601 UTC timestamps. Text from the log is data: in a table for
-people control characters are shown, never sent to the terminal.
+Both use the column names of the tables and ISO 8601 UTC timestamps. Text from the log is data: control
+characters are shown, never sent to a terminal. Only CSV for a pipe or a file holds them as they are.
 """
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -18,6 +17,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from streaming.escapes import json_text, shown
 
 Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
@@ -46,7 +47,7 @@ def people_table(rows: pa.Table) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for field in rows.schema:
         justify: Literal["left", "right"] = "right" if pa.types.is_integer(field.type) else "left"
-        table.add_column(field.name, justify=justify, overflow="fold")
+        table.add_column(Text(shown(field.name)), justify=justify, overflow="fold")
     for row in _rows(rows):
         table.add_row(*(Text(_for_people(value)) for value in row))
     return table
@@ -58,11 +59,7 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2J")
     'a\\\\x1b[2J'
     """
-    if not text:
-        return '""'
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return shown(text) if text else '""'
 
 
 def _for_people(value: Any) -> str:
@@ -107,7 +104,7 @@ def _print_table(rows: pa.Table, out: TextIO) -> None:
 def _aligned_lines(rows: pa.Table) -> Iterator[str]:
     """Lay the table out for a pipe, which has no width: nothing is folded, and many rows are no burden."""
     columns = [
-        _aligned([field.name, *map(_for_people, column)], to_the_right=pa.types.is_integer(field.type))
+        _aligned([shown(field.name), *map(_for_people, column)], to_the_right=pa.types.is_integer(field.type))
         for field, column in zip(rows.schema, _columns(rows), strict=True)
     ]
     return ("  ".join(line).rstrip() + "\n" for line in zip(*columns, strict=True))
@@ -123,14 +120,12 @@ def _aligned(cells: list[str], *, to_the_right: bool) -> list[str]:
 
 def _print_json(rows: pa.Table, out: TextIO) -> None:
     objects = (dict(zip(rows.column_names, row, strict=True)) for row in _rows(rows))
-    out.write(
-        "[" + ",\n ".join(json.dumps(row, ensure_ascii=False, default=_as_json) for row in objects) + "]\n"
-    )
+    out.write("[" + ",\n ".join(json_text(row, default=_as_json) for row in objects) + "]\n")
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    out.write(csv_line(rows.column_names))
-    out.writelines(map(csv_line, _rows(rows)))
+    lines = map(csv_line, [rows.column_names, *_rows(rows)])
+    out.writelines(shown(line[:-1]) + "\n" for line in lines) if out.isatty() else out.writelines(lines)
 
 
 def csv_line(values: Iterable[Any]) -> str:
@@ -142,7 +137,7 @@ def _csv_value(value: Any) -> str:
     """Write one value; the `csv` module would write null and the empty group id alike."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_as_json)
+    text = value if isinstance(value, str) else json_text(value, default=_as_json)
     if not isinstance(value, str | dict | list):
         text = text.strip('"')  # a date, or bytes
     is_bare = text and not any(sign in text for sign in ',"\r\n')
