@@ -93,7 +93,7 @@ class Evaluator:
         seen = self._tables.ask(lambda moment: self._look(moment, now, max(mark, self._seen_up_to)))
         progress = seen.progress
         offsets, is_predicted = _with_expiry(seen)
-        log_starts = self._ask_log_starts(seen.offsets, now)
+        log_starts = self._ask_log_starts(seen.offsets, now) if seen.is_judged else None
 
         def change(state: AlertState) -> list[Episode]:
             if state.mark != mark:
@@ -126,6 +126,7 @@ class Evaluator:
         is_judged = bool(judged_partitions(moment.progress, self._settings, now))
         return _Seen(
             progress=moment.progress,
+            is_judged=is_judged,
             offsets=moment.offsets() if is_judged else OFFSETS.empty_table(),
             groups=moment.groups() if is_judged else GROUPS.empty_table(),
             dropped=moment.drops(EXPIRED, after=after),
@@ -153,9 +154,13 @@ def is_written_by_a_job(progress: Progress, heartbeat_every_ms: int, now: int) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the tables say at one moment: offsets (schema `OFFSETS`), groups (`GROUPS`), and `DROPS`."""
+    """What the tables say at one moment: offsets (schema `OFFSETS`), groups (`GROUPS`), and `DROPS`.
+
+    Offsets and groups are there only if some offsets partition `is_judged`.
+    """
 
     progress: Progress
+    is_judged: bool
     offsets: pa.Table
     groups: pa.Table
     dropped: pa.Table

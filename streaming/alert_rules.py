@@ -165,13 +165,18 @@ def offset_below_log_start(view: View, settings: AlertSettings) -> Judgement:
 
 
 def unknown_record_version(view: View, settings: AlertSettings) -> Judgement:
-    """Find record types and versions that this release cannot read, and of which there are new records."""
+    """Find record types and versions that this release cannot read, and of which there are new records.
+
+    Whenever the topic is read anew it is counted anew, so all that is found then counts as new.
+    """
+    generation = view.progress.generation
 
     def findings() -> Iterator[Finding]:
         for kind in view.progress.totals.unknown:
             version = "" if kind.value_version is None else f", value version {kind.value_version}"
             subject = f"records of type {kind.record_type}{version}"
-            counted = _fact(view, UNKNOWN_RECORD_VERSION, subject, "count", 0)
+            is_counted_on = _fact(view, UNKNOWN_RECORD_VERSION, subject, "generation", 0) == generation
+            counted = _fact(view, UNKNOWN_RECORD_VERSION, subject, "count", 0) if is_counted_on else 0
             if kind.count <= counted:
                 continue
             yield Finding(
@@ -184,8 +189,9 @@ def unknown_record_version(view: View, settings: AlertSettings) -> Judgement:
                     "count": kind.count,
                     "first": f"{kind.first.partition}:{kind.first.offset}",
                     "last": f"{kind.last.partition}:{kind.last.offset}",
+                    "generation": generation,
                 },
-                evidence=f"after {counted}",
+                evidence=f"{generation} after {counted}",
             )
 
     return Judgement(
@@ -241,7 +247,7 @@ def partition_stalled(view: View, settings: AlertSettings) -> Judgement:
             for number, partition in sorted(view.progress.partitions.items())
             if is_stalled(partition) and _is_fresh(partition.stable, settings, view.now)
         ],
-        stays=lambda episode: not _is_fresh(_partition_of(episode, view).stable, settings, view.now),
+        stays=lambda episode: _is_out_of_sight(episode, view, settings),
     )
 
 
@@ -287,18 +293,24 @@ def _is_fresh(reached: Reached, settings: AlertSettings, now: int) -> bool:
 
 
 def _is_not_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
-    """Tell which episodes about groups nothing can be said of now; a summary needs all partitions."""
-    is_all = judged >= view.progress.partitions.keys() and bool(judged)
+    """Tell which episodes about groups nothing can be said of now.
+
+    A summary needs all partitions; so does a group of a partition that the topic no longer has.
+    """
+    known = view.progress.partitions
+    is_all = judged >= known.keys() and bool(judged)
 
     def stays(episode: Episode) -> bool:
         partition = episode.finding.source_partition
-        return not is_all if partition is None else partition not in judged
+        return partition not in judged if partition in known else not is_all
 
     return stays
 
 
-def _partition_of(episode: Episode, view: View) -> PartitionProgress:
-    return view.progress.partitions.get(episode.finding.partition or 0, PartitionProgress())
+def _is_out_of_sight(episode: Episode, view: View, settings: AlertSettings) -> bool:
+    """Tell whether the offsets partition of an episode is there, but was not read to its end of late."""
+    partition = view.progress.partitions.get(episode.finding.partition or 0)
+    return partition is not None and not _is_fresh(partition.stable, settings, view.now)
 
 
 def _is_unanswered(episode: Episode, log_starts: Mapping[TopicPartition, int | None]) -> bool:

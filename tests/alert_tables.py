@@ -146,6 +146,19 @@ class Lake:
         progress = self.tables.progress()
         self._write([], replace(progress, totals=progress.totals + totals), 0)
 
+    def count_anew(self) -> None:
+        """Write that the topic has been read anew: nothing is counted yet."""
+        progress = self.tables.progress()
+        self._write([], replace(progress, totals=Totals(), generation=progress.generation + 1), 0)
+
+    def forget_partition(self, number: int) -> None:
+        """Write that the topic has been made anew, without this partition."""
+        del self.ends[number]
+        progress = self.tables.progress()
+        others = {known: one for known, one in progress.partitions.items() if known != number}
+        self._write([], replace(progress, partitions=others), 0)
+        self.beat()
+
     def _change(
         self, kind: str, group: str, key: tuple[str | None, int | None], after: Any, moment: int
     ) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from streaming.alert_rules import (
 from streaming.alert_table import AlertsConflictError, AlertState, AlertTable, Delivery
 from streaming.alerts import Episode, Finding
 from streaming.broker import BrokerError, LogRange
-from streaming.causes import EXPIRED
+from streaming.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.progress import PartitionEnds, Position, Rebuild, Totals, UnknownRecords
 
 
@@ -325,6 +325,22 @@ def test_one_evaluator_and_one_that_starts_anew_each_time_tell_the_same(lake: La
         assert [episode.is_open for episode in lasting.evaluate()] == [False]
 
 
+def test_alerts_about_offsets_partitions_that_are_no_more_close(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, partitions=2)
+    lake.commit("moved", source_partition=1, at=START - RETENTION + HOUR)
+    lake.held_back = {1}
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "critical", "moved", True)]
+    lake.pass_time(60_000)
+    lake.pass_time(60_000)
+    assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, True)]
+    lake.drop("moved", source_partition=1, cause=GONE_WHILE_AWAY)
+    lake.forget_partition(1)
+    assert sorted(news(lake.evaluate())) == [
+        (OFFSET_EXPIRING, "critical", "moved", False),
+        (PARTITION_STALLED, "warning", None, False),
+    ]
+
+
 # --- the other rules -------------------------------------------------------------------------------------
 
 
@@ -350,6 +366,23 @@ def test_offset_below_the_start_of_the_log(lake: Lake) -> None:
     starts["orders", 0] = 500
     lake.commit("slow", ("orders", 0), offset=500)
     assert news(lake.evaluate(ask_log_ranges=ask)) == [(OFFSET_BELOW_LOG_START, "warning", "slow", False)]
+
+
+def test_logs_are_asked_for_only_once_there_is_something_to_judge(lake: Lake) -> None:
+    asked = []
+
+    def ask(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
+        asked.append(sorted(places))
+        return {place: LogRange(500, 1_000) for place in asked[-1]}
+
+    lake.commit("slow")
+    assert news(lake.evaluate(ask_log_ranges=ask)) == [(OFFSET_BELOW_LOG_START, "warning", "slow", True)]
+    lake.now += HOUR  # a downtime: the job starts, and has not read to the end yet
+    restarted = lake.evaluator(ask_log_ranges=ask)
+    assert news(restarted.evaluate()) == [(JOB_BEHIND, "warning", None, True)]
+    lake.pass_time(30_000)
+    assert news(restarted.evaluate()) == [(JOB_BEHIND, "warning", None, False)]
+    assert asked == [[("orders", 0)]] * 2
 
 
 def test_brokers_are_asked_at_their_own_pace_and_their_silence_is_said_once(lake: Lake) -> None:
@@ -388,6 +421,22 @@ def test_unknown_records_are_told_until_there_are_no_new_ones(lake: Lake) -> Non
     lake.add_totals(unknown(1))
     (again,) = lake.evaluate()
     assert again.id != opened.id
+
+
+def test_unknown_records_are_told_anew_when_a_rebuild_has_counted_anew(lake: Lake) -> None:
+    lake.add_totals(unknown(5))
+    (opened,) = lake.evaluate()
+    lake.pass_time(DAY)
+    assert news(lake.evaluate()) == [(UNKNOWN_RECORD_VERSION, "warning", None, False)]
+    lake.count_anew()
+    assert lake.evaluate() == []
+    lake.add_totals(unknown(1))
+    (again,) = lake.evaluate()
+    assert (again.is_open, again.finding.facts["count"]) == (True, 1)
+    assert again.id != opened.id
+    lake.add_totals(unknown(1))
+    (more,) = lake.evaluate()
+    assert (more.id, more.revision, more.finding.facts["count"]) == (again.id, 1, 2)
 
 
 def test_empty_group_id_is_told_while_it_receives_commits(lake: Lake) -> None:
