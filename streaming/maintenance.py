@@ -27,6 +27,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
+from streaming.alert_rules import UNKNOWN_RECORD_VERSION
 from streaming.delta_sql import in_one_line, select
 from streaming.errors import OffsetlakeError
 from streaming.folded import ROWS, fold_mark
@@ -72,8 +73,8 @@ class TableRetention:
     """How long what is kept (ms). Days go as a whole, so what leaves stays up to a day longer.
 
     A day of `changes` that is older than `history` keeps its removed offsets alone, until it is older than
-    `keep_removed` too. Replaced files stay for `keep_unused_files`, for those who still read them (delta-rs
-    counts whole hours: rounded up).
+    `keep_removed` too, as are closed alerts. Replaced files stay for `keep_unused_files`, for those who still
+    read them (delta-rs counts whole hours: rounded up).
     """
 
     history_ms: int
@@ -230,9 +231,12 @@ def _checkpointed_version(tables: Tables, table: DeltaTable) -> int:
 def drop_what_is_too_old(
     tables: Tables, name: str, retention: TableRetention, now: int, proceed: Proceed
 ) -> int:
-    """Drop the days of a table that its retention no longer covers; return the number of rows."""
+    """Drop the days of a table, or the closed alerts, that its retention no longer covers; return the number
+    of rows."""
     if name == "quarantine":
         return _delete(tables.delta(name), _is_before(_day(now - retention.keep_quarantine_ms)))
+    if name == "alerts":
+        return _delete(tables.delta(name), _is_closed_before(now - retention.keep_removed_ms))
     if name != "changes":
         return 0
     trimmed = trim_history(tables, _day(now - retention.history_ms), proceed)
@@ -292,6 +296,11 @@ def _delete(table: DeltaTable, predicate: str, commit: CommitProperties | None =
 
 def _is_before(day: date) -> str:
     return f"\"day\" < '{day}'"
+
+
+def _is_closed_before(moment: int) -> str:
+    # closed alerts of this rule say how many records have been told of
+    return f"""CAST("closed_at" AS BIGINT) < {moment * 1_000} AND "rule" <> '{UNKNOWN_RECORD_VERSION}'"""
 
 
 def _day(ms: int) -> date:

@@ -11,10 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from alert_tables import RETENTION, Lake
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, group, live_in, offset
 
+from streaming.alert_rules import UNKNOWN_RECORD_VERSION
 from streaming.cli import cli
 from streaming.errors import OffsetlakeError
 from streaming.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
@@ -30,7 +32,7 @@ from streaming.maintenance import (
     shorten_log,
 )
 from streaming.observations import HistoryGoneError
-from streaming.progress import Progress, now_ms
+from streaming.progress import Position, Progress, Totals, UnknownRecords, now_ms
 from streaming.schemas import QUARANTINE_IN_BATCH
 from streaming.settings import read_settings
 from streaming.table_rows import quarantine_rows
@@ -221,6 +223,26 @@ def test_a_day_that_has_ended_is_sorted_by_group_once(tables: Tables) -> None:
     assert tables.delta("changes").file_uris() == sorted_files
     round_at(tables, NOW + 50 * HOUR_MS)
     assert len(tables.delta("changes").file_uris()) == 2
+
+
+def test_closed_alerts_leave_with_the_removed_offsets_and_open_ones_stay(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for name in ("open", "closed"):
+        lake.commit(name, at=lake.now - RETENTION + DAY_MS)
+    place = Position(0, 1)
+    kind = UnknownRecords(record_type=2, value_version=9, count=1, first=place, last=place)
+    lake.add_totals(Totals(unknown=(kind,)))
+    lake.evaluate()
+    lake.commit("closed")
+    lake.pass_time(DAY_MS)
+    lake.evaluate()
+    closed_at = max(episode.closed_at or 0 for episode in lake.episodes())
+    last_day = closed_at + NOTHING_IS_OLD.keep_removed_ms
+    for now, dropped in ((last_day, 0), (last_day + 1, 1), (last_day + 2, 0)):
+        assert round_at(lake.tables, now)["alerts"].rows_dropped == dropped
+    left = [(e.finding.group or e.finding.rule, e.is_open) for e in lake.episodes()]
+    assert sorted(left) == [("open", True), (UNKNOWN_RECORD_VERSION, False)]
+    assert lake.evaluate() == []  # what has been told of stays told
 
 
 # --- history ---------------------------------------------------------------------------------------------
