@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streaming.cli_options import query_options, whose_reader_may_leave, with_command_config
+from streaming.errors import MisuseError
 from streaming.escapes import shown
 from streaming.settings import Settings, read_settings
 from streaming.tables import Tables
@@ -40,6 +41,8 @@ def alerts(
 ) -> None:
     """List the open alerts; the job evaluates them while it runs.
 
+    While it does not, or is still reading, alerts are held: that is said beside the list.
+
     \b
       offsetlake alerts
       offsetlake alerts --all --output json
@@ -48,6 +51,13 @@ def alerts(
     from streaming.alert_queries import list_alerts
     from streaming.render import print_rows
 
+    if not evaluate and (bootstrap_server or command_config):
+        raise MisuseError(
+            "--bootstrap-server and --command-config: expected with --evaluate only, found without. "
+            "Alerts are listed from the tables; no broker is asked."
+        )
+    if evaluate and closed_too:
+        raise MisuseError("--evaluate and --all: expected one of them, found both.")
     options = {"tables.root": table_root, "source.bootstrap_servers": bootstrap_server}
     settings = with_command_config(read_settings(config, options), command_config)
     tables = Tables(settings.tables.root, settings.tables.storage_options)
@@ -55,6 +65,7 @@ def alerts(
         _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
         print_rows(list_alerts(tables, closed_too=closed_too), output)
+        _tell_what_holds_alerts(tables)
 
 
 def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None:
@@ -78,6 +89,17 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
     )
     if not watch.evaluate_and_deliver():
         sys.exit(1)
+
+
+def _tell_what_holds_alerts(tables: Tables) -> None:
+    """Say why no alert need not mean that all is well."""
+    from streaming.completeness import AsOf, partitions_of
+    from streaming.progress import now_ms
+
+    progress = tables.progress()
+    about = AsOf(moment=now_ms(), progress=progress, partitions=partitions_of(None, progress))
+    for complaint in (*about.complaints(), *about.silence()):
+        _complain(complaint)
 
 
 def _log_ranges(settings: Settings) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,6 +12,9 @@ from streaming.observations import Gap
 from streaming.partitioner import offsets_partitions
 from streaming.progress import Progress
 from streaming.settings import OFFSETS_TOPIC
+
+QUIET_AFTER_MS: Final = 60_000
+"""After so long without a sign of life of the job (there is one every 10 s) an answer says so."""
 
 
 class IncompleteError(OffsetlakeError):
@@ -75,6 +79,14 @@ class AsOf:
         if self.gap is not None:
             found.append(str(self.gap))
         return found
+
+    def silence(self) -> list[str]:
+        """Say that the job has given no sign of life for a while; nothing if it has, or never began."""
+        if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
+            return []
+        return [
+            f"the job's last sign of life was {self.age_ms // 1_000} s ago: nothing since then is counted"
+        ]
 
     def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
         """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""

@@ -39,9 +39,6 @@ STAKES: Final = pa.schema(
     ]
 )
 
-QUIET_AFTER_MS: Final = 60_000
-"""After so long without a sign of life of the job (there is one every 10 s) a listing says so."""
-
 Partition = tuple[str, int]
 
 
@@ -60,10 +57,7 @@ class Listing:
             found.append(
                 f"offsets partitions {behind} are not current: newer commits in them are not counted yet"
             )
-        if self.about.progress.partitions and self.about.age_ms > QUIET_AFTER_MS:
-            quiet_s = self.about.age_ms // 1_000
-            found.append(f"the job's last sign of life was {quiet_s} s ago: nothing since then is counted")
-        return found
+        return found + self.about.silence()
 
 
 def listing(rows: pa.Table, progress: Progress, groups: Sequence[str], now: int) -> Listing:

@@ -1,6 +1,7 @@
 """`offsetlake alerts`: lists what is open, and evaluates once where no job is running."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from alert_tables import DAY, HOUR, RETENTION, Lake
 from http_receiver import HttpReceiver, running_receiver
 
 from streaming.cli import main
-from streaming.progress import now_ms
+from streaming.progress import PartitionEnds, now_ms
 from streaming.render import FORMATS
 
 HOURS_AGO = 2 * HOUR
@@ -68,8 +69,35 @@ def test_open_alerts_are_listed_and_closed_ones_if_asked_for(offsetlake: Any, la
 @pytest.mark.parametrize("output", FORMATS)
 def test_alerts_take_every_format(offsetlake: Any, lake: Lake, output: str) -> None:
     code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, "--output", output)
-    assert (code, err) == (0, "")
-    assert "billing" in out
+    assert (code, "billing" in out) == (0, True)
+    assert re.fullmatch(
+        r"offsetlake: the job's last sign of life was 72\d\d s ago: nothing since then is counted\n", err
+    )
+
+
+def test_what_holds_alerts_is_said_beside_the_list(offsetlake: Any, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", first_ends={0: PartitionEnds(10, 10)}, start=now_ms())
+    code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, "--output", "json")
+    assert (code, json.loads(out)) == (0, [])
+    assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: offsets partitions 0 are still being read\n"
+    lake.ends[0] = 10
+    lake.reach(10)
+    lake.beat()
+    assert offsetlake("alerts", "--table-root", lake.tables.root, "--output", "json") == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--bootstrap-server", "localhost:1"], "expected with --evaluate only"),
+        (["--all", "--evaluate"], "expected one of them"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    offsetlake: Any, lake: Lake, arguments: list[str], complaint: str
+) -> None:
+    code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, *arguments)
+    assert (code, out, complaint in err) == (2, "", True)
 
 
 def test_evaluating_without_a_job_tells_that_there_is_none_and_delivers(offsetlake: Any, lake: Lake) -> None:

@@ -13,8 +13,9 @@ from kafka_clients import create_topics, produce_raw
 
 from streaming.broker import LogRange
 from streaming.cli import main
+from streaming.completeness import QUIET_AFTER_MS
 from streaming.errors import MisuseError
-from streaming.expiring import QUIET_AFTER_MS, list_expiring, partitions_in, with_stakes
+from streaming.expiring import list_expiring, partitions_in, with_stakes
 from streaming.local_broker import LocalBroker
 from streaming.progress import STALLED_AFTER_MS, PartitionEnds, Progress, Retention, now_ms
 from streaming.retired import list_retired, parse_since, reset_lines
