@@ -21,6 +21,7 @@ from streaming.alerts import Episode, next_episodes
 from streaming.causes import EXPIRED
 from streaming.complaints import Complaints
 from streaming.errors import OffsetlakeError
+from streaming.expiring import partitions_in
 from streaming.expiry import expiry
 from streaming.progress import Progress, now_ms
 from streaming.schemas import GROUPS, OFFSETS
@@ -55,7 +56,7 @@ class LogStarts:
         time to; None where there is no broker. Raises what the brokers' client raises."""
         if self._ask is not None and (self._asked_at is None or now - self._asked_at >= self._every_ms):
             self._starts, self._asked_at = None, now
-            places = _topic_partitions(offsets)
+            places = partitions_in(offsets)
             ranges = self._ask(places)
             self._starts = {place: ranges[place].earliest if place in ranges else None for place in places}
         return self._starts
@@ -175,8 +176,3 @@ def _with_expiry(seen: _Seen) -> tuple[pa.Table, bool]:
     stalled = [number for number, partition in partitions if is_stalled(partition)]
     predicted = expiry(seen.offsets, seen.groups, retention.retention_ms, stalled=stalled)
     return predicted, True
-
-
-def _topic_partitions(offsets: pa.Table) -> list[TopicPartition]:
-    distinct = offsets.group_by(["topic", "partition"]).aggregate([])
-    return list(zip(distinct["topic"].to_pylist(), distinct["partition"].to_pylist(), strict=True))

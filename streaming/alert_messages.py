@@ -13,8 +13,9 @@ from streaming.alert_rules import (
     UNKNOWN_RECORD_VERSION,
 )
 from streaming.alert_table import Delivery, Told
-from streaming.alerts import Finding, iso
+from streaming.alerts import Finding
 from streaming.escapes import shown
+from streaming.moments import iso
 
 SUMMARIES: Final[Mapping[str, str]] = {
     OFFSET_EXPIRING: "{subject}: the broker will drop {offsets} unless the group commits again; the first is "

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from streaming.alert_messages import summary
 from streaming.alert_table import AlertTable, Told
-from streaming.alerts import iso
+from streaming.moments import iso
 from streaming.schemas import TIMESTAMP
 from streaming.tables import Tables
 

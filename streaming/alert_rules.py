@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from streaming.alert_groups import GroupPolicies, expiring_of_each_subject, worst_of_each_subject
 from streaming.alert_settings import AlertSettings
-from streaming.alerts import CRITICAL, INFO, WARNING, Episode, Finding, Judgement, iso
+from streaming.alerts import CRITICAL, INFO, WARNING, Episode, Finding, Judgement
+from streaming.moments import iso, to_ms
 from streaming.progress import PartitionProgress, Progress, Reached
 from streaming.schemas import TIMESTAMP
 
@@ -367,4 +368,4 @@ def _timestamp(milliseconds: int) -> pa.Scalar:
 
 
 def _text(moment: Any) -> str | None:
-    return None if moment is None else iso(round(moment.timestamp() * 1_000))
+    return None if moment is None else iso(to_ms(moment))

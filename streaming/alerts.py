@@ -8,7 +8,6 @@ than the episodes themselves, which are kept in a table, so a restart at any mom
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 CRITICAL: Final = "critical"
@@ -114,13 +113,3 @@ def _opened(finding: Finding, source: str, now: int, last_revision: Callable[[st
 def _updated(episode: Episode, finding: Finding, now: int) -> Episode:
     is_news = finding.severity != episode.finding.severity
     return replace(episode, finding=finding, updated_at=now, revision=episode.revision + is_news)
-
-
-def iso(milliseconds: int) -> str:
-    """Write a time as ISO 8601 with milliseconds, UTC.
-
-    >>> iso(0)
-    '1970-01-01T00:00:00.000Z'
-    """
-    moment = datetime.fromtimestamp(milliseconds / 1_000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -44,7 +44,7 @@ def expiring(
 
     A negative time_left: due, and waiting for the brokers' next check. With --bootstrap-server or
     --command-config also what is at stake: where the log starts and ends, the lag, how many records
-    auto.offset.reset=earliest would replay, and how many latest would skip.
+    auto.offset.reset=earliest would read again, and how many unread ones latest would skip.
 
     \b
       offsetlake expiring --within 24h

@@ -49,6 +49,8 @@ class Courier:
             failure = self._deliver()
         except (OffsetlakeError, DeltaError, OSError) as error:
             failure = str(error)
+        except Exception as error:  # whatever it is, the next attempt may succeed: nobody else delivers
+            failure = f"{type(error).__name__}: {error}"
         about = f"alerts for {self._receiver.name}"
         if failure is None:
             self._complaints.settle(about, f"{about} are delivered again")

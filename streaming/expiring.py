@@ -33,7 +33,7 @@ STAKES: Final = pa.schema(
     [
         ("log_start", pa.int64()),  # null, this and the rest: the partition could not be read
         ("log_end", pa.int64()),
-        ("lag", pa.int64()),
+        ("lag", pa.int64()),  # as Kafka's tools count it: with unread records that retention has deleted
         ("earliest_replays", pa.int64()),  # records that `auto.offset.reset=earliest` would read again
         ("latest_skips", pa.int64()),  # records that `auto.offset.reset=latest` would never read
     ]
@@ -108,8 +108,9 @@ def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:
 
 
 def partitions_in(rows: pa.Table) -> list[Partition]:
-    """Return the partitions (topic, number) that rows speak of, each once."""
-    return sorted(set(zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)))
+    """Return the partitions (topic, number) that rows speak of, each once, in no order."""
+    distinct = rows.group_by(["topic", "partition"]).aggregate([])
+    return list(zip(distinct["topic"].to_pylist(), distinct["partition"].to_pylist(), strict=True))
 
 
 def with_stakes(rows: pa.Table, ranges: Mapping[Partition, Any]) -> pa.Table:
@@ -123,10 +124,10 @@ def with_stakes(rows: pa.Table, ranges: Mapping[Partition, Any]) -> pa.Table:
     ]
     start = pa.array([None if log is None else log.earliest for log in found], pa.int64())
     end = pa.array([None if log is None else log.latest for log in found], pa.int64())
-    unread = pc.max_element_wise(
-        pc.subtract(end, rows["committed_offset"].combine_chunks()), 0, skip_nulls=False
-    )
-    columns = [start, end, unread, pc.subtract(end, start), unread]
+    committed = rows["committed_offset"].combine_chunks()
+    here = pc.max_element_wise(start, pc.min_element_wise(committed, end, skip_nulls=False), skip_nulls=False)
+    lag = pc.max_element_wise(pc.subtract(end, committed), 0, skip_nulls=False)
+    columns = [start, end, lag, pc.subtract(here, start), pc.subtract(end, here)]
     for field, column in zip(STAKES, columns, strict=True):
         rows = rows.append_column(field, column)
     return rows

@@ -199,7 +199,8 @@ def test_stakes_are_what_a_reset_would_replay_or_skip(soon: History) -> None:
         table = with_stakes(rows, ranges)
         return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
-    assert stakes({("t", 0): LogRange(1, 10)}) == [(1, 10, 9, 9, 9), (1, 10, 8, 9, 8)]
+    assert stakes({("t", 0): LogRange(0, 10)}) == [(0, 10, 9, 1, 9), (0, 10, 8, 2, 8)]
+    assert stakes({("t", 0): LogRange(2, 10)}) == [(2, 10, 9, 0, 8), (2, 10, 8, 0, 8)]  # 1 is gone unread
     assert stakes({("t", 0): LogRange(0, 1)}) == [(0, 1, 0, 1, 0), (0, 1, 0, 1, 0)]
     assert stakes({("t", 1): LogRange(0, 1)}) == [(None,) * 5] * 2
 
@@ -232,7 +233,7 @@ def test_the_command_asks_the_brokers_what_is_at_stake(
     names = ["topic", "log_start", "log_end", "lag", "earliest_replays", "latest_skips"]
     assert [tuple(row[name] for name in names) for row in json.loads(ended.out)] == [
         ("deleted-long-ago", None, None, None, None, None),
-        ("stakes", 0, 10, 6, 10, 6),
+        ("stakes", 0, 10, 6, 4, 6),
     ]
 
 

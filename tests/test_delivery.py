@@ -317,6 +317,24 @@ def test_thread_delivers_what_was_left_and_then_what_comes(lake: Lake) -> None:
     assert not thread.is_alive()
 
 
+def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
+    lines: list[str] = []
+    said: list[str] = []
+
+    def write(line: str) -> None:
+        if not said:
+            raise UnicodeEncodeError("ascii", line, 0, 1, "not a character of this terminal")
+        lines.append(line)
+
+    open_alert(lake, receiver="log")
+    thread = CourierThread(Courier(AlertTable(lake.tables), LogLines(write), said.append), "log")
+    thread.start()
+    wait_until(lambda: len(lines) == 1, "the second attempt")
+    thread.end()
+    thread.join(10)
+    assert said[0].startswith("alerts for log cannot be delivered, going on trying: UnicodeEncodeError")
+
+
 def test_evaluation_that_fails_is_said_once_and_ends_nothing(lake: Lake, tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "alerts").rename(tmp_path / "gone")
