@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _refuse_other_bytes(arguments: list[str]) -> None:
-    """Refuse arguments that are not UTF-8, which no name in Kafka is: Python keeps them as half characters."""
+    """Refuse arguments that are not UTF-8, which no name in Kafka is; Python keeps them as surrogates."""
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
             raise MisuseError(

@@ -4,8 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
+from streaming.arrow_numpy import from_texts
 from streaming.errors import OffsetlakeError
 from streaming.moments import iso
 from streaming.observations import Gap
@@ -124,7 +123,7 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
     is_known = progress.topic == OFFSETS_TOPIC and partitions == set(range(count))
     if groups is None or not count or not is_known:
         return partitions  # `is_known` is false too while some partitions have not answered yet
-    return frozenset(offsets_partitions(pa.array(list(groups), pa.string()), count).tolist())
+    return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
 
 
 def _listed(numbers: list[int]) -> str:

@@ -31,7 +31,7 @@ def select(sql: str, **tables: DeltaTable) -> pa.Table:
 def execute(builder: QueryBuilder, sql: str) -> pa.Table:
     """Run a query on the tables that are registered; raises `QueryFailedError`."""
     try:
-        return pa.table(builder.execute(sql).read_all())
+        return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
     except Exception as error:  # delta-rs raises just this, whatever its engine has to say
         kind = FilesGoneError if _FILE_GONE.search(str(error)) else QueryFailedError
         raise kind(f"asking the tables: {in_one_line(error)}.") from error

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 
+from streaming.arrow_numpy import from_numbers, from_texts, to_numbers
 from streaming.delta_sql import is_one_of, names, select
 from streaming.partitioner import offsets_partitions
 from streaming.schemas import GROUPS, KEY, OFFSETS
@@ -78,7 +80,7 @@ def rows_at(
 
 def with_buckets(rows: pa.Table) -> pa.Table:
     """Add the column `bucket`: the offsets partition that the group would have if there were `BUCKETS`."""
-    return rows.append_column(BUCKET, pa.array(offsets_partitions(rows["group"], BUCKETS)))
+    return rows.append_column(BUCKET, from_numbers(offsets_partitions(rows["group"], BUCKETS)))
 
 
 def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
@@ -89,7 +91,7 @@ def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table
 def _in_buckets(groups: Sequence[str] | None) -> str:
     if groups is None:
         return "true"
-    buckets = sorted(set(offsets_partitions(pa.array(groups, pa.string()), BUCKETS).tolist()))
+    buckets = sorted(set(offsets_partitions(from_texts(groups), BUCKETS).tolist()))
     return f"{is_one_of('bucket', buckets)} AND {is_one_of('group', groups)}"
 
 
@@ -128,25 +130,33 @@ def _changed(
 
 def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Table:
     """Keep the row of each key with the highest (`is_undone`: lowest) sequence."""
-    order = np.lexsort(
-        (_numbers(rows["source_partition"]), _numbers(rows["sequence"]) * (-1 if is_undone else 1))
-    )
-    rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(len(rows))
-    last = rows.select(keys).append_column("rank", pa.array(rank)).group_by(keys).aggregate([("rank", "max")])
-    return rows.take(pa.array(order[_numbers(last["rank_max"])]))
-
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.asarray(pc.fill_null(column, 0), np.int64)
+    if not len(rows):
+        return rows
+    codes = _codes(rows.select(keys))
+    sequences = to_numbers(rows["sequence"]) * (-1 if is_undone else 1)
+    order = np.lexsort((to_numbers(rows["source_partition"]), sequences, codes))
+    is_last = np.diff(codes[order], append=-1) != 0
+    return rows.take(from_numbers(order[is_last]))
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
-    """Leave out the rows whose key is among the changed (a join cannot carry nested columns itself)."""
+    """Leave out the rows whose key is among the changed."""
     if not len(changed) or not len(rows):
         return rows
-    numbered = rows.select(keys).append_column("row", pa.array(np.arange(len(rows))))
-    return rows.take(numbered.join(changed.select(keys), keys, join_type="left anti")["row"])
+    codes = _codes(pa.concat_tables([rows.select(keys), changed.select(keys)]))
+    is_changed = np.zeros(codes.max() + 1, np.bool_)
+    is_changed[codes[len(rows) :]] = True
+    return rows.take(from_numbers(np.flatnonzero(~is_changed[codes[: len(rows)]])))
+
+
+def _codes(keys: pa.Table) -> npt.NDArray[np.int64]:
+    """Number the keys (columns of texts or numbers) from 0: equal keys have equal numbers (n int64)."""
+    codes = np.zeros(len(keys), np.int64)
+    for column in keys.columns:
+        coded = column.combine_chunks().dictionary_encode()
+        both = codes * len(coded.dictionary) + to_numbers(coded.indices)
+        codes = to_numbers(from_numbers(both).dictionary_encode().indices).astype(np.int64)
+    return codes
 
 
 def _merge(name: str, table: DeltaTable, newest: pa.Table, commit: CommitProperties) -> None:

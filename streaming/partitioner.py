@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streaming.arrow_numpy import to_numbers
+
 _FACTOR: Final = np.uint32(31)
 _LOWEST: Final = -(2**31)
 
@@ -30,7 +32,7 @@ def offsets_partitions(groups: pa.Array | pa.ChunkedArray, partition_count: int)
     hashes = java_hashes(distinct.dictionary)
     positive = np.where(hashes == _LOWEST, 0, np.abs(hashes))
     of_distinct = (positive % partition_count).astype(np.int32)
-    partitions: npt.NDArray[np.int32] = of_distinct[distinct.indices.to_numpy()]
+    partitions: npt.NDArray[np.int32] = of_distinct[to_numbers(distinct.indices)]
     return partitions
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.arrow_numpy import from_numbers, to_numbers
 from streaming.completeness import AsOf, partitions_of
 from streaming.errors import MisuseError
 from streaming.moments import to_ms
@@ -36,6 +37,7 @@ _FETCHED: Final = [
     "unreadable_since",
 ]
 _LISTED: Final = ["group", "type", "state", "protocol_type"]
+_DESCRIBED: Final = [*_LISTED, "protocol", "generation_or_epoch", "members", "subscribed_topics"]
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ class OffsetQueries:
         names = [group for group in asked if group is not None]
         rows, about = self._ask("groups", names, as_of)
         loading = _loading(names, about)
-        found = {row["group"]: _described(row) for row in rows.to_pylist()}
+        found = {row["group"]: _described(row) for row in rows.select(_DESCRIBED).to_pylist()}
 
         def describe(group: str | None) -> DescribedGroup:
             error = INVALID_GROUP_ID if group is None else loading.get(group, GROUP_ID_NOT_FOUND)
@@ -320,7 +322,7 @@ class OffsetQueries:
 def with_ends(rows: pa.Table, ends: Mapping[tuple[str, int], int]) -> pa.Table:
     """Add `log_end_offset` and `lag` (null = not known) behind the committed offset of each row."""
     keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
-    end = pa.array([ends.get(key) for key in keys], pa.int64())
+    end = pa.array(map(ends.get, keys), pa.int64()) if ends else pa.nulls(len(rows), pa.int64())
     position = rows.column_names.index("committed_offset") + 1
     lag = pc.subtract(end, rows["committed_offset"])
     return rows.add_column(position, "log_end_offset", end).add_column(position + 1, "lag", lag)
@@ -416,16 +418,18 @@ def _of_topic(rows: pa.Table, asked: TopicPartitions) -> pa.ChunkedArray:
 
 def _sorted(rows: pa.Table, *columns: str) -> pa.Table:
     """Sort by columns (`Table.sort_by` cannot carry nested ones, and compares texts instead of ranks)."""
+    if not len(rows):
+        return rows
     ranks = [_ranks(rows[column]) for column in columns]
-    return rows.take(pa.array(np.lexsort(ranks[::-1])))
+    return rows.take(from_numbers(np.lexsort(ranks[::-1])))
 
 
 def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return numbers (n int64) that are in the order of the values."""
     if not pa.types.is_string(column.type):
-        return np.asarray(column, np.int64)
+        return to_numbers(column.cast(pa.int64()))
     coded = column.combine_chunks().dictionary_encode()
     ranks: npt.NDArray[np.int64] = np.empty(len(coded.dictionary), np.int64)
-    ranks[np.asarray(pc.sort_indices(coded.dictionary))] = np.arange(len(ranks))
-    ranked: npt.NDArray[np.int64] = ranks[np.asarray(coded.indices)]
+    ranks[to_numbers(pc.sort_indices(coded.dictionary).cast(pa.int64()))] = np.arange(len(ranks))
+    ranked: npt.NDArray[np.int64] = ranks[to_numbers(coded.indices)]
     return ranked

@@ -8,15 +8,14 @@ characters are shown, never sent to a terminal. Only CSV for a pipe or a file ho
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich import box
 from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:  # most of rich is loaded for terminals only
+    from rich.table import Table
 
 from streaming.escapes import json_text, shown
 
@@ -42,8 +41,12 @@ def with_kafka_titles(rows: pa.Table) -> pa.Table:
     return rows.rename_columns([name.upper().replace("_", "-") for name in names])
 
 
-def people_table(rows: pa.Table) -> Table:
+def people_table(rows: pa.Table) -> "Table":
     """Return the rows as a rich table; numbers stand to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for field in rows.schema:
         justify: Literal["left", "right"] = "right" if pa.types.is_integer(field.type) else "left"
@@ -95,6 +98,8 @@ def _print_table(rows: pa.Table, out: TextIO) -> None:
     if not out.isatty():
         out.writelines(_aligned_lines(rows))
         return
+    from rich.console import Console
+
     console = Console(file=out, highlight=False)
     with console.capture() as text:  # rich would end the process when nobody reads what it writes
         console.print(people_table(rows))

@@ -35,10 +35,11 @@ def _run(at: Moment, others: dict[str, DeltaTable], text: str) -> pa.Table:
         builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
         builder.execute(f"EXPLAIN {text}").read_all()
     except Exception as error:  # delta-rs raises just this
+        known = ", ".join([*at.bases, "changes", *others, *(f"live_{name}" for name in at.bases)])
         raise MisuseError(
             f"sql: expected one query (SELECT ...), found an error: {in_one_line(error)}. "
-            f"Tables: {', '.join([*at.bases, 'changes', *others])}, live_offsets, live_groups; docs/tables.md has "
-            'their columns. Put "group" and "partition" in double quotes.'
+            f"Tables: {known}; docs/tables.md has their columns. "
+            'Put "group" and "partition" in double quotes.'
         ) from error
     return execute(builder, text)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from table_batches import Batch, append, group, offset
 
 from streaming.conf_dir import conf_dir
+from streaming.tables import Tables
 
 ROOT = Path(__file__).parents[1]
 DEFAULTS = (conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")
@@ -75,6 +77,18 @@ def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: s
     loaded = loaded_after(f"{create}; {run}; from streaming.cli import main; main()")
     assert "streaming" in loaded
     assert loaded & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("command", ["offsets --group billing", "groups --group billing", "groups --list"])
+def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    batch: Batch = {("billing", "orders", 0): offset(), "billing": group()}
+    append(tables, batch)
+    tables.fold()
+    append(tables, batch, live=batch)
+    run = f"import sys; sys.argv = {['offsetlake', *command.split(), '--table-root', tables.root]!r}"
+    assert "pandas" not in loaded_after(f"{run}; from streaming.cli import main; main()")
 
 
 # --- settings --------------------------------------------------------------------------------------------
