@@ -18,6 +18,7 @@ from streaming.cli_options import (
 )
 from streaming.errors import MisuseError
 from streaming.escapes import shown
+from streaming.moments import iso
 from streaming.settings import read_settings
 
 if TYPE_CHECKING:
@@ -178,6 +179,11 @@ def history(
     _print_rows(answer.rows, output, answer.as_of)
     if output == "table":
         print("one line per batch that moved a position; what lay between two batches is not known")
+    if answer.whole_since is not None:
+        print(
+            f"offsetlake: before {iso(answer.whole_since)} only retired offsets are kept ([tables] history)",
+            file=sys.stderr,
+        )
     return _tell_errors(answer)
 
 
@@ -235,8 +241,6 @@ def status(
 
 
 def _rebuild(progress: "Progress") -> list[str]:
-    from streaming.moments import iso
-
     rebuild = progress.rebuild
     return [f"being rebuilt since {iso(rebuild.since)}, because {rebuild.reason}"] if rebuild else []
 

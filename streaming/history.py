@@ -1,6 +1,10 @@
-"""How the positions of a group moved: from `changes`, one step per micro-batch that moved them."""
+"""How the positions of a group moved: from `changes`, one step per micro-batch that moved them.
+
+Maintenance drops what is older than the history that is kept, day by day, and notes the first whole day.
+"""
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -8,7 +12,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from streaming.delta_sql import is_one_of, select, written_after
+from streaming.moments import to_ms
 from streaming.schemas import TIMESTAMP
+
+HISTORY_TRANSACTION: Final = "offsetlake.history"
+"""The application id under which `changes` notes the first day (days since 1970) that is whole."""
 
 HISTORY: Final = pa.schema(
     [
@@ -67,3 +75,19 @@ def read_steps(
         "commit",
     )
     return rows.append_column("step", step).append_column("event", event).select(HISTORY.names).cast(HISTORY)
+
+
+def history_start(changes: DeltaTable) -> date:
+    """Return the first day of which all changes are still there (1970-01-01: none has ever been dropped)."""
+    return noted_day(changes, HISTORY_TRANSACTION)
+
+
+def noted_day(changes: DeltaTable, transaction: str) -> date:
+    """Return the day that maintenance has noted under an application id; 1970-01-01 if none."""
+    return date(1970, 1, 1) + timedelta(days=changes.transaction_version(transaction) or 0)
+
+
+def whole_since(changes: DeltaTable) -> int | None:
+    """Return the moment (ms) before which changes have been dropped; None: the tables are younger."""
+    start = to_ms(datetime.combine(history_start(changes), time(), UTC))
+    return start if (changes.metadata().created_time or 0) < start else None

@@ -31,13 +31,11 @@ from streaming.alert_rules import UNKNOWN_RECORD_VERSION
 from streaming.delta_sql import in_one_line, select
 from streaming.errors import OffsetlakeError
 from streaming.folded import ROWS, fold_mark
+from streaming.history import HISTORY_TRANSACTION, history_start, noted_day
 from streaming.lease import maintenance_lease
 from streaming.schemas import CHANGES
 from streaming.settings import TableSettings
 from streaming.tables import Tables
-
-HISTORY_TRANSACTION: Final = "offsetlake.history"
-"""The application id under which `changes` notes the first day (days since 1970) that is whole."""
 
 SORTED_TRANSACTION: Final = "offsetlake.sorted"
 """The application id under which `changes` notes the first day (days since 1970) that is not sorted."""
@@ -265,15 +263,6 @@ def trim_history(tables: Tables, first_whole_day: date, proceed: Proceed) -> int
     return dropped
 
 
-def history_start(changes: DeltaTable) -> date:
-    """Return the first day of which all changes are still there (1970-01-01: none has ever been dropped)."""
-    return _noted_day(changes, HISTORY_TRANSACTION)
-
-
-def _noted_day(changes: DeltaTable, transaction: str) -> date:
-    return _EPOCH + timedelta(days=changes.transaction_version(transaction) or 0)
-
-
 def _note_day(changes: DeltaTable, transaction: str, day: date) -> None:
     commit = CommitProperties(app_transactions=[_note(transaction, day)])
     write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
@@ -342,7 +331,7 @@ def sort_closed_days(tables: Tables, now: int, proceed: Proceed) -> int:
     for file in _files(changes):
         sizes[file["partition.day"]] += file["size_bytes"]
     for day in sorted(sizes):
-        if _noted_day(changes, SORTED_TRANSACTION) <= day < _day(now - _HOUR_MS):
+        if noted_day(changes, SORTED_TRANSACTION) <= day < _day(now - _HOUR_MS):
             if not proceed():
                 break
             if sizes[day] <= SORT_LIMIT_BYTES:

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from streaming.delta_sql import select, written_after, written_until
 from streaming.errors import MisuseError
+from streaming.history import whole_since
 from streaming.moments import from_ms, iso, to_ms
 from streaming.progress import PartitionProgress, Progress
 from streaming.schemas import CHANGES, TIMESTAMP
@@ -97,7 +98,7 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
     following = _first_time_after(changes, moment)
     following = newest.heartbeat if following is None else min(following, newest.heartbeat)
     if row is None:
-        _refuse_if_history_is_gone(changes, moment)
+        _refuse_if_history_is_gone(changes, newest, moment)
         return Observation(Progress(topic=newest.topic, cluster_id=newest.cluster_id), Gap(None, following))
     progress = _progress(row, newest)
     return Observation(progress, _gap(progress.heartbeat, following, moment))
@@ -144,14 +145,14 @@ def _one_time(changes: DeltaTable, condition: str) -> int | None:
     return _ms(select(sql, changes=changes)["t"].cast(TIMESTAMP)[0].as_py())
 
 
-def _refuse_if_history_is_gone(changes: DeltaTable, moment: int) -> None:
+def _refuse_if_history_is_gone(changes: DeltaTable, newest: Progress, moment: int) -> None:
     sql = """SELECT min("sequence") AS "s", min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress'"""
     oldest = select(sql, changes=changes)
-    sequence, time = oldest["s"][0].as_py(), _ms(oldest["t"].cast(TIMESTAMP)[0].as_py())
-    if time is not None and sequence > 1:
+    sequence, time = oldest["s"][0].as_py() or 0, _ms(oldest["t"].cast(TIMESTAMP)[0].as_py())
+    if sequence > 1 or whole_since(changes) is not None:
         raise HistoryGoneError(
             f"as of {iso(moment)}: expected a moment within the history that is kept ([tables] history), "
-            f"which begins at {iso(time)}. Ask for a later moment."
+            f"which begins at {iso(newest.heartbeat if time is None else time)}. Ask for a later moment."
         )
 
 

@@ -158,6 +158,17 @@ class FetchedOffsets(Answer):
 
 
 @dataclass(frozen=True)
+class History(Answer):
+    """How positions moved; rows have schema `HISTORY`.
+
+    `whole_since`: the moment (ms) before which only the steps of retired offsets are kept, if any were asked
+    for; None: all that were asked for are there.
+    """
+
+    whole_since: int | None = None
+
+
+@dataclass(frozen=True)
 class ListedGroups(Answer):
     """What ListGroups answers; rows have schema `GROUPS`.
 
@@ -249,19 +260,23 @@ class OffsetQueries:
         topics: Sequence[TopicPartitions] = (),
         since: datetime | None = None,
         as_of: datetime | None = None,
-    ) -> Answer:
+    ) -> History:
         """Return how the group's positions moved (schema `HISTORY`), in order: one step for each batch.
 
         All steps that are kept, or those since a moment and up to another.
         """
         start = None if since is None else to_ms(since)
         moment = None if as_of is None else to_ms(as_of)
-        rows, progress, gap = self.tables.ask(
-            lambda at: (at.history([group], start), at.progress, at.gap), as_of=moment, bases=[]
+        rows, whole_since, progress, gap = self.tables.ask(
+            lambda at: (at.history([group], start), at.whole_since(), at.progress, at.gap),
+            as_of=moment,
+            bases=[],
         )
+        if start is not None and whole_since is not None and whole_since <= start:
+            whole_since = None
         if topics:
             rows = rows.filter(_of_topics(rows, topics))
-        return Answer(rows, _as_of(moment, progress, [group], gap))
+        return History(rows, _as_of(moment, progress, [group], gap), whole_since=whole_since)
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), as_of: datetime | None = None

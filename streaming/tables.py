@@ -24,7 +24,7 @@ from streaming.delta_sql import FilesGoneError, in_one_line, names, select
 from streaming.drops import drops_between, removals_of
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
-from streaming.history import read_steps
+from streaming.history import read_steps, whole_since
 from streaming.observations import Gap, Observation, observation_row, observed_at
 from streaming.progress import Progress
 from streaming.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
@@ -111,6 +111,10 @@ class Moment:
     def history(self, groups: Sequence[str], since: int | None = None) -> pa.Table:
         """Read how the groups' positions moved up to the moment (schema `HISTORY`), since `since` (ms)."""
         return read_steps(self.changes, groups, up_to=self.progress.sequence, since=since)
+
+    def whole_since(self) -> int | None:
+        """Return from when on (ms) no change has been dropped; None: none ever was."""
+        return whole_since(self.changes)
 
     def removals(self, groups: Sequence[str] | None = None, *, since: int | None = None) -> pa.Table:
         """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, since a

@@ -14,11 +14,12 @@ import pytest
 from alert_tables import RETENTION, Lake
 from click.testing import CliRunner
 from deltalake import DeltaTable
-from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, group, live_in, offset
+from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, group, live_in, offset
 
 from streaming.alert_rules import UNKNOWN_RECORD_VERSION
 from streaming.cli import cli
 from streaming.errors import OffsetlakeError
+from streaming.history import history_start
 from streaming.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
 from streaming.maintainer import Maintainer
 from streaming.maintenance import (
@@ -27,12 +28,13 @@ from streaming.maintenance import (
     TableRetention,
     compact,
     delete_unused_files,
-    history_start,
     maintain,
     shorten_log,
 )
+from streaming.moments import from_ms, iso
 from streaming.observations import HistoryGoneError
 from streaming.progress import Position, Progress, Totals, UnknownRecords, now_ms
+from streaming.queries import OffsetQueries
 from streaming.schemas import QUARANTINE_IN_BATCH
 from streaming.settings import read_settings
 from streaming.table_rows import quarantine_rows
@@ -286,6 +288,38 @@ def test_a_moment_before_the_history_is_refused_and_one_within_it_is_answered(ta
     with pytest.raises(HistoryGoneError):
         tables.read(as_of=NOW - 8 * DAY_MS)
     assert tables.read(as_of=NOW - 7 * DAY_MS).offsets["committed_offset"].to_pylist() == [7]
+
+
+def test_a_moment_before_the_history_is_refused_even_if_nothing_has_changed_since(tables: Tables) -> None:
+    start = now_ms()
+    append(tables, set_offset("a", 1), now=start)
+    beat(tables, start + 20 * DAY_MS)
+    tables.fold()
+    assert len(tables.read(as_of=start + DAY_MS).offsets) == 1
+    round_at(tables, start + 20 * DAY_MS)
+    with pytest.raises(HistoryGoneError, match="Ask for a later moment"):
+        tables.read(as_of=start + DAY_MS)
+    assert len(tables.read(as_of=start + 20 * DAY_MS).offsets) == 1
+
+
+def test_history_says_from_when_on_it_has_every_step(tables: Tables) -> None:
+    start = now_ms()
+    append(tables, batch(set_offset("a", 1), set_offset("b", 1)), now=start)
+    append(tables, remove_offset("a"), live=set_offset("a", 1), now=start + 1)
+    append(tables, set_offset("b", 2), live=set_offset("b", 1), now=start + 20 * DAY_MS)
+    tables.fold()
+    queries = OffsetQueries(tables)
+    assert queries.list_history("a").whole_since is None
+    round_at(tables, start + 20 * DAY_MS)
+    answer = queries.list_history("a")
+    assert answer.rows["event"].to_pylist() == ["retired"]
+    assert answer.whole_since is not None
+    assert 0 <= start + 13 * DAY_MS - answer.whole_since < DAY_MS
+    said = CliRunner().invoke(cli, ["history", "--group", "a", "--table-root", tables.root]).stderr
+    assert f"before {iso(answer.whole_since)} only retired offsets are kept" in said
+    since = from_ms(answer.whole_since)
+    assert queries.list_history("b", since=since).whole_since is None
+    assert queries.list_history("b", since=since - timedelta(milliseconds=1)).whole_since is not None
 
 
 def test_a_day_is_rewritten_once(tables: Tables) -> None:
