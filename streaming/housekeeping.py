@@ -108,8 +108,9 @@ class Housekeeping(threading.Thread):
             while not self._done.wait(_POLL_S):
                 if beat.is_due():
                     self.beat()
-                waiting = self._writer.rows_since_fold
-                if waiting >= self._settings.tables.fold_rows or (waiting and fold.is_due()):
+                waiting, is_loaded = self._writer.rows_since_fold, self._writer.progress.is_loaded
+                many = self._settings.tables.fold_rows
+                if waiting >= many or (waiting and is_loaded and fold.is_due()):
                     self._writer.fold()
                 if self._look.is_due():
                     self.reason_to_rebuild = self._topic.reason_to_rebuild(self._writer.progress)

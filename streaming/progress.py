@@ -255,6 +255,11 @@ class Progress:
     retention: Retention | None = None
     rebuild: Rebuild | None = None
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every partition has once been read to the end that it had when reading began."""
+        return all(partition.loaded for partition in self.partitions.values())
+
     def with_positions(self, positions: Mapping[int, int]) -> "Progress":
         """Return the progress after a batch that ended at these positions."""
         moved = {

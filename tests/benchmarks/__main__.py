@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--only", choices=["columns", "queries", "job"], help="one of the benchmarks")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
-    sizes = {"A": (3_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
+    sizes = {"A": (6_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
     for name, (records, keys, groups) in sizes.items():
         for what, default in (("records", records), ("keys", keys), ("groups", groups)):
             parser.add_argument(
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
                 else f"{what} of workload {name} (default: %(default)s)",
             )
     parser.add_argument(
-        "--records-per-batch", type=int, default=500_000, help="as the job's setting (default: %(default)s)"
+        "--records-per-batch", type=int, default=1_000_000, help="as the job's setting (default: %(default)s)"
     )
     parser.add_argument(
         "--spark-conf",
