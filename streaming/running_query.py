@@ -15,6 +15,11 @@ _STOP_LIMIT_S: Final = 120.0  # for a batch to end
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 
 
+_TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
+"""Raised by Spark's Kafka connector, before anything of ours sees the record: it makes microseconds of
+milliseconds."""
+
+
 class JobFailedError(OffsetlakeError):
     """The query or its housekeeping failed."""
 
@@ -83,5 +88,12 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
     """Turn what was raised into one sentence; an error of ours is one already."""
     if isinstance(cause, OffsetlakeError):
         return cause
+    if _TIMESTAMP_OVERFLOW in str(cause):
+        return JobFailedError(
+            f"{doing} failed: expected record timestamps up to the year 294246, found one in the topic that "
+            "does not fit into Spark's microseconds. Brokers write none into __consumer_offsets, and refuse "
+            "it elsewhere unless message.timestamp.after.max.ms or .before.max.ms of the topic allows it. "
+            "The tables stay as they are; once the record is gone from the topic, run `offsetlake rebuild`."
+        )
     lines = [line for line in str(cause).splitlines() if line.strip()]
     return JobFailedError(f"{doing} failed: {type(cause).__name__}: {lines[0] if lines else cause}.")

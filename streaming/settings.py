@@ -11,6 +11,7 @@ from typing import Any, Final
 from streaming.alert_settings import AlertmanagerSettings, AlertSettings, GroupAlerts, WebhookSettings
 from streaming.conf_dir import conf_dir
 from streaming.errors import MisuseError
+from streaming.settings_checks import refuse_contradictions
 
 FREE_TABLES: Final = frozenset(
     {
@@ -172,7 +173,8 @@ class Settings:
 def read_settings(file: Path | None = None, options: Mapping[str, object] | None = None) -> Settings:
     """Read the defaults, lay `file` (TOML) over them, and `options` (dotted names, None = not given) last.
 
-    Raises `MisuseError` for a file that cannot be read, an unknown name or a value of another type.
+    Raises `MisuseError` for a file that cannot be read, an unknown name, a value of another type, or settings
+    that contradict each other.
     """
     values = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
     known = dict(values)
@@ -180,7 +182,9 @@ def read_settings(file: Path | None = None, options: Mapping[str, object] | None
         values |= _checked(_flatten(_parse(file)), known, where=str(file))
     given = {name: value for name, value in (options or {}).items() if value is not None}
     values |= _checked(given, known, where="the command line")
-    return _build(values)
+    settings = _build(values)
+    refuse_contradictions(settings)
+    return settings
 
 
 def parse_duration_ms(text: str, *, name: str) -> int:
@@ -292,7 +296,6 @@ def _build(values: Mapping[str, Any]) -> Settings:
         webhook=WebhookSettings(**_section(values, "alerts.webhook")),
         alertmanager=AlertmanagerSettings(**_section(values, "alerts.alertmanager")),
     )
-    _refuse_critical_before_warning(alerts)
     return Settings(
         source=SourceSettings(**_section(values, "source")),
         tables=TableSettings(**_section(values, "tables")),
@@ -329,18 +332,6 @@ def _group_alerts(name: str, entry: Mapping[str, str]) -> GroupAlerts:
         for key in ("warning", "critical")
     }
     return GroupAlerts(pattern=entry["pattern"], treat=entry["treat"], **thresholds)
-
-
-def _refuse_critical_before_warning(alerts: AlertSettings) -> None:
-    for entry in (None, *alerts.groups):
-        warning = (entry and entry.warning_ms) or alerts.warning_ms
-        critical = (entry and entry.critical_ms) or alerts.critical_ms
-        if critical > warning:
-            where = "alerts" if entry is None else f"alerts.groups with pattern {entry.pattern!r}"
-            raise MisuseError(
-                f"setting {where}: expected critical to be no longer before the end than warning, "
-                f"found critical {critical // 1_000} s and warning {warning // 1_000} s. Give both."
-            )
 
 
 def _duration_ms(text: str, *, name: str) -> int:

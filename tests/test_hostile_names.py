@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from alert_tables import DAY, RETENTION, Lake, alert_settings
 from click.testing import CliRunner
+from table_batches import Batch, append, as_read, completed, group, offset, replay
 
 from streaming import cli as command
 from streaming.alert_receivers import receivers
@@ -25,7 +26,6 @@ from streaming.queries import OffsetQueries
 from streaming.render import print_rows
 from streaming.settings import read_settings
 from streaming.tables import Tables
-from tests.table_batches import Batch, append, as_read, completed, group, offset, replay
 
 NAMES = [
     "'; DROP TABLE offsets; --",

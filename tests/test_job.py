@@ -287,7 +287,7 @@ def test_a_batch_that_changes_and_counts_nothing_makes_no_commit(
     make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
 ) -> None:
     bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
-    job = RunningJob(spark, bootstrap, tmp_path, options={"job.heartbeat_every": "1h"})
+    job = RunningJob(spark, bootstrap, tmp_path, options={"job.heartbeat_every": "2m"})
     kafka.create_topics(bootstrap, {"t": 1})
     kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
     before = job.run_once().progress().partitions[0].position

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from streaming.errors import MisuseError
+from streaming.observations import GAP_MS, OBSERVED_EVERY_MS
 from streaming.settings import AUTO_DURATIONS, DURATIONS, Settings, parse_duration_ms, read_settings
+from streaming.settings_checks import LONGEST_HEARTBEAT_MS
 
 
 @pytest.fixture
@@ -116,6 +118,35 @@ MISTAKES = {
         '[[alerts.groups]]\npattern = "a"\ncritical = "48h"',
         "alerts.groups with pattern 'a': expected critical",
     ),
+    "heartbeats too far apart": (
+        'job.heartbeat_every = "5m"',
+        "job.heartbeat_every is 300 s, and the time between two signs of life counts as not observed",
+    ),
+    "always behind": (
+        'job.trigger = "10m"',
+        "alerts.behind_warning is 300 s, but the job says how far it has come only every 610 s",
+    ),
+    "critically behind before it is behind": (
+        'alerts.behind_critical = "1m"',
+        "alerts.behind_critical (60 s) comes before alerts.behind_warning (300 s)",
+    ),
+    "evaluated too rarely": (
+        '[[alerts.groups]]\npattern = "a"\ncritical = "20s"',
+        "alerts.evaluate_every is 30 s, longer than a threshold alerts.critical of 20 s",
+    ),
+    "checkpoint among the tables": (
+        'tables.root = "lake"\njob.checkpoint = "lake/changes"',
+        "tables.root (lake) and job.checkpoint (lake/changes) lie one within the other",
+    ),
+    "tables in the checkpoint": (
+        'tables.root = "s3://lake/offsets/tables/"\njob.checkpoint = "s3://lake/offsets"',
+        "lie one within the other",
+    ),
+    "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "lie one within the other"),
+    "state partitions in Spark's words": (
+        'spark.conf."spark.sql.shuffle.partitions" = 4',
+        "Leave it out and give job.state_partitions",
+    ),
     "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
     "no TOML": ("job.trigger", "expected TOML, found an error"),
 }
@@ -127,6 +158,14 @@ def test_mistake_in_a_file_is_named(settings_file: Any, text: str, message: str)
         read_settings(settings_file(text))
     assert message in str(raised.value)
     assert raised.value.exit_code == 2
+
+
+def test_heartbeats_that_are_allowed_leave_no_gap() -> None:
+    assert LONGEST_HEARTBEAT_MS + OBSERVED_EVERY_MS <= GAP_MS
+
+
+def test_places_beside_each_other_are_no_contradiction() -> None:
+    read_settings(options={"tables.root": "s3://lake/offsets", "job.checkpoint": "s3://lake/offsets-state"})
 
 
 def test_mistake_names_the_place_it_was_made_in(settings_file: Any) -> None:

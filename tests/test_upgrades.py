@@ -10,6 +10,28 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
+from table_batches import (
+    QUERY,
+    SOURCE_PARTITION,
+    Batch,
+    append,
+    as_read,
+    completed,
+    offset,
+    replay,
+)
+from version_files import (
+    AUDIT,
+    BAD_KEY,
+    BAD_VALUE,
+    BILLING,
+    FIRST,
+    SECOND,
+    THIRD,
+    bad_record,
+    write_state,
+    write_tables,
+)
 
 from streaming.binding import bound, check_checkpoint
 from streaming.broker import TopicFacts
@@ -23,28 +45,6 @@ from streaming.shard_state import FORMAT as STATE_FORMAT
 from streaming.shard_state import Values
 from streaming.table_rows import quarantine_rows
 from streaming.tables import Tables, TablesTooNewError
-from tests.table_batches import (
-    QUERY,
-    SOURCE_PARTITION,
-    Batch,
-    append,
-    as_read,
-    completed,
-    offset,
-    replay,
-)
-from tests.version_files import (
-    AUDIT,
-    BAD_KEY,
-    BAD_VALUE,
-    BILLING,
-    FIRST,
-    SECOND,
-    THIRD,
-    bad_record,
-    write_state,
-    write_tables,
-)
 
 DATA = Path(__file__).parent / "data"
 KEPT = sorted(path.name for path in DATA.glob("version-*"))
