@@ -1,6 +1,6 @@
 """What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
 
-A record is at most about a megabyte, and a batch may hold half a million. Of the failed records of a packet,
+A record is at most about a megabyte, and a batch may hold a million. Of the failed records of a packet,
 and again of an offsets partition in one batch, the first are kept whole up to a number of bytes; of those
 after them the first bytes of key and value, enough to see what they are. The full lengths are always kept,
 and the place in the log, where the rest can be read.
@@ -22,7 +22,7 @@ WHOLE_BYTES: Final = 4 * 1024 * 1024
 """Up to so many bytes failed records are kept whole: more than a packet of ordinary ones holds."""
 
 FIRST_BYTES: Final = 256
-"""So many bytes of a key or value are kept at least: 500,000 records in one batch make 256 MB."""
+"""So many bytes of a key or value are kept at least: a million records in one batch make 512 MB at most."""
 
 KEPT_KINDS: Final = pa.array(["malformed", "unsupported_version"])
 """The kinds of errors whose records are kept. Those of unknown types are counted: new types are a part of
