@@ -147,7 +147,7 @@ class Broker:
         }
         answers = {broker_id: _answer(next(iter(futures.values()))) for broker_id, futures in asked.items()}
         told = {b: _retention_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
-        silent = {b: str(e.args[0].str()) for b, e in answers.items() if isinstance(e, KafkaException)}
+        silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
         return agreed_retention(told, silent)
 
     def delete_retention_ms(self) -> int:
@@ -231,14 +231,17 @@ class Broker:
         return found, failure
 
     def _remember(self, error: KafkaError) -> None:
-        self._last_complaint = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # a count of what the others tell about
+            self._last_complaint = error.str()
 
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
+        self._admin.poll(0)  # calls `_remember`
         return BrokerError(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "
             f"expected an answer within {timeout_s:g} s, found: {error.args[0].str()}"
             f"{f' ({self._last_complaint})' if self._last_complaint else ''}. "
-            "Check --bootstrap-server, the network, and the security settings (--command-config)."
+            "Check --bootstrap-server, the network, the security settings (--command-config), and the rights "
+            "of their user."
         )
 
 

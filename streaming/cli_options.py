@@ -118,11 +118,12 @@ def broker_options(command: Command) -> Command:
 
 def with_command_config(settings: Settings, file: Path | None) -> Settings:
     """Return the settings with those of a properties file for Kafka's clients laid over them."""
-    from streaming.client_settings import read_properties
+    from streaming.properties import read_properties
+    from streaming.secrets import resolved_client
 
     if file is None:
         return settings
-    client = {**settings.source.client, **read_properties(file)}
+    client = {**settings.source.client, **resolved_client(read_properties(file), where=str(file))}
     client.pop("bootstrap.servers", None)
     return replace(settings, source=replace(settings.source, client=client))
 

@@ -7,7 +7,7 @@ a password, and a Java trust store becomes PEM text.
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,33 +25,16 @@ SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 
-_PROPERTY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_PROPERTY_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_PROPERTY_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
 _JAAS_VALUE: Final = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s="';]+"""
 _JAAS_OPTION: Final = re.compile(rf"([\w.-]+)\s*=\s*({_JAAS_VALUE})", re.DOTALL)
 _JAAS_ENTRY: Final = re.compile(
     rf"\s*(?P<module>[\w.$]+)\s+\w+(?P<options>(?:\s+{_JAAS_OPTION.pattern})*)\s*;\s*", re.DOTALL
 )
 _JAAS_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
-_JAAS_ESCAPES: Final = {**_PROPERTY_ESCAPES, "a": "\a", "b": "\b", "v": "\v"}
+_JAAS_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "b": "\b", "v": "\v"}
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
-
-
-def read_properties(file: Path) -> dict[str, str]:
-    """Read a Java properties file, the one that Kafka's own tools take as `--command-config`.
-
-    Like these it takes the bytes for Latin-1: other characters are written as escapes (backslash, u, hex).
-    Raises `MisuseError` when the file cannot be read.
-    """
-    try:
-        text = file.read_bytes().decode("latin-1")
-    except OSError as error:
-        raise MisuseError(f"client settings {file}: cannot be read ({error.strerror}).") from error
-    return dict(_property(line, file) for line in _logical_lines(text))
 
 
 def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
@@ -65,42 +48,6 @@ def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
         if name in client:
             translated |= translate(client)
     return translated
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Join continued lines (odd number of trailing backslashes); drop blank lines and comments."""
-    pending = ""
-    for raw in re.split(r"\r\n|\n|\r", text):
-        line = raw.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        line = pending + line
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            pending = line[:-1]
-        else:
-            yield line
-            pending = ""
-    if pending:
-        yield pending
-
-
-def _property(line: str, file: Path) -> tuple[str, str]:
-    """Split at the first unescaped `=`, `:` or blank, as java.util.Properties does."""
-    found = _PROPERTY.fullmatch(line)
-    assert found is not None  # the pattern matches every text
-    return _unescaped(found[1], file), _unescaped(found[2], file)
-
-
-def _unescaped(text: str, file: Path) -> str:
-    def character(found: re.Match[str]) -> str:
-        code = found[1]
-        if code == "u":
-            raise MisuseError(f"client settings {file}: expected four hex digits after \\u, found {text!r}.")
-        return chr(int(code[1:], 16)) if len(code) == 5 else _PROPERTY_ESCAPES.get(code, code)
-
-    units = _PROPERTY_ESCAPE.sub(character, text)  # UTF-16, as Java has it: two of them may be one character
-    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _sasl_mechanism(client: Mapping[str, str]) -> dict[str, str]:

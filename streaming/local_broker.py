@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -57,7 +57,9 @@ class LocalBrokerError(OffsetlakeError):
 class LocalBroker:
     """A single-node KRaft broker in a directory of its own; data and ports stay over stop and start.
 
-    `overrides` are lines of server.properties that win over the defaults of `server_properties`.
+    `overrides` are lines of server.properties that win over the defaults of `server_properties`; what
+    `listeners` names are security protocols (such as SASL_SSL) served beside PLAINTEXT, each on a port of
+    its own.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LocalBroker:
         *,
         offsets_partitions: int = 8,
         overrides: Mapping[str, str | int] | None = None,
+        listeners: Sequence[str] = (),
         heap: str = "512m",
         jars: Path | None = None,
     ) -> None:
@@ -75,14 +78,19 @@ class LocalBroker:
         self._overrides = dict(overrides or {})
         self._heap = heap
         self._jars = jars
-        self._port, self._controller_port = free_ports(2)
+        protocols = ("PLAINTEXT", *listeners, "CONTROLLER")
+        self._ports = dict(zip(protocols, free_ports(len(protocols)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """Return what clients connect to; the same over restarts."""
-        return f"127.0.0.1:{self._port}"
+        return self.bootstrap_servers_of("PLAINTEXT")
+
+    def bootstrap_servers_of(self, protocol: str) -> str:
+        """Return what clients connect to that speak a security protocol."""
+        return f"127.0.0.1:{self._ports[protocol]}"
 
     @property
     def pid(self) -> int:
@@ -139,8 +147,7 @@ class LocalBroker:
         properties = self.directory / "server.properties"
         settings = server_properties(
             self.directory / "data",
-            port=self._port,
-            controller_port=self._controller_port,
+            ports=self._ports,
             offsets_partitions=self._offsets_partitions,
         )
         lines = (f"{name}={value}\n" for name, value in (settings | self._overrides).items())
@@ -213,16 +220,21 @@ class LocalBroker:
 
 
 def server_properties(
-    data: Path, *, port: int, controller_port: int, offsets_partitions: int
+    data: Path, *, ports: Mapping[str, int], offsets_partitions: int
 ) -> dict[str, str | int]:
-    """Return the settings of a broker and controller in one process, with every replication factor 1."""
+    """Return the settings of a broker and controller in one process, with every replication factor 1.
+
+    `ports` are those of each security protocol, and of the listener CONTROLLER.
+    """
+    listeners = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}
+    protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": f"1@127.0.0.1:{ports['CONTROLLER']}",
+        "listeners": ",".join(listeners.values()),
+        "advertised.listeners": ",".join(listeners[name] for name in ports if name != "CONTROLLER"),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocols[name]}" for name in ports),
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),

@@ -54,6 +54,8 @@ def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSe
     """Start a Spark session with the Kafka connector; `jars` is the directory that holds it."""
     # Workers would otherwise be started with the system's Python, which has none of our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if spark.master.startswith("local"):  # everything is on this machine, so Spark's UI, if it is on, is too
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("offsetlake").master(spark.master)
     for name, value in session_conf(spark, job, jars).items():
         builder = builder.config(name, value)

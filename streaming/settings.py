@@ -11,6 +11,7 @@ from typing import Any, Final
 from streaming.alert_settings import AlertmanagerSettings, AlertSettings, GroupAlerts, WebhookSettings
 from streaming.conf_dir import conf_dir
 from streaming.errors import MisuseError
+from streaming.secrets import Secret, resolved
 from streaming.settings_checks import refuse_contradictions
 
 FREE_TABLES: Final = frozenset(
@@ -71,6 +72,9 @@ MAY_BE_EMPTY: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url"
 
 URLS: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url"})
 """Settings that are http or https addresses; what follows the host may be secret and is never shown."""
+
+MAY_REFER: Final = (FREE_TABLES - {"spark.conf"}) | URLS
+"""Settings whose texts may refer to secrets (`${env:NAME}`); Spark has references of its own in `spark.conf`."""
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "source.check_partition": ("auto", "on", "off"),
@@ -173,8 +177,8 @@ class Settings:
 def read_settings(file: Path | None = None, options: Mapping[str, object] | None = None) -> Settings:
     """Read the defaults, lay `file` (TOML) over them, and `options` (dotted names, None = not given) last.
 
-    Raises `MisuseError` for a file that cannot be read, an unknown name, a value of another type, or settings
-    that contradict each other.
+    Raises `MisuseError` for a file that cannot be read, an unknown name, a value of another type, settings
+    that contradict each other, or a reference to a secret that is not there.
     """
     values = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
     known = dict(values)
@@ -229,6 +233,7 @@ def _checked(values: Mapping[str, Any], known: Mapping[str, Any], *, where: str)
             raise MisuseError(
                 f"{where}: unknown setting {name!r}. Known settings: {', '.join(sorted(known))}."
             )
+        value = _with_secrets(name, value, where=where)
         expected = _unmet_expectation(name, value, known[name])
         if expected is not None:
             raise MisuseError(f"{where}: setting {name!r} expects {expected}, found {_quoted(name, value)}.")
@@ -256,6 +261,19 @@ def _checked_entry(name: str, keys: Mapping[str, str], entry: Any, *, where: str
         if default == "required" and f"{name}.{key}" not in given:
             raise MisuseError(f"{where}: setting {name!r} expects a {key}, found none.")
     return {key: given.get(f"{name}.{key}", default) for key, default in keys.items()}
+
+
+def _with_secrets(name: str, value: Any, *, where: str) -> Any:
+    """Resolve what a setting refers to, where settings may."""
+    if name not in MAY_REFER:
+        return value
+    if isinstance(value, dict):
+        return {key: _resolved(f"{name}.{key}", item, where=where) for key, item in value.items()}
+    return _resolved(name, value, where=where)
+
+
+def _resolved(name: str, value: Any, *, where: str) -> Any:
+    return resolved(value, name=f"{where}: {name}") if isinstance(value, str) else value
 
 
 def _unmet_expectation(name: str, value: object, default: object) -> str | None:
@@ -287,7 +305,10 @@ def _type_name(value: object) -> str:
 
 def _quoted(name: str, value: object) -> str:
     """Quote a value that was refused, unless it may hold a secret."""
-    return "something else" if name in URLS and isinstance(value, str) else repr(value)
+    if name in FREE_TABLES and isinstance(value, dict):
+        others = [key for key, item in value.items() if not isinstance(item, str | int | float)]
+        return f"something else as {', '.join(others)}"
+    return "something else" if name in MAY_REFER and isinstance(value, str) else repr(value)
 
 
 def _build(values: Mapping[str, Any]) -> Settings:
@@ -344,6 +365,8 @@ def _duration_ms(text: str, *, name: str) -> int:
 
 def _text(value: object) -> str:
     """Write a TOML value the way Java and Rust settings spell it (`true`, not `True`)."""
+    if isinstance(value, str):
+        return value  # a secret stays one
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -365,7 +388,9 @@ def _shown(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _shown_value(name: str, value: object) -> str:
     if name in URLS:
         return shown_url(str(value))
-    is_secret = name.startswith(_SECRET_TABLES) or _SECRET.search(f"{name}={value}")
+    is_secret = (
+        isinstance(value, Secret) or name.startswith(_SECRET_TABLES) or _SECRET.search(f"{name}={value}")
+    )
     return "(hidden)" if is_secret else str(value)
 
 

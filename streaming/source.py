@@ -16,6 +16,10 @@ SESSION_CONF: Final[Mapping[str, str]] = {
 }
 """What the Spark session must be started with for this source to see an internal topic."""
 
+GROUP_PREFIX: Final = "offsetlake"
+"""What the group ids of our consumers begin with. They never join their group nor commit, but where the user's
+rights are limited they take the right to describe it."""
+
 _FIXED: Final[Mapping[str, str]] = {
     # Aborted and pending transactional commits must not be seen.
     "kafka.isolation.level": "read_committed",
@@ -55,6 +59,7 @@ def source_options(source: SourceSettings, partition_count: int) -> dict[str, st
         **_TUNING,
         **client,
         **_FIXED,
+        "groupIdPrefix": GROUP_PREFIX,
         "assign": json.dumps({source.topic: list(range(partition_count))}),
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(source.max_records_per_batch),
