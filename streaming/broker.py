@@ -35,6 +35,7 @@ CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
 DELETE_RETENTION: Final = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS: Final = 86_400_000
 
+_THREAD: Final = re.compile(r"^\[thrd:[^\]]*\]: ")
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ABSENT: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
@@ -81,15 +82,14 @@ class Broker:
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
-        self._last_complaint = ""
+        self._complaints = _LastComplaint()
         settings: dict[str, Any] = {
             "client.id": "offsetlake",
             **librdkafka_settings(source.client),
             "bootstrap.servers": source.bootstrap_servers,
-            "error_cb": self._remember,
         }
         try:
-            self._admin = AdminClient(settings, logger=_SILENT)
+            self._admin = AdminClient(settings, logger=self._complaints)
         except KafkaException as error:
             raise MisuseError(
                 "setting up a Kafka client: expected settings that librdkafka takes, "
@@ -196,6 +196,7 @@ class Broker:
         return ids or None
 
     def _metadata(self, timeout_s: float) -> Any:
+        self._admin.poll(0)  # or log lines would pile up
         # asking for all topics: asking for one by name would make brokers with auto-creation create it
         try:
             return self._admin.list_topics(timeout=timeout_s)
@@ -230,16 +231,13 @@ class Broker:
                 found[partition.topic, partition.partition] = answer.offset
         return found, failure
 
-    def _remember(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # a count of what the others tell about
-            self._last_complaint = error.str()
-
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
-        self._admin.poll(0)  # calls `_remember`
+        self._admin.poll(0)  # hands over what librdkafka has said
+        complaint = self._complaints.last
         return BrokerError(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "
             f"expected an answer within {timeout_s:g} s, found: {error.args[0].str()}"
-            f"{f' ({self._last_complaint})' if self._last_complaint else ''}. "
+            f"{f' ({complaint})' if complaint else ''}. "
             "Check --bootstrap-server, the network, the security settings (--command-config), and the rights "
             "of their user."
         )
@@ -320,11 +318,17 @@ def java_client_settings(source: SourceSettings) -> Mapping[str, str]:
     return {**source.client, "bootstrap.servers": source.bootstrap_servers}
 
 
-class _Silent:
-    """A logger that drops what librdkafka writes: its last complaint is part of our own error messages."""
+class _LastComplaint:
+    """Takes what librdkafka logs; keeps the last reason why a connection failed, for our own messages.
 
-    def log(self, *_args: Any, **_kwargs: Any) -> None:
-        """Drop the line."""
+    Errors given to a callback would lack some, such as a connection that the broker closed at once because it
+    expects TLS.
+    """
 
+    def __init__(self) -> None:
+        self.last = ""
 
-_SILENT: Final = _Silent()
+    def log(self, _level: int, _form: str, facility: str, _client: str, text: str) -> None:
+        """Keep the line if it tells of a failed connection."""
+        if facility == "FAIL":
+            self.last = _THREAD.sub("", text)

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.errors import OffsetlakeError
+from streaming.java_causes import told
 from streaming.writer import BatchWriter
 
 _POLL_S: Final = 0.2
@@ -95,5 +96,4 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
             "it elsewhere unless message.timestamp.after.max.ms or .before.max.ms of the topic allows it. "
             "The tables stay as they are; once the record is gone from the topic, run `offsetlake rebuild`."
         )
-    lines = [line for line in str(cause).splitlines() if line.strip()]
-    return JobFailedError(f"{doing} failed: {type(cause).__name__}: {lines[0] if lines else cause}.")
+    return JobFailedError(f"{doing} failed: {told(cause)}")

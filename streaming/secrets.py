@@ -1,7 +1,7 @@
 """Secrets that settings only refer to: `${env:NAME}` and `${file:PATH:KEY}` in the values of settings.
 
-The spelling is that of Kafka's config providers (KIP-297, KIP-887; EnvVarConfigProvider and
-FileConfigProvider under their usual names `env` and `file`), which Kafka's own tools resolve in the same files.
+The spelling is that of Kafka's config providers (KIP-297, KIP-887: EnvVarConfigProvider and
+FileConfigProvider under their usual names `env` and `file`), which Kafka's own tools resolve in these files.
 """
 
 import os
@@ -74,13 +74,13 @@ def _from_environment(found: re.Match[str], name: str, environment: Mapping[str,
 def _from_file(found: re.Match[str], name: str) -> str:
     parts = _FILE_AND_KEY.fullmatch(found[2])
     if parts is None:
-        raise MisuseError(f"{name}: expected ${{file:PATH:KEY}}, found {found[0]}. Name a file and a key in it.")
+        raise MisuseError(f"{name}: expected ${{file:PATH:KEY}}, found {found[0]}.")
     try:
         properties = read_properties(Path(parts[1]))
     except MisuseError as error:
         raise MisuseError(f"{name}: {found[0]}: {error}") from error
     if parts[2] not in properties:
         raise MisuseError(
-            f"{name}: expected {found[0]} to name a key of a properties file, found no {parts[2]} in {parts[1]}."
+            f"{name}: expected {found[0]} to name a key of a properties file, found none in {parts[1]}."
         )
     return properties[parts[2]]

@@ -74,7 +74,7 @@ URLS: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url"})
 """Settings that are http or https addresses; what follows the host may be secret and is never shown."""
 
 MAY_REFER: Final = (FREE_TABLES - {"spark.conf"}) | URLS
-"""Settings whose texts may refer to secrets (`${env:NAME}`); Spark has references of its own in `spark.conf`."""
+"""Settings that may refer to secrets (`${env:NAME}`); Spark has references of its own in `spark.conf`."""
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "source.check_partition": ("auto", "on", "off"),
@@ -278,7 +278,7 @@ def _resolved(name: str, value: Any, *, where: str) -> Any:
 
 def _unmet_expectation(name: str, value: object, default: object) -> str | None:
     """Say what a setting with this name and default expects, if the value is not that."""
-    if type(value) is not type(default):
+    if (str if isinstance(value, Secret) else type(value)) is not type(default):
         return _type_name(default)
     general = re.sub(r"\[\d+\]", "", name)  # of an entry in a list: the same for all of them
     if general in CHOICES and value not in CHOICES[general]:

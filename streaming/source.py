@@ -17,8 +17,8 @@ SESSION_CONF: Final[Mapping[str, str]] = {
 """What the Spark session must be started with for this source to see an internal topic."""
 
 GROUP_PREFIX: Final = "offsetlake"
-"""What the group ids of our consumers begin with. They never join their group nor commit, but where the user's
-rights are limited they take the right to describe it."""
+"""What the group ids of our consumers begin with. They never join their group nor commit, but it takes the
+right to describe it."""
 
 _FIXED: Final[Mapping[str, str]] = {
     # Aborted and pending transactional commits must not be seen.

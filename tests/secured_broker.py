@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from kafka_clients import wait_until
 
 from streaming.java import find_java
 from streaming.local_broker import LocalBroker
@@ -79,19 +80,10 @@ class SecuredBroker:
             for future in admin.alter_user_scram_credentials([upsertion]).values():
                 future.result(_TIMEOUT_S)
 
-    def grant(self, user: str, *rights: Right) -> None:
-        """Allow a user something more."""
-        bindings = [
-            AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
-            for kind, name, pattern, operation in rights
-        ]
+    def allow_only(self, user: str, *rights: Right) -> None:
+        """Give a user these rights and no others; returns when the broker goes by them."""
         admin = self._admin()
-        for future in admin.create_acls(bindings).values():
-            future.result(_TIMEOUT_S)
-
-    def revoke(self, user: str) -> None:
-        """Take all rights from a user."""
-        everything = AclBindingFilter(
+        of_user = AclBindingFilter(
             ResourceType.ANY,
             None,
             ResourcePatternType.ANY,
@@ -100,9 +92,18 @@ class SecuredBroker:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        admin = self._admin()
-        for future in admin.delete_acls([everything]).values():
+        wanted = [
+            AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+            for kind, name, pattern, operation in rights
+        ]
+        for future in admin.delete_acls([of_user]).values():
             future.result(_TIMEOUT_S)
+        for future in admin.create_acls(wanted).values() if wanted else ():
+            future.result(_TIMEOUT_S)
+        wait_until(
+            lambda: set(admin.describe_acls(of_user).result(_TIMEOUT_S)) == set(wanted),
+            "rights to be changed",
+        )
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.for_tests})
@@ -141,7 +142,7 @@ def secured_broker(directory: Path, jars: Path) -> Iterator[SecuredBroker]:
 
 
 def make_certificates(folder: Path) -> None:
-    """Make a CA (`truststore.p12`, `ca.pem`) and a certificate for 127.0.0.1 that it signed (`server.p12`)."""
+    """Make a CA (`truststore.p12`, `ca.pem`) and a certificate of 127.0.0.1 that it signed (`server.p12`)."""
     folder.mkdir(parents=True)
     ca = ("-keystore", "ca.p12", "-alias", "ca")
     server = ("-keystore", "server.p12", "-alias", "server")

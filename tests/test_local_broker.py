@@ -65,9 +65,7 @@ class TestSettings:
         assert LocalBroker(Path("here")).directory == tmp_path / "here"
 
     def test_every_replication_factor_is_one(self, tmp_path: Path) -> None:
-        settings = server_properties(
-            tmp_path, ports={"PLAINTEXT": 1, "CONTROLLER": 2}, offsets_partitions=3
-        )
+        settings = server_properties(tmp_path, ports={"PLAINTEXT": 1, "CONTROLLER": 2}, offsets_partitions=3)
         factors = [value for name, value in settings.items() if name.endswith("replication.factor")]
         assert factors == [1] * 4
 

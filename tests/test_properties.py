@@ -94,7 +94,9 @@ def test_java_reads_the_same_properties(tmp_path: Path) -> None:
 def test_broken_escape_is_named(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(r'sasl.jaas.config=... password="DOMAIN\user";')
-    with pytest.raises(MisuseError, match=r"sasl\.jaas\.config: expected four hex digits after \\u") as raised:
+    with pytest.raises(
+        MisuseError, match=r"sasl\.jaas\.config: expected four hex digits after \\u"
+    ) as raised:
         read_properties(file)
     assert str(file) in str(raised.value)
     assert "DOMAIN" not in str(raised.value), "part of a password"
