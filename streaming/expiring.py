@@ -84,8 +84,9 @@ def list_expiring(
     loaded = [number for number, partition in partitions.items() if partition.loaded]
     stalled = [number for number, partition in partitions.items() if partition.is_stalled(now)]
     is_loaded = pc.is_in(snapshot.offsets["source_partition"], value_set=pa.array(loaded, pa.int32()))
-    retention_ms = known_retention_ms(snapshot.progress, settings)
-    rows = expiry(snapshot.offsets.filter(is_loaded), snapshot.groups, retention_ms, stalled=stalled)
+    held = snapshot.offsets.filter(is_loaded)
+    retention_ms = known_retention_ms(snapshot.progress, settings) if len(held) else 0
+    rows = expiry(held, snapshot.groups, retention_ms, stalled=stalled)
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], now, within_ms)))
     left = pa.array([_time_left(moment, now) for moment in _milliseconds(rows["expires_at"])], pa.string())

@@ -84,6 +84,9 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 """Settings that are one of a few words."""
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+LONGEST_MS: Final = 36_500 * _UNIT_MS["d"]
+"""A century, which every clock and timestamp bears; more than that is a slip of the pen."""
+
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _SECRET: Final = re.compile(
     r"(password|secret|jaas|token|credential|signature|(?<![a-z])key(?![a-z]))[^=]*=", re.IGNORECASE
@@ -356,10 +359,14 @@ def _group_alerts(name: str, entry: Mapping[str, str]) -> GroupAlerts:
 
 
 def _duration_ms(text: str, *, name: str) -> int:
-    """Read the duration of a setting; only few may be 0."""
+    """Read the duration of a setting; only few may be 0, and none longer than can be counted with."""
     duration = parse_duration_ms(text, name=name)
     if duration == 0 and name not in MAY_BE_ZERO:
         raise MisuseError(f"setting {name!r} expects a duration above 0, found {text!r}.")
+    if duration > LONGEST_MS:
+        raise MisuseError(
+            f"setting {name!r} expects a duration of at most {LONGEST_MS // _UNIT_MS['d']}d, found {text!r}."
+        )
     return duration
 
 

@@ -85,6 +85,13 @@ def test_thresholds_are_a_part_of_the_time_for_which_an_offset_is_kept(lake: Lak
         assert [episode.finding.severity for episode in lake.evaluate()] == severities
 
 
+def test_the_longest_thresholds_can_be_counted_with(lake: Lake) -> None:
+    longest = dict.fromkeys(("warning", "critical", "close_after", "behind_warning"), "36500d")
+    lake.commit("", at=START - RETENTION + HOUR)
+    told = lake.evaluate(alert_settings(**longest))
+    assert [(e.finding.rule, e.finding.group) for e in told] == [(OFFSET_EXPIRING, ""), (EMPTY_GROUP_ID, "")]
+
+
 def test_group_in_use_does_not_expire(lake: Lake) -> None:
     stable = EMPTY | {"state": "Stable", "subscribed_topics": ["orders"], "protocol": "range"}
     lake.commit("billing", group_value=stable)

@@ -190,6 +190,12 @@ def test_without_a_retention_the_error_says_how_to_give_it(soon: History) -> Non
     assert rows["time_left"].to_pylist() == ["1d 01:00:00"]
 
 
+def test_where_nothing_was_read_yet_nobody_need_know_the_retention(offsetlake: Any) -> None:
+    code, out, err = offsetlake("expiring", "--output", "json")
+    assert (code, out) == (0, "[]\n")
+    assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet\n"
+
+
 def test_stakes_are_what_a_reset_would_replay_or_skip(soon: History) -> None:
     rows = list_expiring(soon.tables, ["soon", "overdue"], settings=SETTINGS, now=soon.now).rows
     assert partitions_in(rows) == [("t", 0)]

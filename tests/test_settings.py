@@ -205,6 +205,13 @@ def test_duration_of_zero_is_refused(name: str) -> None:
         read_settings(options={name: "0s"})
 
 
+@pytest.mark.parametrize("name", sorted(DURATIONS | AUTO_DURATIONS))
+def test_duration_beyond_a_century_is_refused(name: str) -> None:
+    expected = f"setting '{name}' expects a duration of at most 36500d, found '36501d'"
+    with pytest.raises(MisuseError, match=expected):
+        read_settings(options={name: "36501d"})
+
+
 def test_durations_may_be_left_to_the_brokers() -> None:
     assert read_settings().expiry.retention_ms is None
     given = read_settings(options={"expiry.retention": "7d", "expiry.check_interval": "10m"}).expiry
