@@ -56,15 +56,21 @@ class Receiver(Protocol):
 class LogLines:
     """Writes a line of JSON for each piece of news."""
 
-    say: Callable[[str], None]
+    write: Callable[[str], None]
     name: str = LOG
     batch_size: int = 1
     repeat_every_ms: int | None = None
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Say it."""
+        """Write it."""
         for told in news:
-            self.say(json_text({"alert": document(told, told.to(self.name))}))
+            try:
+                self.write(json_text({"alert": document(told, told.to(self.name))}))
+            except (OSError, ValueError) as error:  # ValueError: characters that the output does not take
+                raise DeliveryError(
+                    f"writing to the log: {type(error).__name__} ({error}).",
+                    is_answer=not isinstance(error, OSError),
+                ) from error
 
 
 @dataclass(frozen=True)
@@ -122,12 +128,12 @@ def source_labels(cluster_id: str | None, topic: str) -> dict[str, str]:
 
 
 def receivers(
-    settings: AlertSettings, *, say: Callable[[str], None], source: Mapping[str, str]
+    settings: AlertSettings, *, write: Callable[[str], None], source: Mapping[str, str]
 ) -> list[Receiver]:
     """Return the receivers that are set up."""
     found: list[Receiver] = []
     if settings.log == "on":
-        found.append(LogLines(say))
+        found.append(LogLines(write))
     if settings.webhook.url:
         found.append(Webhook(settings.webhook, settings.timeout_ms))
     if settings.alertmanager.url:

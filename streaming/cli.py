@@ -129,7 +129,7 @@ def _as_job(settings: Settings, act: Callable[["Listener", threading.Event], Non
     for line in settings.describe():
         console.say(line)
     with stop_on_signals(stop):
-        act(Listener(console.say, console.batch), stop)
+        act(Listener(console.say, console.batch, console.write), stop)
     console.say("stopped")
 
 

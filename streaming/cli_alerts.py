@@ -1,6 +1,7 @@
 """The command that lists alerts, or evaluates them once."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,11 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
     watch = AlertWatch(
         tables,
         settings.alerts,
-        receivers(settings.alerts, say=print, source=source_labels(progress.cluster_id, progress.topic)),
+        receivers(
+            settings.alerts,
+            write=partial(print, flush=True),
+            source=source_labels(progress.cluster_id, progress.topic),
+        ),
         ask_log_ranges=_log_ranges(settings) if asks_brokers else None,
         say=_complain,
     )

@@ -17,7 +17,8 @@ FAR_BEHIND: Final = 100_000
 class Console:
     """Prints sentences and one line per batch of real change; while catching up, one line that moves.
 
-    Nothing that happens to the output stops the job: once a line cannot be printed, none is any more.
+    Nothing that happens to the output stops the job: once a line cannot be printed, none is any more, but for
+    what `write` is asked to print.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -31,6 +32,10 @@ class Console:
     def say(self, sentence: str) -> None:
         """Print one line."""
         self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{shown(sentence)}\n")
+
+    def write(self, line: str) -> None:
+        """Print a line that must not be lost: raises what printing raises, and tries each time anew."""
+        print(f"{_CLEAR_LINE if self._is_terminal else ''}{line}", file=self._out, flush=True)
 
     def batch(self, report: BatchReport) -> None:
         """Tell what one batch did."""

@@ -109,7 +109,8 @@ class _Job(threading.Thread):
     def run(self) -> None:
         """Run until told to stop; a failure is kept for `check`."""
         try:
-            run_job(self._settings, Listener(lambda _: None, lambda _: None), self.stop, once=False)
+            silent = Listener(lambda _: None, lambda _: None, lambda _: None)
+            run_job(self._settings, silent, self.stop, once=False)
         except BaseException as error:
             self.failure = error
 

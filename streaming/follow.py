@@ -42,10 +42,14 @@ ASKED_FOR = "it was asked for"
 
 @dataclass(frozen=True)
 class Listener:
-    """Where the job reports to: sentences for people, and what each batch did."""
+    """Where the job reports to: sentences for people, what each batch did, and alerts as lines of JSON.
+
+    `write` raises what writing raises, so that an alert that could not be written is written later.
+    """
 
     say: Callable[[str], None]
     batch: Callable[[BatchReport], None]
+    write: Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ class Follower:
         return AlertWatch(
             tables,
             alerts,
-            receivers(alerts, say=say, source=source),
+            receivers(alerts, write=self.listener.write, source=source),
             ask_log_ranges=self.broker.log_ranges,
             say=say,
         )

@@ -66,5 +66,5 @@ class RunningJob:
         broker = Broker(self.settings.source)
         facts = broker.wait_for_topic(self.said.append, lambda: False)
         assert facts is not None
-        listener = Listener(self.said.append, report)
+        listener = Listener(self.said.append, report, self.said.append)
         return Follower(self.spark, self.settings, broker, facts, listener, stop)

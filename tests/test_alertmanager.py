@@ -56,7 +56,7 @@ def test_alertmanager_notifies_once_and_resolves_once(
         alertmanager__url=url,
         alertmanager__labels={"team": "a b"},
     )
-    (receiver,) = receivers(settings, say=print, source={"kafka_cluster": "c"})
+    (receiver,) = receivers(settings, write=print, source={"kafka_cluster": "c"})
 
     def notified_of(*expected: tuple[str, str, str]) -> None:
         wait_until(lambda: set(expected) <= set(notifications(notified)), f"{expected}")

@@ -147,6 +147,15 @@ def test_console_goes_quiet_when_it_cannot_print(error: OSError) -> None:
     assert out.tries == 1
 
 
+def test_what_must_not_be_lost_is_tried_each_time_anew() -> None:
+    out = Unprintable(OSError(errno.ENOSPC, "disk full"))
+    console = Console(out)
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full"):
+            console.write("an alert")
+    assert out.tries == 2
+
+
 def test_a_reader_that_leaves_changes_nothing_about_the_end() -> None:
     program = "from streaming.console import Console; c = Console(); c.say('one'); c.say('two')"
     reading, writing = os.pipe()

@@ -45,14 +45,14 @@ class Sender:
 def webhook(hook: HttpReceiver, **options: object) -> Receiver:
     options = {"url": hook.url} | options
     settings = alert_settings(log="off", **{f"webhook__{name}": value for name, value in options.items()})
-    (receiver,) = receivers(settings, say=print, source={})
+    (receiver,) = receivers(settings, write=print, source={})
     return receiver
 
 
 def alertmanager(hook: HttpReceiver, **options: object) -> Receiver:
     url = hook.url.removesuffix("/hook")
     settings = alert_settings(log="off", alertmanager__url=url, **options)
-    (receiver,) = receivers(settings, say=print, source={"kafka_cluster": "c"})
+    (receiver,) = receivers(settings, write=print, source={"kafka_cluster": "c"})
     return receiver
 
 
@@ -200,6 +200,28 @@ def test_log_lines_are_json(lake: Lake) -> None:
     assert json.loads(line)["alert"]["group"] == "grüße\n"
 
 
+def test_lines_that_cannot_be_written_are_kept_and_hold_no_others_back(lake: Lake) -> None:
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        if "grüße" in line:
+            raise UnicodeEncodeError("ascii", "ü", 0, 1, "not a character of this terminal")
+        if len(lines) == 1 and not sender.said:
+            raise BrokenPipeError
+        lines.append(line)
+
+    sender = Sender(lake, LogLines(write))
+    for group in ("grüße", "a", "b"):
+        open_alert(lake, group, receiver="log")
+    assert not sender.deliver()
+    assert len(lines) == 1
+    assert not sender.deliver()
+    assert sorted(json.loads(line)["alert"]["group"] for line in lines) == ["a", "b"]
+    (status,) = describe_alerts(lake.tables)[1:]
+    assert status.startswith("alerts not delivered to log: 1, since")
+    assert "writing to the log: UnicodeEncodeError" in status
+
+
 # --- HTTP ------------------------------------------------------------------------------------------------
 
 
@@ -323,7 +345,7 @@ def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
 
     def write(line: str) -> None:
         if not said:
-            raise UnicodeEncodeError("ascii", line, 0, 1, "not a character of this terminal")
+            raise RuntimeError("nobody thought of this")
         lines.append(line)
 
     open_alert(lake, receiver="log")
@@ -332,7 +354,7 @@ def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
     wait_until(lambda: len(lines) == 1, "the second attempt")
     thread.end()
     thread.join(10)
-    assert said[0].startswith("alerts for log cannot be delivered, going on trying: UnicodeEncodeError")
+    assert said[0].startswith("alerts for log cannot be delivered, going on trying: RuntimeError")
 
 
 def test_evaluation_that_fails_is_said_once_and_ends_nothing(lake: Lake, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_alerts_keep_names_apart_and_are_one_printable_line_each(tmp_path: Path)
     lake.pass_time(RETENTION - DAY)
     lake.evaluate()
     state = AlertTable(lake.tables).read()
-    [log] = receivers(alert_settings(), say=lines.append, source={})
+    [log] = receivers(alert_settings(), write=lines.append, source={})
     log.send([one for one in state.open_episodes() if one.episode.finding.rule == OFFSET_EXPIRING], lake.now)
     assert all(line.isprintable() for line in lines)
     alerts = [json.loads(line)["alert"] for line in lines]

@@ -244,7 +244,7 @@ def run_job(spark: SparkSession, settings: Settings, now: Callable[[], Clocks]) 
     broker = Broker(settings.source)
     facts = broker.wait_for_topic(print, lambda: False)
     assert facts is not None
-    listener = Listener(lambda _said: None, run.report)
+    listener = Listener(lambda _said: None, run.report, lambda _alert: None)
     with watched_query(spark, run), watched_calls(run):
         run.started = now()
         Follower(spark, settings, broker, facts, listener, threading.Event()).follow(once=True)
