@@ -86,9 +86,9 @@ def test_thresholds_are_a_part_of_the_time_for_which_an_offset_is_kept(lake: Lak
 
 
 def test_the_longest_thresholds_can_be_counted_with(lake: Lake) -> None:
-    longest = dict.fromkeys(("warning", "critical", "close_after", "behind_warning"), "36500d")
+    names = ("warning", "critical", "close_after", "behind_warning", "behind_critical")
     lake.commit("", at=START - RETENTION + HOUR)
-    told = lake.evaluate(alert_settings(**longest))
+    told = lake.evaluate(alert_settings(**dict.fromkeys(names, "36500d")))
     assert [(e.finding.rule, e.finding.group) for e in told] == [(OFFSET_EXPIRING, ""), (EMPTY_GROUP_ID, "")]
 
 
