@@ -24,7 +24,7 @@ from decoders.wire import INT16
 
 # Rows are decoded in blocks: their arrays stay in the processor's cache, and a column of texts, which have at
 # most 32767 bytes each and treble at worst when bytes become U+FFFD, stays under Arrow's 2 GiB.
-BLOCK_ROWS: Final = 16_384
+BLOCK_ROWS: Final = 21 * 1024
 
 _LAYOUT: Final = layout_of(RECORD_TYPES)
 _READ_KEY: Final = key_reader(RECORD_TYPES)
