@@ -63,17 +63,28 @@ def config_option(command: Command) -> Command:
 
 def query_options(command: Command) -> Command:
     """Add `--config`, `--table-root` and `--output`."""
-    command = click.option(
-        "--output",
-        type=click.Choice(["table", "json", "csv"]),
-        default="table",
-        show_default=True,
-        help="How to print the rows.",
+    return _output_options(["table", "json", "csv"], "How to print the rows.")(command)
+
+
+def answer_options(command: Command) -> Command:
+    """Add what `query_options` adds, with the output `document`."""
+    return _output_options(
+        ["table", "json", "csv", "document"],
+        "How to print the rows; document: a JSON object with what they reflect (as_of), errors and rows.",
     )(command)
-    command = click.option(
-        "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
-    )(command)
-    return config_option(command)
+
+
+def _output_options(outputs: list[str], text: str) -> Callable[[Command], Command]:
+    def with_options(command: Command) -> Command:
+        command = click.option(
+            "--output", type=click.Choice(outputs), default="table", show_default=True, help=text
+        )(command)
+        command = click.option(
+            "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
+        )(command)
+        return config_option(command)
+
+    return with_options
 
 
 def asking_options(command: Command) -> Command:

@@ -1,7 +1,7 @@
 """The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,9 @@ import click
 
 from streaming.cli_options import (
     Asking,
+    answer_options,
     asking_options,
     broker_options,
-    query_options,
     tables_of,
     whose_reader_may_leave,
     with_command_config,
@@ -24,6 +24,7 @@ from streaming.settings import read_settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streaming.answers import Answer
     from streaming.completeness import AsOf
     from streaming.progress import Progress
     from streaming.tables import Tables
@@ -47,7 +48,7 @@ topic_option = click.option(
 @topic_option
 @broker_options
 @asking_options
-@query_options
+@answer_options
 @whose_reader_may_leave()
 def offsets(
     groups: tuple[str, ...],
@@ -84,7 +85,7 @@ def offsets(
     answer = client.list_offsets(groups or None, asked, asking.as_of)
     asking.check(answer.as_of)
     rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
-    _print_rows(rows.select(_FOR_PEOPLE) if output == "table" else rows, output, answer.as_of)
+    _print_rows(rows.select(_FOR_PEOPLE) if output == "table" else rows, output, answer)
     return _tell_errors(answer)
 
 
@@ -106,7 +107,7 @@ def offsets(
     help="Only groups of these types: classic, consumer, ...",
 )
 @asking_options
-@query_options
+@answer_options
 @whose_reader_may_leave()
 def groups(
     groups: tuple[str, ...],
@@ -135,13 +136,13 @@ def groups(
         )
     client = queries.OffsetQueries(tables_of(table_root, config))
     if groups:
-        answer: queries.Answer = client.describe_groups(groups, asking.as_of)
+        answer: Answer = client.describe_groups(groups, asking.as_of)
     else:
         answer = client.list_groups(_split(states), _split(types), asking.as_of)
     asking.check(answer.as_of)
     rows = answer.rows.select(["group"]) if only_names else answer.rows
     shown = [name for name in rows.column_names if not name.startswith("source_")]
-    _print_rows(rows.select(shown) if output == "table" else rows, output, answer.as_of)
+    _print_rows(rows.select(shown) if output == "table" else rows, output, answer)
     return _tell_errors(answer)
 
 
@@ -150,7 +151,7 @@ def groups(
 @topic_option
 @click.option("--since", metavar="TIME", help="Only steps since this moment (as --as-of).")
 @asking_options
-@query_options
+@answer_options
 @whose_reader_may_leave()
 def history(
     group: str,
@@ -176,7 +177,7 @@ def history(
     client = queries.OffsetQueries(tables_of(table_root, config))
     answer = client.list_history(group, asked, asking.moment("--since", since), asking.as_of)
     asking.check(answer.as_of)
-    _print_rows(answer.rows, output, answer.as_of)
+    _print_rows(answer.rows, output, answer)
     if output == "table":
         print("one line per batch that moved a position; what lay between two batches is not known")
     if answer.whole_since is not None:
@@ -189,28 +190,33 @@ def history(
 
 @click.command()
 @click.argument("query")
-@query_options
+@asking_options
+@answer_options
 @whose_reader_may_leave()
-def sql(query: str, table_root: str | None, output: Any, config: Path | None) -> None:
+def sql(query: str, asking: Asking, table_root: str | None, output: Any, config: Path | None) -> None:
     """Answer a query in SQL over the tables: offsets, groups, changes, quarantine, live_offsets, live_groups.
 
     Nothing but queries is taken. `offsets` and `groups` are as of the last fold, the `live_` ones as of the
-    last batch. Put "group" and "partition" in double quotes: they are words of SQL.
+    last batch, or at --as-of. Put "group" and "partition" in double quotes: they are words of SQL.
 
     \b
       offsetlake sql 'SELECT "group", sum(committed_offset) AS total FROM live_offsets GROUP BY "group"'
       offsetlake sql 'SELECT state, count(*) AS n FROM live_groups GROUP BY state' --output json
     """
-    from streaming.render import print_rows
     from streaming.sql import run_sql
 
-    print_rows(run_sql(tables_of(table_root, config), query), output)
+    answer = run_sql(tables_of(table_root, config), query, asking.as_of)
+    asking.check(answer.as_of)
+    _print_as_named(answer.rows, output, answer.as_of)
+    if output == "table":
+        print(answer.as_of)
+    _complain(answer.as_of)
 
 
 @click.command()
 @click.option("--totals", "only_totals", is_flag=True, help="Print the counters instead of the partitions.")
 @asking_options
-@query_options
+@answer_options
 @whose_reader_may_leave()
 def status(
     only_totals: bool, asking: Asking, table_root: str | None, output: Any, config: Path | None
@@ -224,7 +230,6 @@ def status(
     """
     from streaming import status
     from streaming.queries import OffsetQueries
-    from streaming.render import print_rows
 
     if only_totals and asking.as_of:
         raise MisuseError("--totals and --as-of: expected one of them, found both. Past totals are not kept.")
@@ -232,9 +237,9 @@ def status(
     about = OffsetQueries(tables).how_complete(asking.as_of)
     asking.check(about)
     if not only_totals:
-        print_rows(status.partitions(about.progress, about.moment), output)
+        _print_as_named(status.partitions(about.progress, about.moment), output, about)
     if only_totals or (output == "table" and not asking.as_of):
-        print_rows(status.totals(about.progress), output)
+        _print_as_named(status.totals(about.progress), output, about)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _sign_of_life(about)]), sep="\n")
@@ -284,15 +289,26 @@ def _with_ends(
     return with_ends(rows, {key: found.latest for key, found in ranges.items()})
 
 
-def _print_rows(rows: "pa.Table", output: Any, as_of: "AsOf") -> None:
-    """Print rows, and under a table for people what they reflect."""
-    from streaming.render import print_rows, with_kafka_titles
+def _print_rows(rows: "pa.Table", output: Any, answer: "Answer") -> None:
+    """Print rows of an answer: in a table for people under Kafka's titles, and with what they reflect."""
+    from streaming.render import with_kafka_titles
 
-    if output != "table":
+    named = with_kafka_titles(rows) if output == "table" else rows
+    _print_as_named(named, output, answer.as_of, answer.errors)
+    if output == "table":
+        print(answer.as_of)
+
+
+def _print_as_named(
+    rows: "pa.Table", output: Any, about: "AsOf", errors: Mapping[str | None, str] | None = None
+) -> None:
+    """Print rows under the names of their columns; a document also says what they reflect."""
+    from streaming.render import print_document, print_rows
+
+    if output == "document":
+        print_document({"as_of": about.document(), "errors": dict(errors or {})}, rows)
+    else:
         print_rows(rows, output)
-        return
-    print_rows(with_kafka_titles(rows), output)
-    print(shown(str(as_of)))
 
 
 def _tell_errors(answer: Any) -> int:
@@ -303,3 +319,8 @@ def _tell_errors(answer: Any) -> int:
     for group, error in answer.errors.items():
         print(shown(f"offsetlake: group {group!r}: {error}"), file=sys.stderr)
     return 1 if answer.errors or answer.as_of.is_loading else 0
+
+
+def _complain(about: "AsOf") -> None:
+    for complaint in about.complaints():
+        print(f"offsetlake: {complaint}", file=sys.stderr)

@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 from streaming.arrow_numpy import from_texts
 from streaming.errors import OffsetlakeError
 from streaming.moments import iso
 from streaming.observations import Gap
 from streaming.partitioner import offsets_partitions
-from streaming.progress import Progress
+from streaming.progress import Progress, now_ms
 from streaming.settings import OFFSETS_TOPIC
 
 QUIET_AFTER_MS: Final = 60_000
@@ -31,6 +31,18 @@ class AsOf:
     progress: Progress
     partitions: frozenset[int]
     gap: Gap | None = None
+
+    @classmethod
+    def of(
+        cls, groups: Collection[str] | None, progress: Progress, gap: Gap | None, moment: int | None
+    ) -> Self:
+        """Say what an answer about groups (None: all) reflects, at a moment (ms; None: now)."""
+        return cls(
+            moment=now_ms() if moment is None else moment,
+            progress=progress,
+            partitions=partitions_of(groups, progress),
+            gap=gap,
+        )
 
     @property
     def states(self) -> dict[int, str]:
@@ -101,6 +113,26 @@ class AsOf:
                 if self.progress.heartbeat
                 else "--max-age: expected a sign of life of the job, found none: nothing was written yet."
             )
+
+    def document(self) -> dict[str, Any]:
+        """Say it for programs: values of JSON, times in ISO 8601 (UTC)."""
+        progress, known = self.progress, self.progress.partitions
+        return {
+            "moment": iso(self.moment),
+            "batch": progress.sequence,
+            "written": None if progress.batch_time is None else iso(progress.batch_time),
+            "last_sign_of_life": iso(progress.heartbeat) if progress.heartbeat else None,
+            "partitions": {
+                number: {
+                    "state": state,
+                    "position": known[number].position,
+                    "last_stable_offset": known[number].last_stable_offset,
+                    "high_watermark": known[number].high_watermark,
+                }
+                for number, state in self.states.items()
+            },
+            "complaints": self.complaints(),
+        }
 
     def __str__(self) -> str:
         """Name the batch, and sum up the partitions."""

@@ -2,26 +2,32 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.answers import (
+    Answer,
+    DescribedGroup,
+    DescribedGroups,
+    FetchedOffsets,
+    GroupOffsets,
+    History,
+    ListedGroups,
+    Member,
+    PartitionOffset,
+)
 from streaming.arrow_numpy import from_numbers, to_numbers
 from streaming.completeness import AsOf, partitions_of
 from streaming.errors import MisuseError
 from streaming.moments import to_ms
-from streaming.observations import Gap
-from streaming.progress import Progress, now_ms
 from streaming.tables import Tables
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
 GROUP_ID_NOT_FOUND: Final = "GROUP_ID_NOT_FOUND"
@@ -36,8 +42,16 @@ _FETCHED: Final = [
     "metadata",
     "unreadable_since",
 ]
-_LISTED: Final = ["group", "type", "state", "protocol_type"]
-_DESCRIBED: Final = [*_LISTED, "protocol", "generation_or_epoch", "members", "subscribed_topics"]
+_DESCRIBED: Final = [
+    "group",
+    "type",
+    "state",
+    "protocol_type",
+    "protocol",
+    "generation_or_epoch",
+    "members",
+    "subscribed_topics",
+]
 
 
 @dataclass(frozen=True)
@@ -68,126 +82,6 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
-
-
-@dataclass(frozen=True)
-class PartitionOffset:
-    """A committed offset as OffsetFetch gives it: offset -1, epoch -1 and no metadata where there is none.
-
-    `unreadable_since` is the source offset of a newer commit that could not be read (None: there is none).
-    """
-
-    topic: str
-    partition: int
-    committed_offset: int = -1
-    leader_epoch: int = -1
-    metadata: str = ""
-    unreadable_since: int | None = None
-
-
-@dataclass(frozen=True)
-class GroupOffsets:
-    """What one group has committed, or the name of Kafka's error instead."""
-
-    group: str | None
-    error: str | None = None
-    partitions: tuple[PartitionOffset, ...] = ()
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of a group."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-
-
-@dataclass(frozen=True)
-class ListedGroup:
-    """A group as ListGroups shows it; `protocol_type` is empty for simple groups."""
-
-    group: str
-    type: str
-    state: str
-    protocol_type: str
-
-
-@dataclass(frozen=True)
-class DescribedGroup:
-    """A group as far as the log shows it, or the name of Kafka's error and state Dead.
-
-    `subscribed_topics` None: unknown; `generation_or_epoch` None: none (simple groups).
-    """
-
-    group: str | None
-    error: str | None = None
-    type: str | None = None
-    state: str = "Dead"
-    protocol_type: str = ""
-    protocol: str | None = None
-    generation_or_epoch: int | None = None
-    members: tuple[Member, ...] = ()
-    subscribed_topics: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Rows in bulk, what they reflect, and the groups that got an error (Kafka's name for it) instead."""
-
-    rows: pa.Table
-    as_of: AsOf
-    errors: Mapping[str | None, str] = field(default_factory=dict)
-
-    def to_arrow(self) -> pa.Table:
-        """Return the rows."""
-        return self.rows
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the rows as a pandas frame."""
-        frame: pd.DataFrame = self.rows.to_pandas()
-        return frame
-
-
-@dataclass(frozen=True)
-class FetchedOffsets(Answer):
-    """What OffsetFetch answers; rows have schema `OFFSETS`, without the partitions that have no commit."""
-
-    groups: Mapping[str | None, GroupOffsets] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class History(Answer):
-    """How positions moved; rows have schema `HISTORY`.
-
-    `whole_since`: the moment (ms) before which only the steps of retired offsets are kept, if any were asked
-    for; None: all that were asked for are there.
-    """
-
-    whole_since: int | None = None
-
-
-@dataclass(frozen=True)
-class ListedGroups(Answer):
-    """What ListGroups answers; rows have schema `GROUPS`.
-
-    `error`: groups in offsets partitions that are still being read are missing.
-    """
-
-    error: str | None = None
-
-    @property
-    def groups(self) -> list[ListedGroup]:
-        """The groups, sorted by name."""
-        return [ListedGroup(**row) for row in self.rows.select(_LISTED).to_pylist()]
-
-
-@dataclass(frozen=True)
-class DescribedGroups(Answer):
-    """What the Describe requests of all group types answer; rows have schema `GROUPS`."""
-
-    groups: Mapping[str | None, DescribedGroup] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -276,7 +170,7 @@ class OffsetQueries:
             whole_since = None
         if topics:
             rows = rows.filter(_of_topics(rows, topics))
-        return History(rows, _as_of(moment, progress, [group], gap), whole_since=whole_since)
+        return History(rows, AsOf.of([group], progress, gap, moment), whole_since=whole_since)
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), as_of: datetime | None = None
@@ -317,7 +211,7 @@ class OffsetQueries:
         """Return what an answer about all groups would reflect."""
         moment = None if as_of is None else to_ms(as_of)
         progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment, bases=[])
-        return _as_of(moment, progress, None, gap)
+        return AsOf.of(None, progress, gap, moment)
 
     def _ask(
         self, name: Literal["offsets", "groups"], groups: Collection[str] | None, as_of: datetime | None
@@ -328,7 +222,7 @@ class OffsetQueries:
         rows, progress, gap = self.tables.ask(
             lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment, bases=[name]
         )
-        about = _as_of(moment, progress, names, gap)
+        about = AsOf.of(names, progress, gap, moment)
         if about.loading:
             rows = rows.filter(pc.invert(_is_in_partitions(rows, about.loading)))
         return rows, about
@@ -341,11 +235,6 @@ def with_ends(rows: pa.Table, ends: Mapping[tuple[str, int], int]) -> pa.Table:
     position = rows.column_names.index("committed_offset") + 1
     lag = pc.subtract(end, rows["committed_offset"])
     return rows.add_column(position, "log_end_offset", end).add_column(position + 1, "lag", lag)
-
-
-def _as_of(moment: int | None, progress: Progress, groups: Collection[str] | None, gap: Gap | None) -> AsOf:
-    touched = partitions_of(groups, progress)
-    return AsOf(moment=now_ms() if moment is None else moment, progress=progress, partitions=touched, gap=gap)
 
 
 def _loading(groups: Collection[str] | None, about: AsOf) -> dict[str | None, str]:

@@ -8,6 +8,7 @@ characters are shown, never sent to a terminal. Only CSV for a pipe or a file ho
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from streaming.escapes import json_text, shown
 Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
 
+_ROWS_AT_ONCE: Final = 10_000
+
 _ISO_8601: Final = "%Y-%m-%dT%H:%M:%SZ"  # of milliseconds, whose %S has them as decimals
 
 
@@ -29,6 +32,14 @@ def print_rows(rows: pa.Table, output: Format, out: TextIO | None = None) -> Non
     """Print rows in the given format, on standard output unless `out` is given."""
     out = out or sys.stdout
     _PRINTERS[output](rows, out)
+
+
+def print_document(about: dict[str, Any], rows: pa.Table, out: TextIO | None = None) -> None:
+    """Print one JSON object: what is about the rows, and as `rows` their array."""
+    out = out or sys.stdout
+    out.write(json_text(about).removesuffix("}") + ', "rows": ')
+    _print_json(rows, out)
+    out.write("}\n")
 
 
 def with_kafka_titles(rows: pa.Table) -> pa.Table:
@@ -80,7 +91,9 @@ def _for_people(value: Any) -> str:
 
 
 def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*_columns(rows), strict=True)
+    """Give the rows, a part of them at a time: as Python's values they take far more memory."""
+    for part in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        yield from zip(*_columns(pa.Table.from_batches([part])), strict=True)
 
 
 def _columns(rows: pa.Table) -> list[list[Any]]:
@@ -125,11 +138,15 @@ def _aligned(cells: list[str], *, to_the_right: bool) -> list[str]:
 
 def _print_json(rows: pa.Table, out: TextIO) -> None:
     objects = (dict(zip(rows.column_names, row, strict=True)) for row in _rows(rows))
-    out.write("[" + ",\n ".join(json_text(row, default=_as_json) for row in objects) + "]\n")
+    out.write("[")
+    out.writelines(
+        (",\n " if number else "") + json_text(row, default=_as_json) for number, row in enumerate(objects)
+    )
+    out.write("]\n")
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    lines = map(csv_line, [rows.column_names, *_rows(rows)])
+    lines = map(csv_line, chain([rows.column_names], _rows(rows)))
     out.writelines(shown(line[:-1]) + "\n" for line in lines) if out.isatty() else out.writelines(lines)
 
 

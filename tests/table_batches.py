@@ -173,6 +173,14 @@ BATCHES = st.builds(
 )
 
 
+def in_one_partition(batch: Batch) -> Batch:
+    """Let every group keep to one offsets partition, as Kafka does."""
+    return {
+        key: value and {**value, "source_partition": sum((key if isinstance(key, str) else key[0]).encode())}
+        for key, value in batch.items()
+    }
+
+
 # --- readers beside a writer -----------------------------------------------------------------------------
 
 

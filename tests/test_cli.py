@@ -86,6 +86,7 @@ def create_loaded(directory: Path) -> None:
 
 # --- answers ---------------------------------------------------------------------------------------------
 
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
 ANSWERS: dict[str, tuple[list[str], list[str]]] = {
@@ -106,8 +107,8 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "groups --group billing": ([], [IS_READ, NOT_READ]),
     "history --group shop": (["shop"], []),
     "history --group billing": (["billing"], [IS_READ]),
-    "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], []),
-    "sql 'SELECT * FROM offsets'": ([], []),
+    "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], [IS_READ]),
+    "sql 'SELECT * FROM offsets'": ([], [IS_READ]),
 }
 
 
@@ -117,8 +118,32 @@ def test_query_answers_in_json_and_names_what_is_missing(
 ) -> None:
     groups, complaints = expected
     code, out, err = offsetlake(*shlex.split(line), "--table-root", root, "--output", "json")
-    assert (code, [row["group"] for row in json.loads(out)]) == (int(bool(complaints)), groups)
+    is_failure = bool(complaints) and "sql" not in line  # which is about the tables as they are
+    assert (code, [row["group"] for row in json.loads(out)]) == (int(is_failure), groups)
     assert [re.sub(r"^offsetlake: (COORDINATOR_\w+: )?", "", line) for line in err.splitlines()] == complaints
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "offsets --group shop --group billing",
+        "groups",
+        "history --group shop",
+        "sql 'SELECT 1 AS n'",
+        "status",
+    ],
+)
+def test_document_says_what_the_rows_reflect(offsetlake: Any, root: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", root, "--output"]
+    document = json.loads(offsetlake(*arguments, "document").out)
+    assert document["rows"] == json.loads(offsetlake(*arguments, "json").out)
+    assert document["errors"] == ({"billing": "COORDINATOR_LOAD_IN_PROGRESS"} if "billing" in line else {})
+    about = document["as_of"]
+    written = "1970-01-01T00:00:00.001Z"
+    assert (about["batch"], about["written"], about["last_sign_of_life"]) == (1, written, written)
+    read = {"state": "current", "position": 5, "last_stable_offset": 5, "high_watermark": 5}
+    assert about["partitions"]["0"] == read
+    assert bool(about["complaints"]) is ("1" in about["partitions"])
 
 
 def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, root: str) -> None:
@@ -178,7 +203,7 @@ def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Pa
 )
 def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str, output: str) -> None:
     code, out, err = offsetlake(*shlex.split(command), "--table-root", root, "--output", output)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"offsetlake: {LOADING}: {IS_READ}\n" if "sql" in command else "")
     assert out
 
 

@@ -7,7 +7,19 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_batches import BATCHES, Batch, append, as_read, beat, completed, group, live_in, offset, replay
+from table_batches import (
+    BATCHES,
+    Batch,
+    append,
+    as_read,
+    beat,
+    completed,
+    group,
+    in_one_partition,
+    live_in,
+    offset,
+    replay,
+)
 
 from streaming.observations import GAP_MS, OBSERVED_EVERY_MS, Gap, HistoryGoneError, is_observation_due
 from streaming.progress import PartitionEnds, PartitionProgress, Progress
@@ -39,14 +51,6 @@ STEPS = st.builds(
     st.sampled_from([0, 1, 500, 30_000, 2 * HOUR, 60 * HOUR, -1, -3 * HOUR]),  # clocks are set back too
     st.booleans(),
 )
-
-
-def in_one_partition(batch: Batch) -> Batch:
-    """Let every group keep to one offsets partition, as Kafka does."""
-    return {
-        key: value and {**value, "source_partition": sum((key if isinstance(key, str) else key[0]).encode())}
-        for key, value in batch.items()
-    }
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

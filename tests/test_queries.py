@@ -7,20 +7,12 @@ from typing import Any
 import pytest
 from table_batches import Batch, Row, append, beat, group, offset
 
+from streaming.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
 from streaming.completeness import IncompleteError, partitions_of
 from streaming.errors import MisuseError
 from streaming.moments import from_ms, parse_moment
 from streaming.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress
-from streaming.queries import (
-    DescribedGroup,
-    GroupOffsets,
-    ListedGroup,
-    Member,
-    OffsetQueries,
-    PartitionOffset,
-    TopicPartitions,
-    with_ends,
-)
+from streaming.queries import OffsetQueries, TopicPartitions, with_ends
 from streaming.schemas import GROUPS, OFFSETS
 from streaming.settings import OFFSETS_TOPIC
 from streaming.tables import Tables

@@ -81,7 +81,7 @@ def check_past(queries: OffsetQueries, number: int) -> None:
 
 def check_sql(tables: Tables) -> None:
     query = "SELECT count(DISTINCT committed_offset) AS n FROM live_offsets"
-    assert run_sql(tables, query)["n"].to_pylist()[0] <= 1
+    assert run_sql(tables, query).rows["n"].to_pylist()[0] <= 1
 
 
 def numbers_of(answer: Any, count: int) -> list[int]:
