@@ -20,11 +20,12 @@ from streaming.alert_watch import AlertWatch
 from streaming.binding import bound, check_checkpoint, check_source, is_pair
 from streaming.broker import Broker, BrokerError, TopicFacts
 from streaming.checkpoint import Checkpoint
+from streaming.errors import OffsetlakeError
 from streaming.housekeeping import Housekeeping, Topic
 from streaming.job import start_query
 from streaming.maintainer import Maintainer
 from streaming.progress import Progress, Rebuild, now_ms
-from streaming.rebuild import differences
+from streaming.rebuild import RebuildNeededError, differences
 from streaming.retention import RetentionReader
 from streaming.running_query import Gate, JobFailedError, as_failure, wait_for_end
 from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
@@ -83,20 +84,11 @@ class Follower:
             f"{self.settings.source.topic} anew from its start. Queries answer from the tables as they are "
             "until that is done"
         )
-        generation = progress.generation + 1
-        aside, checkpoint = live.aside(), self._checkpoint(generation)
-        read_before = aside.progress_if_any()
-        is_readable = read_before.generation == generation and read_before.state_format == STATE_FORMAT
-        if not is_readable or not is_pair(read_before, checkpoint):
-            aside.delete()
-            checkpoint.delete()
-            read_before = Progress(generation=generation)
-        frozen = self._writer(live, progress, checkpoint)
-        watch = self._alert_watch(live)  # nothing is foretold meanwhile, but `job_behind` and delivery go on
-        self._read(aside, read_before, checkpoint, once=True, frozen=frozen, beside=[watch])
+        while not self._read_aside(live, progress):
+            pass
         if self.stop.is_set():
             return False
-        self._change_over(live, aside)
+        self._change_over(live, live.aside())
         self.listener.say("the rebuild is done")
         return True
 
@@ -105,6 +97,27 @@ class Follower:
         progress = self._tables.progress()
         check_source(progress, self.settings, self.facts)
         self.rebuild(ASKED_FOR if progress.rebuild is None else progress.rebuild.reason)
+
+    def _read_aside(self, live: Tables, progress: Progress) -> bool:
+        """Read the topic into tables beside the live ones, from where an interrupted rebuild left it; False
+        if that has come to nothing."""
+        generation = progress.generation + 1
+        aside, checkpoint = live.aside(), self._checkpoint(generation)
+        read_before = _progress_if_readable(aside)
+        is_readable = read_before.generation == generation and read_before.state_format == STATE_FORMAT
+        if not is_readable or not is_pair(read_before, checkpoint):
+            aside.delete()
+            checkpoint.delete()
+            read_before = Progress(generation=generation)
+        frozen = self._writer(live, progress, checkpoint)
+        watch = self._alert_watch(live)  # nothing is foretold meanwhile, but `job_behind` and delivery go on
+        try:
+            self._read(aside, read_before, checkpoint, once=True, frozen=frozen, beside=[watch])
+        except RebuildNeededError as needed:
+            self.listener.say(f"{needed}. The rebuild begins again.")
+            aside.delete()
+            return False
+        return True
 
     @property
     def _tables(self) -> Tables:
@@ -122,7 +135,9 @@ class Follower:
         if progress.rebuild is not None:
             return progress.rebuild.reason
         check_checkpoint(progress, self._checkpoint(progress.generation), self.settings)
-        self._tables.aside().delete()  # left by a rebuild that was killed after its last commit
+        if progress.generation > 0:  # a rebuild may have been killed after its last commit
+            self._tables.aside().delete()
+            self._checkpoint(progress.generation - 1).delete()
         return self._reason(progress)
 
     def _reason(self, progress: Progress) -> str | None:
@@ -137,6 +152,8 @@ class Follower:
         while True:
             try:
                 return self._follow_until_failure(once=once)
+            except RebuildNeededError as needed:
+                return str(needed)
             except JobFailedError as failure:
                 reason = self._explanation(failure)
                 if reason is not None or self.stop.is_set():
@@ -284,6 +301,14 @@ class Follower:
         former = self._checkpoint(old.progress.generation)
         aside.delete()
         former.delete()
+
+
+def _progress_if_readable(tables: Tables) -> Progress:
+    """Return the progress of tables that may be half deleted; a fresh one if they do not say it."""
+    try:
+        return tables.progress_if_any()
+    except OffsetlakeError:
+        return Progress()
 
 
 def _not_in(rows: pa.Table, others: pa.Table) -> pa.Table:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from streaming.broker import Broker, BrokerError
+from streaming.delta_sql import in_one_line
+from streaming.errors import MisuseError
 from streaming.progress import Progress, Retention, now_ms
 from streaming.rebuild import TopicNow, reason_to_rebuild
 from streaming.retention import RetentionReader
@@ -15,6 +17,38 @@ from streaming.settings import Settings
 from streaming.writer import BatchWriter
 
 _POLL_S: Final = 0.2
+
+ATTEMPTS: Final = 10
+"""How often in a row a heartbeat or a fold may fail, a heartbeat's interval apart, before the job ends. What
+object stores answer in passing is repeated below us for minutes already."""
+
+
+class Patience:
+    """Lets work fail for a while: storage that refuses once is no reason to end a job of months."""
+
+    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
+        self._doing = doing
+        self._say = say
+        self._failures = 0
+
+    def succeeds(self, work: Callable[[], object]) -> bool:
+        """Do the work; False if it failed and is to be done again later. The last failure is raised, and at
+        once what no repetition helps (`MisuseError`)."""
+        try:
+            work()
+        except MisuseError:
+            raise
+        except Exception as error:  # whatever the storage and its library raise
+            self._failures += 1
+            if self._failures == ATTEMPTS:
+                raise
+            if self._failures == 1:
+                self._say(f"{self._doing} failed, trying again: {in_one_line(error)}")
+            return False
+        if self._failures:
+            self._say(f"{self._doing} works again")
+        self._failures = 0
+        return True
 
 
 class Every:
@@ -104,14 +138,16 @@ class Housekeeping(threading.Thread):
         """Beat, fold and look until told to end; a failure is kept for the main thread."""
         beat = Every(self._settings.job.heartbeat_every_ms, at_once=True)
         fold = Every(self._settings.tables.fold_every_ms, at_once=True)
+        beating, folding = Patience("a heartbeat", self._say), Patience("folding the tables", self._say)
         try:
             while not self._done.wait(_POLL_S):
-                if beat.is_due():
-                    self.beat()
+                if beat.is_due() and not beating.succeeds(self.beat):
+                    continue
                 waiting, is_loaded = self._writer.rows_since_fold, self._writer.progress.is_loaded
                 many = self._settings.tables.fold_rows
-                if waiting >= many or (waiting and is_loaded and fold.is_due()):
-                    self._writer.fold()
+                is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
+                if is_due and not folding.succeeds(self._writer.fold):
+                    self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
                 if self._look.is_due():
                     self.reason_to_rebuild = self._topic.reason_to_rebuild(self._writer.progress)
         except BaseException as error:

@@ -236,8 +236,9 @@ class Progress:
     written. `retention` is what was last known of the brokers' settings, so that readers can tell what
     expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
     None: the brokers did not say. `generation` counts how often the topic was read anew from its start,
-    `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint. Times are
-    milliseconds since 1970 (UTC).
+    `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
+    `fingerprint` is that of the newest batch's changes (`streaming.rebuild`; None: an older release wrote
+    this). Times are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -254,6 +255,7 @@ class Progress:
     totals: Totals = Totals()
     retention: Retention | None = None
     rebuild: Rebuild | None = None
+    fingerprint: str | None = None
 
     @property
     def is_loaded(self) -> bool:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from streaming.broker import LogRange
 from streaming.causes import GONE_WHILE_AWAY
+from streaming.errors import OffsetlakeError
 from streaming.progress import PartitionProgress, Progress
 from streaming.schemas import CHANGES, KEY, TIMESTAMP
 
@@ -28,6 +29,10 @@ Index = npt.NDArray[np.int64]
 
 _ABSENT: Final = -1
 _VALUE: Final = CHANGES.field("after").type
+
+
+class RebuildNeededError(OffsetlakeError):
+    """What was read shows that reading on is not enough; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,20 @@ def _away_too_long(partition: PartitionProgress, topic: TopicNow) -> str | None:
         f"was last read to its end at {since:%Y-%m-%dT%H:%M:%SZ}, longer ago than tombstones are kept "
         f"(delete.retention.ms = {topic.delete_retention_ms}): some may be missed for ever"
     )
+
+
+def fingerprint(changes: pa.Table) -> str:
+    """Return what tells the changes of one batch (schema `CHANGES_IN_BATCH`, and `source_partition`) from
+    others: how many they are, and which records brought them about, in any order.
+
+    Read again after compaction, a batch may lack records that it had: then the shards do not hold what the
+    tables say.
+    """
+    is_set = pc.equal(changes["op"], "set").to_numpy()
+    places = changes["source_offset"].to_numpy().astype(np.uint64) * 2 + is_set
+    partitions = changes["source_partition"].to_numpy().astype(np.uint64)
+    hashes = pd.util.hash_array(places) ^ pd.util.hash_array(partitions)
+    return f"{len(changes)}-{int(pd.util.hash_array(hashes).sum(dtype=np.uint64)):016x}"
 
 
 def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, batch_time: int) -> pa.Table:

@@ -18,6 +18,7 @@ from streaming.java import find_java
 from streaming.running_query import JobFailedError, as_failure
 from streaming.session import start_session
 from streaming.settings import Settings
+from streaming.sole_job import sole_job
 
 
 def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
@@ -46,7 +47,7 @@ def _with_follower(
     facts = broker.wait_for_topic(listener.say, stop.is_set)
     if facts is None or stop.is_set():
         return
-    with _explained(settings):
+    with _explained(settings), sole_job(settings):
         spark = start_session(settings.spark, settings.job, jars)
         try:
             if not stop.is_set():

@@ -9,11 +9,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.errors import OffsetlakeError
 from streaming.java_causes import told
+from streaming.rebuild import RebuildNeededError
 from streaming.writer import BatchWriter
 
 _POLL_S: Final = 0.2
 _STOP_LIMIT_S: Final = 120.0  # for a batch to end
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
+_DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
+"""How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
 
 _TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
@@ -71,6 +74,8 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
     failure = query.exception()
     if failure is not None and not gate.is_closed and not is_stopped:
         cause = gate.failure or failure
+        if _DATA_LOSS in f"{cause} {failure}":
+            raise RebuildNeededError("records that were to be read (again) are gone from it") from cause
         raise as_failure("running the query", cause) from cause
 
 

@@ -9,8 +9,8 @@ How the folded tables work is in `folded`, how past moments are found in `observ
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -138,26 +138,27 @@ class Tables:
         Raises `TablesTooNewError` where a newer release wrote them.
         """
         for name, schema in _SCHEMAS.items():
-            DeltaTable.create(
-                self._uri(name),
-                schema,
-                mode="ignore",
-                name=name,
-                partition_by=[column for column in _PARTITIONED_BY if column in schema.names],
-                configuration=_configuration(name),
-                storage_options=dict(self.storage_options),
-                raise_if_key_not_exists=False,  # for our own
-            )
-            _despite_others(partial(self._migrate, name, schema))
+            with self._writing(name):
+                DeltaTable.create(
+                    self._uri(name),
+                    schema,
+                    mode="ignore",
+                    name=name,
+                    partition_by=[column for column in _PARTITIONED_BY if column in schema.names],
+                    configuration=_configuration(name),
+                    storage_options=dict(self.storage_options),
+                    raise_if_key_not_exists=False,  # for our own
+                )
+                _despite_others(partial(self._migrate, name, schema))
 
     def aside(self) -> "Tables":
         """Return the tables that are filled beside these while they are rebuilt."""
         return Tables(self._uri("rebuild"), self.storage_options)
 
     def delete(self) -> None:
-        """Delete all tables that there are, with everything in them."""
-        for name in self.existing():
-            DeltaStorageHandler(self._uri(name), options=dict(self.storage_options)).delete_dir("")
+        """Delete everything under the root, also what an interrupted deletion has left."""
+        with suppress(TableNotFoundError):  # no such folder
+            DeltaStorageHandler(self.root, options=dict(self.storage_options)).delete_dir("")
 
     def existing(self) -> list[str]:
         """Return the names of the tables that exist."""
@@ -222,8 +223,11 @@ class Tables:
         """
         changes = self._open("changes")
         sequence = self._progress(changes).sequence
-        folds = [partial(self._fold_table, name, changes, sequence) for name in ROWS]
-        return sum(_despite_others(fold) for fold in folds)
+        folded = 0
+        for name in ROWS:
+            with self._writing(name):
+                folded += _despite_others(partial(self._fold_table, name, changes, sequence))
+        return folded
 
     def unfolded_rows(self) -> int:
         """Count the changes that at least one of the folded tables does not contain yet."""
@@ -307,6 +311,17 @@ class Tables:
                 "Check --table-root and the storage options ([tables.storage_options], environment)."
             ) from error
 
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            raise TablesUnreachableError(
+                f"writing to {self._uri(name)}: expected storage that takes it, found: {in_one_line(error)}. "
+                "Is there room, and may this process write there? Nothing is lost: once it can, the job goes "
+                "on where the tables are."
+            ) from error
+
     def _progress(self, changes: DeltaTable) -> Progress:
         """Return what the newest commit up to this version says (`history` would tell of later ones too).
 
@@ -347,7 +362,8 @@ class Tables:
         self, name: str, rows: pa.Table, metadata: Mapping[str, str], transactions: list[Transaction]
     ) -> None:
         commit = CommitProperties(custom_metadata=dict(metadata), app_transactions=transactions)
-        _despite_others(partial(self._append_once, name, rows, commit))
+        with self._writing(name):
+            _despite_others(partial(self._append_once, name, rows, commit))
 
     def _append_once(self, name: str, rows: pa.Table, commit: CommitProperties) -> None:
         table, transactions = self._open(name), commit.app_transactions or []

@@ -23,6 +23,7 @@ from streaming.progress import (
     now_ms,
     totals_from_json,
 )
+from streaming.rebuild import RebuildNeededError, fingerprint
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.table_rows import change_rows, quarantine_rows
 from streaming.tables import Tables
@@ -102,7 +103,7 @@ class BatchWriter:
         self._lock = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
-        self._committed = tables.progress()
+        self._committed = self._attempted = tables.progress()
         self._observed: Progress | None = None
         self.progress = progress
 
@@ -137,8 +138,9 @@ class BatchWriter:
         with self._lock:
             if self._is_broken:
                 return 0
+            folded = self._tables.fold()
             self._rows_since_fold = 0
-            return self._tables.fold()
+            return folded
 
     @property
     def rows_since_fold(self) -> int:
@@ -150,9 +152,10 @@ class BatchWriter:
         query_id = before.query_id or self._query_id()
         assert query_id is not None, "Spark writes the query's id before it runs the first batch"
         if self._tables.is_appended(query_id, batch_id):
-            results = ShardResults.nothing()
             self._committed = self.progress = self._tables.progress()
             self._refuse_longer_batch(batch_id)
+            self._refuse_other_changes(batch_id, results.changes)
+            results = ShardResults.nothing()
         else:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
         changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
@@ -180,6 +183,7 @@ class BatchWriter:
             sequence=sequence,
             batch_time=now if len(changes) else progress.batch_time,
             totals=progress.totals + counted,
+            fingerprint=fingerprint(results.changes),
         )
         if len(changes) or counted or is_first:  # the first commit binds the tables to the query
             after = replace(after, heartbeat=now)
@@ -213,12 +217,13 @@ class BatchWriter:
 
     def _commit(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
         """Append to `changes`, on top of what this writer wrote last and of nothing else."""
-        if self._tables.progress() != self._committed:
+        if self._tables.progress() not in (self._committed, self._attempted):
             raise MisuseError(
                 f"writing to the tables under {self._tables.root}: expected to be their only writer, "
                 "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
                 "this again."
             )
+        self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)
         self._tables.append_changes(rows, progress, is_batch=is_batch, is_observation=is_observation)
         self._committed = progress
@@ -236,6 +241,17 @@ class BatchWriter:
                     "checkpoint is older than the tables (a restored backup?). Use the pair that belongs "
                     "together, or run `offsetlake rebuild`."
                 )
+
+    def _refuse_other_changes(self, batch_id: int, changes: pa.Table) -> None:
+        """Refuse to go on with shards that were filled from fewer records than the tables."""
+        appended = self.progress.fingerprint
+        if appended is None or self.progress.batch_id != batch_id:
+            return
+        if fingerprint(changes) != appended:
+            raise RebuildNeededError(
+                f"batch {batch_id}, which the tables have, was read again after a crash, and gives something "
+                "else now: the topic has been compacted in between"
+            )
 
 
 def _moved(before: Progress, after: Progress) -> int:

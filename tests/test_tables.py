@@ -309,3 +309,12 @@ def test_broken_table_is_a_clear_error(tables: Tables) -> None:
     ) as raised:
         tables.read()
     assert "\n" not in str(raised.value)
+
+
+def test_tables_are_deleted_also_when_a_deletion_was_interrupted(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "aside"))
+    tables.delete()  # nothing there
+    tables.create()
+    (tmp_path / "aside" / "changes" / "_delta_log" / f"{0:020}.json").unlink()
+    tables.delete()
+    assert not any(path.is_file() for path in (tmp_path / "aside").rglob("*"))

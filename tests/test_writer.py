@@ -1,6 +1,7 @@
 """Batches reach the tables once and in order, whatever fails between; nobody else writes meanwhile."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from deltalake import DeltaTable
 
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.progress import PartitionEnds, Progress, Retention, Totals
-from streaming.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.rebuild import RebuildNeededError
+from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.tables import Tables
 from streaming.writer import BatchWriter, ShardResults
 
@@ -87,16 +89,49 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
+@contextmanager
+def out_of_reach(job: Job) -> Iterator[None]:
+    """Let the storage refuse: `changes` is not there for a while."""
+    log, hidden = job.root / "changes" / "_delta_log", job.root / "changes" / "hidden"
+    log.rename(hidden)
+    yield
+    hidden.rename(log)
+
+
 def test_a_batch_that_is_replayed_after_its_append_is_not_applied_again(job: Job) -> None:
     job.start().apply(results(set_offset("g", 1), failed=1), 0)
     versions, progress = job.versions(), job.tables.progress()
-    report = job.start().apply(results(set_offset("g", 1), set_offset("h", 2)), 0)  # compaction: another view
+    report = job.start().apply(results(set_offset("g", 1), failed=1), 0)
     assert job.versions() == versions
     assert job.tables.progress() == progress
     assert (report.changed_offsets, report.quarantined, report.totals) == (0, 0, Totals())
     job.start().apply(results(set_offset("g", 3)), 1)
     assert job.offsets() == {"g": 3}
     assert job.tables.progress().totals == Totals(decoded=2, malformed=1)
+
+
+@pytest.mark.parametrize(
+    "seen_now", [[], [("g", 1)], [("g", 1), ("h", 3)], [("g", 1), ("h", 2), ("i", 3)]], ids=str
+)
+def test_a_batch_that_gives_something_else_when_replayed_is_a_reason_to_rebuild(
+    job: Job, seen_now: list[tuple[str, int]]
+) -> None:
+    """The topic was compacted meanwhile: the shards were filled from fewer records than the tables."""
+    job.start().apply(results(set_offset("g", 1), set_offset("h", 2)), 0)
+    versions = job.versions()
+    with pytest.raises(RebuildNeededError, match=r"batch 0, which the tables have, .* compacted in between"):
+        job.start().apply(results(*(set_offset(*seen) for seen in seen_now)), 0)
+    assert job.versions() == versions
+    job.start().apply(results(set_offset("h", 2), set_offset("g", 1)), 0)  # in any order
+
+
+def test_a_replay_on_tables_of_an_older_release_is_not_compared(job: Job) -> None:
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    older = replace(job.tables.progress(), fingerprint=None)
+    job.tables.append_changes(CHANGES.empty_table(), older, is_batch=False)
+    job.start().apply(results(), 0)
+    assert job.offsets() == {"g": 1}
 
 
 def test_sequence_grows_over_restarts_and_heartbeats(job: Job) -> None:
@@ -113,11 +148,8 @@ def test_sequence_grows_over_restarts_and_heartbeats(job: Job) -> None:
 def test_nothing_is_written_after_a_batch_that_failed(job: Job) -> None:
     writer = job.start()
     writer.apply(results(set_offset("g", 1)), 0)
-    log, hidden = job.root / "changes" / "_delta_log", job.root / "changes" / "hidden"
-    log.rename(hidden)
-    with pytest.raises(OffsetlakeError):
+    with out_of_reach(job), pytest.raises(OffsetlakeError):
         writer.apply(results(set_offset("g", 2), failed=1), 1)
-    hidden.rename(log)
     versions = job.versions()
     writer.beat(ENDS)
     assert writer.fold() == 0
@@ -125,6 +157,40 @@ def test_nothing_is_written_after_a_batch_that_failed(job: Job) -> None:
     job.start().apply(results(set_offset("g", 2), failed=1), 1)
     assert job.offsets() == {"g": 2}
     assert len(job.tables.read_quarantine()) == 1
+
+
+def test_a_heartbeat_and_a_fold_that_failed_can_be_repeated(job: Job) -> None:
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    with out_of_reach(job):
+        for attempt in (lambda: writer.beat(ENDS), writer.fold):
+            with pytest.raises(OffsetlakeError):
+                attempt()
+    assert writer.rows_since_fold == 1
+    writer.beat(ENDS)
+    assert writer.fold() == 1
+    assert job.tables.unfolded_rows() == 0
+    writer.apply(results(set_offset("g", 2)), 1)
+    assert job.offsets() == {"g": 2}
+
+
+class AnswersLost(Tables):
+    """Tables on a storage that has written when it says that it could not."""
+
+    def append_changes(self, *arguments: Any, **named: Any) -> None:
+        super().append_changes(*arguments, **named)
+        raise OSError("timed out")
+
+
+def test_a_heartbeat_that_arrived_though_the_storage_said_that_it_failed_is_ours(job: Job) -> None:
+    writer, tables = job.start(), job.tables
+    writer._tables = AnswersLost(tables.root)
+    with pytest.raises(OSError, match="timed out"):
+        writer.beat(ENDS)
+    writer._tables = tables
+    writer.beat(ENDS)
+    writer.apply(results(set_offset("g", 1)), 0)
+    assert job.offsets() == {"g": 1}
 
 
 def test_removals_get_their_cause_before_they_are_written(job: Job) -> None:
