@@ -13,7 +13,7 @@ Last seen, on two cores with five times as much other work to do, with Python 3.
     one group, before the unfolded batches      0.054    0.050
     all offsets, before the unfolded batches    1.466    0.770
     sql: groups by state                        0.090    0.060
-    one group, cold process                     2.855    0.880   1.50
+    one group, cold process                     1.796    0.570   1.50
     fold                                        7.200    2.050
     one group, folded                           0.017    0.010
 """
