@@ -91,7 +91,7 @@ def offsets(
 
 @click.command()
 @group_option
-@click.option("--list", "only_names", is_flag=True, help="Print only the names.")
+@click.option("--list", "only_names", is_flag=True, help="Print only the names, one per line.")
 @click.option(
     "--state",
     "states",
@@ -140,6 +140,9 @@ def groups(
     else:
         answer = client.list_groups(_split(states), _split(types), asking.as_of)
     asking.check(answer.as_of)
+    if only_names and output == "table":
+        _print_names(answer)
+        return _tell_errors(answer)
     rows = answer.rows.select(["group"]) if only_names else answer.rows
     shown = [name for name in rows.column_names if not name.startswith("source_")]
     _print_rows(rows.select(shown) if output == "table" else rows, output, answer)
@@ -297,6 +300,13 @@ def _print_rows(rows: "pa.Table", output: Any, answer: "Answer") -> None:
     _print_as_named(named, output, answer.as_of, answer.errors)
     if output == "table":
         print(answer.as_of)
+
+
+def _print_names(answer: "Answer") -> None:
+    """Print the names of groups as `kafka-consumer-groups --list` does; what they reflect is said aside."""
+    for group in answer.rows["group"].to_pylist():
+        print(shown(group))
+    print(answer.as_of, file=sys.stderr)
 
 
 def _print_as_named(

@@ -123,6 +123,15 @@ def test_query_answers_in_json_and_names_what_is_missing(
     assert [re.sub(r"^offsetlake: (COORDINATOR_\w+: )?", "", line) for line in err.splitlines()] == complaints
 
 
+def test_a_list_of_groups_is_their_names_alone_as_kafkas_own_tool_prints_it(
+    offsetlake: Any, root: str
+) -> None:
+    code, out, err = offsetlake("groups", "--list", "--table-root", root)
+    assert (code, out) == (1, "\nshop\n")  # the empty group id is a name, too
+    assert "as of batch 1" in err
+    assert IS_READ in err
+
+
 @pytest.mark.parametrize(
     "line",
     [
