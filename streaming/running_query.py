@@ -94,11 +94,12 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
     """Turn what was raised into one sentence; an error of ours is one already."""
     if isinstance(cause, OffsetlakeError):
         return cause
-    if _TIMESTAMP_OVERFLOW in str(cause):
+    said = told(cause)
+    if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
         return JobFailedError(
             f"{doing} failed: expected record timestamps up to the year 294246, found one in the topic that "
             "does not fit into Spark's microseconds. Brokers write none into __consumer_offsets, and refuse "
             "it elsewhere unless message.timestamp.after.max.ms or .before.max.ms of the topic allows it. "
             "The tables stay as they are; once the record is gone from the topic, run `offsetlake rebuild`."
         )
-    return JobFailedError(f"{doing} failed: {told(cause)}")
+    return JobFailedError(f"{doing} failed: {said}")
