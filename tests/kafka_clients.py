@@ -51,6 +51,8 @@ def create_topics(bootstrap: str, topics: Mapping[str, int], **config: str) -> N
     admin = _admin(bootstrap)
     for future in admin.create_topics(new, operation_timeout=_TIMEOUT_S).values():
         future.result(_TIMEOUT_S)
+    # the controller knows them now; the broker that is asked about them learns of them a little later
+    wait_until(lambda: topics.keys() <= admin.list_topics(timeout=_TIMEOUT_S).topics.keys(), "the topics")
 
 
 def delete_topics(bootstrap: str, *names: str) -> None:

@@ -101,8 +101,10 @@ def test_run_once_then_offsets_as_json_equals_the_broker(broker: LocalBroker, tm
     (group,) = json.loads(offsetlake("groups", "--group", "cli", "--output", "json", cwd=tmp_path).stdout)
     assert (group["type"], group["state"], group["protocol_type"]) == ("classic", "Empty", "")
     partitions = json.loads(offsetlake("status", "--output", "json", cwd=tmp_path).stdout)
-    assert {row["state"] for row in partitions} == {"current"}
     assert [row["partition"] for row in partitions] == list(range(8))
+    assert all(row["loaded"] for row in partitions)
+    # to others the broker may have written on its own since: it ends the groups of earlier tests
+    assert partitions[kafka.partition_of("cli", 8)]["state"] == "current"
 
 
 @pytest.mark.broker
