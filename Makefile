@@ -9,7 +9,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(SETUP_DONE) ## Make .venv from requirements.lock and fill the jar cache
@@ -30,6 +30,11 @@ demo: setup ## Watch real consumer groups in a live table (ARGS="--for 60s" ends
 .PHONY: test
 test: setup ## Run all tests, against a real broker (ARGS="-m 'not broker and not spark'" for the quick ones)
 	@$(BIN)/pytest $(ARGS)
+
+.PHONY: test-kill
+KILLS ?= 30
+test-kill: setup ## Kill the real job again and again under live traffic (KILLS=30 KILL_SEED=1)
+	@KILLS=$(KILLS) $(BIN)/pytest -s tests/test_kills.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## Measure: records per second, and ratios to what runs beside (ARGS="--help" for sizes)

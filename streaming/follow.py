@@ -96,6 +96,8 @@ class Follower:
         """Read the topic anew because somebody wants it."""
         progress = self._tables.progress()
         check_source(progress, self.settings, self.facts)
+        if progress.rebuild is None:
+            self._delete_leftovers(progress)
         self.rebuild(ASKED_FOR if progress.rebuild is None else progress.rebuild.reason)
 
     def _read_aside(self, live: Tables, progress: Progress) -> bool:
@@ -135,10 +137,14 @@ class Follower:
         if progress.rebuild is not None:
             return progress.rebuild.reason
         check_checkpoint(progress, self._checkpoint(progress.generation), self.settings)
-        if progress.generation > 0:  # a rebuild may have been killed after its last commit
+        self._delete_leftovers(progress)
+        return self._reason(progress)
+
+    def _delete_leftovers(self, progress: Progress) -> None:
+        """Delete what is left where the last rebuild was killed after its last commit."""
+        if progress.generation > 0:
             self._tables.aside().delete()
             self._checkpoint(progress.generation - 1).delete()
-        return self._reason(progress)
 
     def _reason(self, progress: Progress) -> str | None:
         """Say why reading on from this progress is not enough, if so."""

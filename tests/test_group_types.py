@@ -7,28 +7,13 @@ from typing import Any
 import kafka_clients as kafka
 import pytest
 import raw_requests
-from group_actors import GroupActors, start_group_actors
+from group_actors import QUICK, GroupActors, assert_tables_say, start_group_actors
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
 from streaming.local_broker import LocalBroker
-from streaming.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
-
-# Members react within half a second instead of five.
-QUICK: dict[str, str | int] = {
-    f"group.{kind}.{setting}": value
-    for kind in ("consumer", "share", "streams")
-    for setting, value in {
-        "heartbeat.interval.ms": 500,
-        "min.heartbeat.interval.ms": 500,
-        "assignment.interval.ms": 0,
-    }.items()
-} | {"group.streams.initial.rebalance.delay.ms": 0}
-
-OURS = {"epoch": "generation_or_epoch", "described_state": "state", "assignor": "protocol"}
-"""Names of ours for what the broker answers under another name."""
 
 MEMBERS = [  # name, kind, group, topics
     ("classic-1", "classic", "classic", "orders", "payments"),
@@ -123,19 +108,6 @@ def settled(actors: GroupActors, wanted: dict[str, tuple[str, str, int]]) -> dic
         error.add_note(f"expected {wanted}, found {seen[-1]}")
         raise
     return seen[-1]
-
-
-def assert_tables_say(tables: Tables, answers: dict[str, dict[str, Any]]) -> None:
-    """Compare the `groups` table with the broker's answers, group by group and field by field."""
-    rows = {row["group"]: row for row in tables.read().groups.to_pylist()}
-    assert rows.keys() == answers.keys()
-    differences = {
-        (name, field): (rows[name][OURS.get(field, field)], answer)
-        for name, group in answers.items()
-        for field, answer in group.items()
-        if rows[name][OURS.get(field, field)] != answer
-    }
-    assert differences == {}
 
 
 def test_the_groups_table_equals_what_the_broker_lists_and_describes(

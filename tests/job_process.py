@@ -1,0 +1,110 @@
+"""The real job as a process of its own, to be killed with all that belongs to it: see `bombs`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bombs.sitecustomize import kill_session, processes_of_session
+
+from streaming.tables import Tables
+
+ROOT: Final = Path(__file__).parents[1]
+_BOMBS: Final = Path(__file__).parent / "bombs"
+_LIMIT_S: Final = 300.0  # six seconds are usual; a busy machine takes twenty times as long
+_SETTINGS: Final = """
+[job]
+trigger = "500ms"
+state_partitions = 2
+heartbeat_every = "1s"
+check_topic_every = "2s"
+[tables]
+fold_every = "1s"
+maintain_every = "5s"
+[alerts]
+log = "off"
+[spark]
+master = "local[2]"
+driver_memory = "1g"
+log_file = "{directory}/spark.log"
+"""
+
+
+@dataclass
+class JobProcess:
+    """Starts of a job with tables and a checkpoint of its own under `directory`, one after the other."""
+
+    directory: Path
+    bootstrap: str
+    starts: int = 0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        (self.directory / "settings.toml").write_text(_SETTINGS.format(directory=self.directory))
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the job."""
+        return Tables(str(self.directory / "tables"))
+
+    @property
+    def output(self) -> str:
+        """What the present or last start has printed."""
+        return self._output_file.read_text()
+
+    def start(self, command: str = "run", *options: str, bomb: str | None = None) -> None:
+        """Start `offsetlake run` (or another command) with a bomb: `<point>:<how manieth time>`."""
+        self.starts += 1
+        environment = {**os.environ, "PYTHONPATH": f"{_BOMBS}:{ROOT}"}
+        if bomb is not None:
+            environment["OFFSETLAKE_BOMB"] = bomb
+        arguments = [command, "--bootstrap-server", self.bootstrap, "--config", "settings.toml"]
+        arguments += ["--checkpoint", str(self.directory / "checkpoint")]
+        arguments += ["--table-root", self.tables.root, *options]
+        with self._output_file.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "streaming.cli", *arguments],
+                cwd=self.directory,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def wait(self, timeout_s: float = _LIMIT_S) -> int:
+        """Wait for the end of the process, and of all that it started; return its exit code."""
+        assert self.process is not None
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the job did not end in {timeout_s:g} s:\n{self.output}") from None
+        deadline = time.monotonic() + timeout_s
+        while processes_of_session(self.process.pid):
+            assert time.monotonic() < deadline, "processes of the job outlive it"
+            time.sleep(0.1)
+        return code
+
+    def kill(self) -> None:
+        """Kill all processes of the job."""
+        if self.process is not None:
+            kill_session(self.process.pid)
+            self.process.wait()
+
+    def kill_one(self, *, driver: bool) -> None:
+        """Kill the driver alone, or the JVM alone."""
+        assert self.process is not None
+        if driver:
+            self.process.kill()
+            return
+        for pid in processes_of_session(self.process.pid):
+            if Path(f"/proc/{pid}/exe").readlink().name == "java":
+                os.kill(pid, signal.SIGKILL)
+
+    @property
+    def _output_file(self) -> Path:
+        return self.directory / f"out-{self.starts}.txt"
