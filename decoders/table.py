@@ -22,9 +22,12 @@ from decoders.rows import PREFIX_BYTES
 from decoders.shapes import Shape, shape_of
 from decoders.wire import INT16
 
-# Rows are decoded in blocks: their arrays stay in the processor's cache, and a column of texts, which have at
-# most 32767 bytes each and treble at worst when bytes become U+FFFD, stays under Arrow's 2 GiB.
-BLOCK_ROWS: Final = 21 * 1024
+# Rows are decoded in blocks, whose arrays nearly stay in the processor's cache. The texts of a column, which
+# treble at worst when bytes become U+FFFD, must stay under Arrow's 2 GiB: they do where all bytes together
+# are few, and in small blocks, since no text has more than 32767 bytes.
+BLOCK_ROWS: Final = 32 * 1024
+SMALL_BLOCK_ROWS: Final = 16 * 1024
+FEW_BYTES: Final = 2**31 // 3
 
 _LAYOUT: Final = layout_of(RECORD_TYPES)
 _READ_KEY: Final = key_reader(RECORD_TYPES)
@@ -53,15 +56,17 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     layout = _LAYOUT if record_types is RECORD_TYPES else layout_of(record_types)
     read_key = _READ_KEY if record_types is RECORD_TYPES else key_reader(record_types)
     key_array, value_array = _unchunked(keys), _unchunked(values)
+    is_small = key_array.nbytes + value_array.nbytes > FEW_BYTES
+    block_rows = SMALL_BLOCK_ROWS if is_small else BLOCK_ROWS
     blocks = [
         _decode_block(
-            BinaryColumn.from_arrow(key_array.slice(start, BLOCK_ROWS)),
-            BinaryColumn.from_arrow(value_array.slice(start, BLOCK_ROWS)),
+            BinaryColumn.from_arrow(key_array.slice(start, block_rows)),
+            BinaryColumn.from_arrow(value_array.slice(start, block_rows)),
             layout,
             record_types,
             read_key,
         )
-        for start in range(0, len(keys), BLOCK_ROWS)
+        for start in range(0, len(keys), block_rows)
     ]
     return pa.concat_tables(blocks) if blocks else layout.schema.empty_table()
 

@@ -144,6 +144,16 @@ def test_blocks_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decode_columns(in_one_array(KEYS), in_one_array(VALUES)).to_pylist() == ROWS
 
 
+def test_many_bytes_are_decoded_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, values = in_one_array(KEYS), in_one_array(VALUES)
+    monkeypatch.setattr("decoders.table.SMALL_BLOCK_ROWS", 3)
+    monkeypatch.setattr("decoders.table.FEW_BYTES", keys.nbytes + values.nbytes)
+    assert decode_columns(keys, values)["group"].num_chunks == 1
+    monkeypatch.setattr("decoders.table.FEW_BYTES", keys.nbytes + values.nbytes - 1)
+    assert decode_columns(keys, values)["group"].num_chunks == -(-len(KEYS) // 3)
+    assert decode_columns(keys, values).to_pylist() == ROWS
+
+
 def test_bytes_behind_nulls_are_not_read() -> None:
     keys = in_one_array(KEYS)
     hidden = pa.Array.from_buffers(pa.binary(), len(KEYS), [pa.py_buffer(bytes(8)), *keys.buffers()[1:]])
