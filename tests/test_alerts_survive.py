@@ -13,6 +13,7 @@ from alert_tables import DAY, EMPTY, HOUR, RETENTION, Lake, alert_settings
 from http_receiver import HttpReceiver, running_receiver
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka_clients import wait_until
 
 from streaming.alert_evaluation import Evaluator
 from streaming.alert_table import AlertTable
@@ -68,6 +69,7 @@ def test_kill_9_between_opening_and_delivering_loses_nothing(
     assert command.run() == -signal.SIGKILL
     assert [(e.finding.group, e.revision) for e in lake.episodes()] == [("billing", 1)]
     hook.before = hook.after = nothing
+    wait_until(lambda: bool(hook.bodies), "the end of the request that was cut off")
     if moment == "before":
         hook.bodies.clear()  # what was cut off in the middle did not arrive
     assert command.run() == 0

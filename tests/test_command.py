@@ -63,7 +63,7 @@ def test_client_settings_that_cannot_work_are_refused_before_anything_starts(tmp
     result = offsetlake("run", "--command-config", "client.properties", cwd=tmp_path)
     assert result.returncode == 2
     assert "GSSAPI" in result.stderr
-    assert not (tmp_path / "warehouse").exists()
+    assert not (tmp_path / "warehouse" / "changes").exists()
 
 
 @pytest.mark.broker
@@ -76,7 +76,7 @@ def test_a_topic_that_does_not_exist_is_waited_for_until_told_to_stop(
         assert "topic not-there does not exist yet" in output(tmp_path)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-    assert not (tmp_path / "warehouse").exists()
+    assert not (tmp_path / "warehouse" / "changes").exists()
 
 
 @pytest.mark.broker
@@ -137,7 +137,7 @@ def test_a_signal_while_spark_starts_is_not_lost(broker: LocalBroker, tmp_path: 
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0, output(tmp_path)
     assert output(tmp_path).rstrip().endswith("stopped")
-    assert not (tmp_path / "warehouse").exists()
+    assert not (tmp_path / "warehouse" / "changes").exists()
 
 
 def test_no_java_is_a_clear_error_even_where_the_jars_are_there(tmp_path: Path) -> None:
