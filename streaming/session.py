@@ -68,21 +68,28 @@ def _own_signals() -> Iterator[None]:
     """Keep SIGINT and SIGTERM for this process, which stops Spark itself once the current batch is done.
 
     PySpark replaces the handler of SIGINT. A SIGTERM to the whole process group, as service managers send
-    it, would end the JVM in the middle of a batch, so the JVM inherits that it is ignored. For us it is
-    blocked meanwhile: one that arrives waits until our handler is back.
+    it, would end the JVM in the middle of a batch, so processes that are started meanwhile ignore it. (To
+    ignore it here would lose one that comes now, if only some thread of a library does not block it.)
     """
     if threading.current_thread() is not threading.main_thread():  # handlers belong to the main thread
         yield
         return
-    ours = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    interrupt = signal.getsignal(signal.SIGINT)
+    _jvm_is_starting.set()
     try:
         yield
     finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        _jvm_is_starting.clear()
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def _ignore_sigterm_in_jvm() -> None:
+    if _jvm_is_starting.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+_jvm_is_starting: Final = threading.Event()
+os.register_at_fork(after_in_child=_ignore_sigterm_in_jvm)  # PySpark starts the JVM with a `preexec_fn`
 
 
 @contextmanager
