@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from streaming import cli_alerts, cli_expiry, cli_maintain, cli_queries
-from streaming.cli_options import Command, config_option, whose_reader_may_leave, with_command_config
+from streaming.cli_options import (
+    Command,
+    command_config_option,
+    config_option,
+    whose_reader_may_leave,
+    with_command_config,
+)
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.escapes import json_text, shown_lines
 from streaming.settings import Settings, parse_duration_ms, read_settings
@@ -63,11 +69,7 @@ def cli() -> None:
 def _job_options(command: Command) -> Command:
     """Add the options of commands that read the topic into the tables."""
     for option in (
-        click.option(
-            "--command-config",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
-        ),
+        command_config_option,
         config_option,
         click.option(
             "--checkpoint", metavar="DIR|URL", help="Spark's checkpoint.  [default: checkpoints/offsetlake]"

@@ -7,7 +7,9 @@ from typing import Any
 import click
 
 from streaming.cli_options import (
+    command_config_option,
     config_option,
+    group_option,
     query_options,
     tables_of,
     whose_reader_may_leave,
@@ -19,16 +21,10 @@ from streaming.tables import Tables
 
 
 @click.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
+@group_option
 @click.option("--within", metavar="DURATION", help="Only what is due by then, such as 24h.")
 @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask what is at stake.")
-@click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
-)
+@command_config_option
 @query_options
 @whose_reader_may_leave()
 def expiring(
@@ -70,9 +66,7 @@ def expiring(
 
 
 @click.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
+@group_option
 @click.option("--since", metavar="TIME", help="Only what went since then: 7d, or 2026-11-21T12:00:00Z.")
 @click.option(
     "--output",

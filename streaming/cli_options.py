@@ -117,13 +117,19 @@ def asking_options(command: Command) -> Command:
     return with_asking
 
 
+group_option = click.option(
+    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
+)
+command_config_option = click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
+)
+
+
 def broker_options(command: Command) -> Command:
     """Add `--bootstrap-server` and `--command-config`."""
-    command = click.option(
-        "--command-config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
-    )(command)
+    command = command_config_option(command)
     return click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask.")(command)
 
 

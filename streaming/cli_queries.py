@@ -12,6 +12,7 @@ from streaming.cli_options import (
     answer_options,
     asking_options,
     broker_options,
+    group_option,
     tables_of,
     whose_reader_may_leave,
     with_command_config,
@@ -34,9 +35,6 @@ _FOR_PEOPLE = [
     "commit_timestamp", "expire_timestamp", "unreadable_since",
 ]  # fmt: skip
 
-group_option = click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
 topic_option = click.option(
     "--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable."
 )

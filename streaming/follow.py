@@ -141,7 +141,7 @@ class Follower:
         return self._reason(progress)
 
     def _delete_leftovers(self, progress: Progress) -> None:
-        """Delete what is left where the last rebuild was killed after its last commit."""
+        """Delete what the last rebuild used; at a start, where it was killed after its last commit."""
         if progress.generation > 0:
             self._tables.aside().delete()
             self._checkpoint(progress.generation - 1).delete()
@@ -304,9 +304,7 @@ class Follower:
         failed = _not_in(aside.read_quarantine(), live.read_quarantine())
         live.append_quarantine(_in_batch(failed, progress), progress)
         live.append_changes(rows, progress, is_batch=True)
-        former = self._checkpoint(old.progress.generation)
-        aside.delete()
-        former.delete()
+        self._delete_leftovers(progress)
 
 
 def _progress_if_readable(tables: Tables) -> Progress:

@@ -1,15 +1,18 @@
-"""Fixtures that more than one test module uses: the jars, a broker; the Spark session is added here."""
+"""Fixtures that more than one test module uses: the jars, a broker, the Spark session, the command."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
 from java_records import JavaRecords, start_java_records
 from pyspark.sql import SparkSession
 
+from streaming.cli import main
 from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
 from streaming.session import start_session
@@ -88,3 +91,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_session(settings.spark, settings.job, ensure_jars("connector"))
     yield session
     session.stop()
+
+
+# --- the command, in this process --------------------------------------------------------------------------
+
+
+class Ended(NamedTuple):
+    code: Any
+    out: str
+    err: str
+
+
+@pytest.fixture
+def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """A function that runs the command in this process."""
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["offsetlake", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(ended.value.code or 0, *capsys.readouterr())
+
+    return run

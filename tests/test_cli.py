@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pyarrow as pa
 import pytest
 
-from streaming.cli import cli, main
+from streaming.cli import cli
 from streaming.progress import FORMAT, PartitionEnds, Progress, Totals
 from streaming.render import FORMATS
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH
@@ -24,25 +24,6 @@ COMMAND = [sys.executable, "-m", "streaming.cli"]
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 ROOT = Path(__file__).parents[1]
 GROUP_TOMBSTONE = '{"key": "0002000167", "value": null}'
-
-
-class Ended(NamedTuple):
-    code: Any
-    out: str
-    err: str
-
-
-@pytest.fixture
-def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """A function that runs the command in this process."""
-
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["offsetlake", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 SOURCE_PARTITION = pa.field("source_partition", pa.int32())

@@ -3,39 +3,18 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from alert_tables import DAY, HOUR, RETENTION, Lake
 from http_receiver import HttpReceiver, running_receiver
 
-from streaming.cli import main
 from streaming.progress import PartitionEnds, now_ms
 from streaming.render import FORMATS
 
 HOURS_AGO = 2 * HOUR
-
-
-class Ended(NamedTuple):
-    code: Any
-    out: str
-    err: str
-
-
-@pytest.fixture
-def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """A function that runs the command in this process."""
-
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["offsetlake", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

@@ -1,18 +1,17 @@
 """`expiring` and `retired`: what goes soonest, what went and why, and how it is put back."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
 
 from streaming.broker import LogRange
-from streaming.cli import main
 from streaming.completeness import QUIET_AFTER_MS
 from streaming.errors import MisuseError
 from streaming.expiring import list_expiring, partitions_in, with_stakes
@@ -80,23 +79,14 @@ def history(tmp_path: Path) -> History:
     return History(tmp_path / "tables")
 
 
-class Ended(NamedTuple):
-    code: Any
-    out: str
-    err: str
-
-
 @pytest.fixture
-def offsetlake(history: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def offsetlake(history: History, offsetlake: Any) -> Any:
     """A function that runs the command on the tables, in this process."""
+    return partial(_on_tables, offsetlake, history)
 
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["offsetlake", *arguments, "--table-root", history.tables.root])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code or 0, *capsys.readouterr())
 
-    return run
+def _on_tables(offsetlake: Any, history: History, *arguments: str) -> Any:
+    return offsetlake(*arguments, "--table-root", history.tables.root)
 
 
 # --- expiring --------------------------------------------------------------------------------------------
