@@ -107,10 +107,25 @@ def offset_commit(
     retention_ms: int | None = None,
 ) -> None:
     """Commit as a simple group; with a retention time the broker writes a value with expireTimestamp (v1)."""
-    if retention_ms is None:
-        version, request, answer = 6, _OffsetCommitV6, _OffsetCommitAnswerV6
-    else:
-        version, request, answer = 2, _OffsetCommitV2, _OffsetCommitAnswerV2
+    version = 6 if retention_ms is None else 2
+    answer = _OffsetCommitAnswerV6 if retention_ms is None else _OffsetCommitAnswerV2
+    find_coordinator(bootstrap, group)
+    _ask("OffsetCommit", bootstrap, 8, version, _offset_commit_body(group, offsets, retention_ms), answer)
+
+
+def offset_commit_request(group: str, offsets: Mapping[TopicPartitionKey, CommittedOffset]) -> bytes:
+    """The bytes of an OffsetCommit request (version 6) of a simple group, as they are sent.
+
+    Of one partition, the last 18 bytes are its number, the offset, the leader epoch and the empty metadata.
+    """
+    header = _Header.build({"api_key": 8, "api_version": 6})
+    return _framed(header + _offset_commit_body(group, offsets, None))
+
+
+def _offset_commit_body(
+    group: str, offsets: Mapping[TopicPartitionKey, CommittedOffset], retention_ms: int | None
+) -> bytes:
+    request = _OffsetCommitV6 if retention_ms is None else _OffsetCommitV2
     partitions = {
         key: {
             "offset": committed.offset,
@@ -119,9 +134,9 @@ def offset_commit(
         }
         for key, committed in offsets.items()
     }
-    find_coordinator(bootstrap, group)
     fields = {"group": group, "retention_ms": retention_ms, "topics": _by_topic(partitions)}
-    _ask("OffsetCommit", bootstrap, 8, version, request.build(fields), answer)
+    body: bytes = request.build(fields)
+    return body
 
 
 def offset_fetch(bootstrap: str, group: str) -> dict[TopicPartitionKey, CommittedOffset]:
@@ -188,7 +203,12 @@ def _errors(answer: Any) -> Iterator[int]:
 def _exchange(bootstrap: str, request: bytes) -> bytes:
     host, port = bootstrap.split(":")
     with socket.create_connection((host, int(port)), timeout=_TIMEOUT_S) as connection:
-        connection.sendall(Int32sb.build(len(request)) + request)
+        connection.sendall(_framed(request))
         with connection.makefile("rb") as stream:
             length = Int32sb.parse_stream(stream)
             return stream.read(length)[4:]  # after the correlation id
+
+
+def _framed(request: bytes) -> bytes:
+    size: bytes = Int32sb.build(len(request))
+    return size + request

@@ -1,13 +1,19 @@
-"""What `make bench` measures: the column reader, questions to the tables, and the job beside a raw read."""
+"""What `make bench` measures: the column reader, questions to the tables, the job beside a raw read.
+
+Then the command from outside: how soon it shows commits, how fast it starts, and how it grows.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
-from tests.benchmarks import bench_columns
+from tests.benchmarks import bench_columns, bench_follow, bench_growth, bench_start
 from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.workloads import Workload
+
+FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_growth}
+"""Benchmarks of the real command as a process."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -25,12 +31,17 @@ def main(arguments: Sequence[str]) -> None:
             records_per_batch=options.records_per_batch // (10 if options.quick else 1),
             spark_conf=dict(pair.split("=", 1) for pair in options.spark_conf),
         )
+    for name, benchmark in FROM_OUTSIDE.items():
+        if options.only in (None, name):
+            benchmark.measure(options)
 
 
 def parser() -> argparse.ArgumentParser:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=["columns", "queries", "job"], help="one of the benchmarks")
+    parser.add_argument(
+        "--only", choices=["columns", "queries", "job", *FROM_OUTSIDE], help="one of the benchmarks"
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
     sizes = {"A": (6_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
     for name, (records, keys, groups) in sizes.items():
@@ -53,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="a Spark setting to try; repeatable",
     )
+    for benchmark in FROM_OUTSIDE.values():
+        benchmark.add_options(parser)
     return parser
 
 

@@ -153,24 +153,45 @@ def big_endian(numbers: Numbers, dtype: str) -> Rows:
 
 def fill_topic(bootstrap: str, topic: str, workload: Workload, partition_count: int) -> None:
     """Create a topic and produce a workload into it; returns when the broker has it all."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(30)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "linger.ms": 50,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 10 * CHUNK,
-            "queue.buffering.max.kbytes": 1_000_000,
-        }
-    )
+    filler = TopicFiller(bootstrap, topic, partition_count)
     for chunk in chunks(workload, partition_count):
-        while len(producer) > 5 * CHUNK:
-            producer.poll(0.01)
-        for partition in range(partition_count):  # a partition given with each message would be ignored
+        filler.produce(chunk)
+    filler.flush()
+
+
+class TopicFiller:
+    """Creates a topic and produces chunks into it."""
+
+    def __init__(self, bootstrap: str, topic: str, partition_count: int) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(30)
+        self._topic = topic
+        self._partition_count = partition_count
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 50,
+                "batch.size": 1_000_000,
+                "queue.buffering.max.messages": 10 * CHUNK,
+                "queue.buffering.max.kbytes": 1_000_000,
+            }
+        )
+        self.produced = 0
+
+    def produce(self, chunk: Chunk) -> None:
+        """Produce a chunk; it may be under way still on return."""
+        while len(self._producer) > 5 * CHUNK:
+            self._producer.poll(0.01)
+        for partition in range(self._partition_count):  # one given with each message would be ignored
             own = np.flatnonzero(chunk.partitions == partition)
             messages = [{"key": chunk.keys[row], "value": chunk.values[row]} for row in own]
-            queued = producer.produce_batch(topic, messages, partition)
-            assert queued == len(messages), f"producing into {topic}: {queued} of {len(messages)} queued"
-    left = producer.flush(60)
-    assert left == 0, f"producing into {topic}: {left} records not delivered in time"
+            queued = self._producer.produce_batch(self._topic, messages, partition)
+            assert queued == len(messages), (
+                f"producing into {self._topic}: {queued} of {len(messages)} queued"
+            )
+        self.produced += len(chunk.keys)
+
+    def flush(self) -> None:
+        """Wait until the broker has it all."""
+        left = self._producer.flush(60)
+        assert left == 0, f"producing into {self._topic}: {left} records not delivered in time"
