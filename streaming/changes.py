@@ -24,6 +24,8 @@ batch. `tombstoned after change`: the same, but the batch holds a later commit o
 its group, so `before` is not what the tombstone met. `hidden`: it has no tombstone, only its group has.
 """
 
+_NONE: Final = CHANGES_IN_BATCH.empty_table()
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTransition:
@@ -71,6 +73,8 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
 def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
     """Return a row (schema `CHANGES_IN_BATCH`) per group that appeared, changed or went."""
     changed = [transition for transition in transitions if transition.is_change]
+    if not changed:
+        return _NONE
     names = pa.array([transition.group for transition in changed], pa.string())
     return _changes(
         "group",

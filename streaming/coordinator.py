@@ -81,7 +81,7 @@ def drop_superseded(records: pa.Table) -> pa.Table:
     codes, _, _ = entry_codes(commits)
     is_tombstone = commits["is_tombstone"].to_numpy()
     keep = np.ones(len(records), dtype=bool)
-    for chosen in (is_tombstone, ~is_tombstone):
+    for chosen in (is_tombstone, ~is_tombstone) if is_tombstone.any() else (~is_tombstone,):
         superseded = pd.Series(codes[chosen]).duplicated(keep="last").to_numpy()
         keep[rows[chosen][superseded]] = False
     return records.filter(pa.array(keep))

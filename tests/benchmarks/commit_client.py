@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Final, Self
 
@@ -43,12 +44,23 @@ class _Connection:
     received: bytes = b""
 
 
+def request_of(commit: Commit) -> bytes:
+    """The bytes of the request for a commit."""
+    template = _template(commit.group)
+    varying = _PARTITION_AND_OFFSET.pack(commit.partition, commit.offset)
+    return template[: -_AFTER_OFFSET - len(varying)] + varying + template[-_AFTER_OFFSET:]
+
+
+@cache
+def _template(group: str) -> bytes:
+    return offset_commit_request(group, {(TOPIC, 0): CommittedOffset(0)})
+
+
 class CommitClient:
     """Sends commits and tells `answered` of each when the broker has answered it."""
 
     def __init__(self, bootstrap: str, answered: Callable[[Commit, float], None]) -> None:
         self._answered = answered
-        self._templates: dict[str, bytes] = {}
         self._selector = selectors.DefaultSelector()
         host, port = bootstrap.split(":")
         self._connections = []
@@ -64,7 +76,7 @@ class CommitClient:
         connection = self._connections[self._next]
         self._next = (self._next + 1) % len(self._connections)
         connection.asked.append(commit)
-        connection.socket.sendall(self._request(commit))
+        connection.socket.sendall(request_of(commit))
 
     def receive(self, wait_s: float) -> None:
         """Take the answers that have come, or come within a time."""
@@ -81,14 +93,6 @@ class CommitClient:
         for connection in self._connections:
             connection.socket.close()
         self._selector.close()
-
-    def _request(self, commit: Commit) -> bytes:
-        template = self._templates.get(commit.group)
-        if template is None:
-            offsets = {(TOPIC, 0): CommittedOffset(0)}
-            template = self._templates[commit.group] = offset_commit_request(commit.group, offsets)
-        varying = _PARTITION_AND_OFFSET.pack(commit.partition, commit.offset)
-        return template[: -_AFTER_OFFSET - len(varying)] + varying + template[-_AFTER_OFFSET:]
 
     def _take(self, connection: _Connection) -> None:
         connection.received += connection.socket.recv(65_536)
