@@ -9,7 +9,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(SETUP_DONE) ## Make .venv from requirements.lock and fill the jar cache
@@ -35,6 +35,10 @@ test: setup ## Run all tests, against a real broker (ARGS="-m 'not broker and no
 KILLS ?= 30
 test-kill: setup ## Kill the real job again and again under live traffic (KILLS=30 KILL_SEED=1)
 	@KILLS=$(KILLS) $(BIN)/pytest -s tests/test_kills.py $(ARGS)
+
+.PHONY: test-cluster
+test-cluster: setup ## Run the job on a Spark cluster of two workers, and kill one of them
+	@CLUSTER=1 $(BIN)/pytest -s tests/test_cluster.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## Measure: records per second, and ratios to what runs beside (ARGS="--help" for sizes)

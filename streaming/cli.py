@@ -79,6 +79,11 @@ def _job_options(command: Command) -> Command:
         ),
         click.option("--topic", metavar="TOPIC", help="The topic to read.  [default: __consumer_offsets]"),
         click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask first."),
+        click.option(
+            "--master",
+            metavar="MASTER",
+            help="Spark's master, such as spark://host:7077.  [default: local[*]]",
+        ),
     ):
         command = option(command)
     return command
@@ -97,6 +102,7 @@ def run(config: Path | None, command_config: Path | None, once: bool, **options:
       offsetlake run --bootstrap-server localhost:9092
       offsetlake run --command-config client.properties --table-root s3://lake/offsets
       offsetlake run --once          # read to the present end and stop
+      offsetlake run --master spark://spark:7077 --checkpoint s3a://lake/checkpoint
     """
     from streaming.run import run_job
 
@@ -144,6 +150,7 @@ def _run_settings(
         "table_root": "tables.root",
         "checkpoint": "job.checkpoint",
         "trigger": "job.trigger",
+        "master": "spark.master",
     }
     settings = read_settings(config, {names[name]: value for name, value in options.items()})
     return with_command_config(settings, command_config)

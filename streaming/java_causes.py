@@ -43,4 +43,4 @@ def _innermost(error: BaseException) -> str:
 def _telling_line(text: str) -> str:
     """Return the first line, but of a Python traceback the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
-    return lines[-1 if lines[0].startswith("Traceback") else 0]
+    return lines[-1 if lines[0].endswith("Traceback (most recent call last):") else 0]

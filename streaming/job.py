@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.processor import SHARD_RESULT, ReplayOffsetsPartition
-from streaming.settings import OFFSETS_TOPIC, Settings
+from streaming.settings import OFFSETS_TOPIC, Settings, SparkSettings
 from streaming.source import read_records
 from streaming.udfs import decode_record, packing_udf
 
@@ -31,7 +31,7 @@ def start_query(
     """
     results = (
         read_records(spark, settings.source, partition_count)
-        .transform(in_few_tasks)
+        .transform(in_few_tasks, settings.spark)
         .transform(with_packets, partition_count if checks_partition(settings) else None)
         .transform(with_shard_results)
     )
@@ -54,10 +54,15 @@ def checks_partition(settings: Settings) -> bool:
     return {"on": True, "off": False, "auto": by_topic}[settings.source.check_partition]
 
 
-def in_few_tasks(records: DataFrame) -> DataFrame:
+def in_few_tasks(records: DataFrame, spark: SparkSettings) -> DataFrame:
     """Read several partitions in one task: as many tasks as cores, since each costs 20-50 ms even when
-    empty."""
-    return records.coalesce(records.sparkSession.sparkContext.defaultParallelism)
+    empty.
+
+    Executors of a cluster come one by one, and those that are there at the start would count for good: so
+    there it is a task for each partition, unless `spark.default.parallelism` says how many cores there are.
+    """
+    is_known = spark.is_local or "spark.default.parallelism" in spark.conf
+    return records.coalesce(records.sparkSession.sparkContext.defaultParallelism) if is_known else records
 
 
 def with_packets(records: DataFrame, partition_count: int | None = None) -> DataFrame:

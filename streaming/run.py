@@ -1,5 +1,6 @@
 """Runs the job: sees to what it stands on, starts Spark, follows the topic, and stops cleanly."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from streaming.follow import Follower, Listener
 from streaming.jars import ensure_jars
 from streaming.java import find_java
 from streaming.running_query import JobFailedError, as_failure
-from streaming.session import start_session
+from streaming.session import python_of_workers, start_session
 from streaming.settings import Settings
 from streaming.sole_job import sole_job
 
@@ -60,6 +61,11 @@ def _with_follower(
 def _explained(settings: Settings) -> Iterator[None]:
     """Turn what Spark, the tables or the file system raise into one sentence that says where to look."""
     hint = f"Spark's own log is {settings.spark.log_file}."
+    if not settings.spark.is_local:
+        hint += (
+            f" Executors need offsetlake installed where {python_of_workers(settings.spark, os.environ)} "
+            "finds it, and must reach the checkpoint (docs/scaling.md)."
+        )
     try:
         yield
     except JobFailedError as error:

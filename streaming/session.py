@@ -32,12 +32,20 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.structuredLogging.enabled": "false",
 }
 """What offsetlake sets; a user's `spark.conf` wins, except over what the source needs to see anything."""
 
+_LOCAL_MASTER: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""What is set where Spark's master is this process: nobody else is to reach it."""
+
+_CLUSTER: Final[Mapping[str, str]] = {
+    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # as for the driver, below
+}
+"""What is set where executors are processes elsewhere. Spark chooses the driver's address, or the user."""
 
 _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
     # For every file that Hadoop makes in a local folder it starts processes of its own, to set the mode and
@@ -52,15 +60,24 @@ _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
 
 def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSession:
     """Start a Spark session with the Kafka connector; `jars` is the directory that holds it."""
-    # Workers would otherwise be started with the system's Python, which has none of our packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if spark.master.startswith("local"):  # everything is on this machine, so Spark's UI, if it is on, is too
+    os.environ["PYSPARK_PYTHON"] = python_of_workers(spark, os.environ)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if spark.is_local:  # everything is on this machine, so Spark's UI, if it is on, is too
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("offsetlake").master(spark.master)
     for name, value in session_conf(spark, job, jars).items():
         builder = builder.config(name, value)
     with _output_to(Path(spark.log_file)), _own_signals():
         return builder.getOrCreate()
+
+
+def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> str:
+    """Return the Python that Spark starts its workers with, the same path on every machine.
+
+    Here it is that of this process: the system's own has none of our packages. On a cluster the user knows.
+    """
+    chosen = spark.conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
+    return sys.executable if spark.is_local or chosen is None else chosen
 
 
 @contextmanager
@@ -114,14 +131,17 @@ def _output_to(log_file: Path) -> Iterator[None]:
 def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str, str]:
     """Return every Spark setting of the session."""
     log4j = (conf_dir() / "log4j2.properties").as_uri()
+    connector = ",".join(str(jar) for jar in sorted(jars.glob("*.jar")))
     return {
         **_CONF,
+        **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(job.state_partitions),
-        "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
         # Nobody waits for the JVM within a batch: throughput counts, and the parallel collector costs least.
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j} -XX:+UseParallelGC",
         **spark.conf,
         **SESSION_CONF,
+        # Spark copies them to its executors. A user's (of a file system, for instance) come beside ours.
+        "spark.jars": ",".join(filter(None, [connector, spark.conf.get("spark.jars", "")])),
     }

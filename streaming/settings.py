@@ -160,6 +160,11 @@ class SparkSettings:
     log_file: str
     conf: Mapping[str, str]
 
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs on this machine: `local[*]`, not `spark://...`, `k8s://...` or `yarn`."""
+        return self.master.startswith("local")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:

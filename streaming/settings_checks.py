@@ -63,6 +63,13 @@ def _of_places(settings: "Settings") -> Iterator[str]:
             f"tables.root ({settings.tables.root}) and job.checkpoint ({settings.job.checkpoint}) lie one "
             "within the other, and each is tidied up by itself. Give them folders beside each other."
         )
+    if not settings.spark.is_local and "://" not in settings.job.checkpoint:
+        yield (
+            f"spark.master is {settings.spark.master}, whose executors keep their state under job.checkpoint "
+            f"too, and {settings.job.checkpoint} is a folder of this machine. Give a URL that all machines "
+            "reach (such as s3a://... or hdfs://...), or file:///... for a folder that is mounted at the "
+            "same place on all of them."
+        )
 
 
 def _of_spark(settings: "Settings") -> Iterator[str]:
@@ -72,6 +79,7 @@ def _of_spark(settings: "Settings") -> Iterator[str]:
 
 
 def _place(path: str) -> str:
+    path = path.removeprefix("file://")
     return path.rstrip("/") if "://" in path else str(Path(path).resolve())
 
 

@@ -40,11 +40,14 @@ class JobProcess:
 
     directory: Path
     bootstrap: str
+    more_settings: str = ""
+    checkpoint: str = ""
     starts: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        (self.directory / "settings.toml").write_text(_SETTINGS.format(directory=self.directory))
+        settings = _SETTINGS.format(directory=self.directory) + self.more_settings
+        (self.directory / "settings.toml").write_text(settings)
 
     @property
     def tables(self) -> Tables:
@@ -63,7 +66,7 @@ class JobProcess:
         if bomb is not None:
             environment["OFFSETLAKE_BOMB"] = bomb
         arguments = [command, "--bootstrap-server", self.bootstrap, "--config", "settings.toml"]
-        arguments += ["--checkpoint", str(self.directory / "checkpoint")]
+        arguments += ["--checkpoint", self.checkpoint or str(self.directory / "checkpoint")]
         arguments += ["--table-root", self.tables.root, *options]
         with self._output_file.open("wb") as output:
             self.process = subprocess.Popen(

@@ -11,7 +11,9 @@ from group_actors import GroupActors
 from kafka_clients import OffsetTransaction
 from raw_requests import RequestError, TopicPartitionKey
 
+from streaming.broker import Broker
 from streaming.demo_traffic import CommittedOffset
+from streaming.settings import read_settings
 
 TOPICS: Final = {"orders": 3, "payments": 2}
 GROUPS: Final = ("", "billing", "audit", "ünï-😀", "it's", "etl", "retry", "nightly")
@@ -140,3 +142,14 @@ class LiveTraffic(threading.Thread):
         else:
             self._actors.join(kind, kind, f"{kind}-members", "orders")
             self._joined.add(kind)
+
+
+def wait_for_markers(bootstrap: str) -> None:
+    """Wait until no transaction holds an offsets partition back."""
+    broker = Broker(read_settings(options={"source.bootstrap_servers": bootstrap}).source)
+    kafka.wait_until(
+        lambda: all(
+            end.last_stable_offset == end.high_watermark for end in broker.ends(OFFSETS_PARTITIONS).values()
+        ),
+        "the transactions to end",
+    )

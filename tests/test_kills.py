@@ -18,10 +18,7 @@ from conftest import BrokerFactory
 from group_actors import QUICK, assert_tables_say, start_group_actors
 from history_checks import Reader, check_history, check_quarantine, table_offsets
 from job_process import JobProcess
-from live_traffic import OFFSETS_PARTITIONS, LiveTraffic
-
-from streaming.broker import Broker
-from streaming.settings import read_settings
+from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -65,17 +62,6 @@ def kill(job: JobProcess, where: str, chance: random.Random) -> None:
     else:
         job.kill_one(driver=where == "the driver alone")
         assert job.wait() in (1, -signal.SIGKILL), f"{where} was killed:\n{job.output}"
-
-
-def wait_for_markers(bootstrap: str) -> None:
-    """Wait until no transaction holds an offsets partition back."""
-    broker = Broker(read_settings(options={"source.bootstrap_servers": bootstrap}).source)
-    kafka.wait_until(
-        lambda: all(
-            end.last_stable_offset == end.high_watermark for end in broker.ends(OFFSETS_PARTITIONS).values()
-        ),
-        "the transactions to end",
-    )
 
 
 @pytest.mark.timeout(300 + 120 * KILLS)

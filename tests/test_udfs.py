@@ -10,6 +10,7 @@ from decoders import RECORD_SCHEMA
 from streaming import decode_record
 from streaming.job import in_few_tasks, with_packets, with_shard_results
 from streaming.packets import unpack
+from streaming.settings import read_settings
 
 pytestmark = pytest.mark.spark
 
@@ -88,7 +89,8 @@ def test_the_bytes_are_decoded_by_the_udf_below_the_stateful_operator(
 ) -> None:
     raw_records(spark).write.parquet(str(tmp_path / "raw"))
     stream = spark.readStream.schema(RAW).parquet(str(tmp_path / "raw"))
-    results = stream.transform(in_few_tasks).transform(with_packets).transform(with_shard_results)
+    few = stream.transform(in_few_tasks, read_settings().spark)
+    results = few.transform(with_packets).transform(with_shard_results)
     query = (
         results.writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -103,6 +105,21 @@ def test_the_bytes_are_decoded_by_the_udf_below_the_stateful_operator(
     assert plan.index("ArrowEvalPython", operator) <= decoding
     assert plan.index("Exchange", operator) < decoding
     assert plan.count("decode_record(key") == plan.count("ArrowEvalPython"), "each record is decoded once"
+
+
+def test_partitions_are_read_in_as_many_tasks_as_there_are_cores_where_their_number_is_known(
+    spark: SparkSession,
+) -> None:
+    cluster = {"spark.master": "spark://spark:7077", "job.checkpoint": "s3a://lake/checkpoint"}
+    cores = {"spark.conf": {"spark.default.parallelism": 2}}
+    partitions = spark.range(8, numPartitions=8)
+
+    def tasks(options: dict[str, object]) -> int:
+        return in_few_tasks(partitions, read_settings(options=options).spark).rdd.getNumPartitions()
+
+    assert tasks({}) == 2
+    assert tasks(cluster) == 8, "executors come one by one"
+    assert tasks(cluster | cores) == 2
 
 
 def executed_plan(query: object) -> str:
