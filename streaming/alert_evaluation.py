@@ -90,7 +90,9 @@ class Evaluator:
 
         Raises `AlertsConflictError` if another process evaluated at the same time.
         """
-        mark, now = self._alerts.read().mark, self._clock()
+        before, now = self._alerts.read(), self._clock()
+        mark = before.mark
+        self._drop_old_news(before, now)
         seen = self._tables.ask(lambda moment: self._look(moment, now, max(mark, self._seen_up_to)))
         progress = seen.progress
         offsets, is_predicted = _with_expiry(seen)
@@ -121,6 +123,13 @@ class Evaluator:
         changed = self._alerts.update(change, mark=progress.sequence, receivers=self._receivers)
         self._seen_up_to = progress.sequence
         return changed
+
+    def _drop_old_news(self, state: AlertState, now: int) -> None:
+        """Drop what those wait for who are no receivers any more, once everybody has had the time to set them
+        up again."""
+        before = now - self._settings.close_after_ms
+        if state.news_for_others(self._receivers, before=before):
+            self._alerts.drop_news_for_others(self._receivers, before=before)
 
     def _look(self, moment: Moment, now: int, after: int) -> "_Seen":
         """Read the tables, without the offsets if there is no offsets partition that can be judged."""

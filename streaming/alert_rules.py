@@ -325,11 +325,14 @@ def _of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
 
 
 def _not_history(view: View) -> pa.Table:
-    """Return the dropped offsets whose tombstones came after what the job found when it first started."""
+    """Return the dropped offsets whose tombstones came after what the job found when it first started.
+
+    What a rebuild did not find any more has none, but was held.
+    """
     partitions = view.progress.partitions
     targets = {number: partition.load_target or 0 for number, partition in partitions.items()}
     is_new = [
-        offset >= targets.get(partition, 0)
+        offset is None or offset >= targets.get(partition, 0)
         for partition, offset in zip(
             view.dropped["source_partition"].to_pylist(),
             view.dropped["source_offset"].to_pylist(),

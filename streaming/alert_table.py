@@ -112,6 +112,15 @@ class AlertState:
         """Return the episodes that some receiver is still to be told of."""
         return _told(self.rows.filter(self._has_behind()))
 
+    def news_for_others(self, receivers: Sequence[str], *, before: int) -> list[Told]:
+        """Return the episodes of which others than these receivers are still to be told, changed before a
+        time (ms)."""
+        return [
+            told
+            for told in self.undelivered()
+            if told.episode.updated_at < before and _without_news(told, receivers) != told.deliveries
+        ]
+
     def _has_behind(self) -> pa.Array:
         """Tell of each row whether a receiver was told of an older revision only."""
         deliveries, parents = _flattened(self.rows["deliveries"])
@@ -151,6 +160,12 @@ class AlertTable:
         with self._lock:
             self._until_written(lambda state: self._note(state, deliveries))
 
+    def drop_news_for_others(self, receivers: Sequence[str], *, before: int) -> None:
+        """Drop what others than these receivers are still to be told of, if it is news from before a time
+        (ms)."""
+        with self._lock:
+            self._until_written(lambda state: self._drop(state, receivers, before))
+
     def _read(self) -> AlertState:
         table = self._tables.delta("alerts")
         rows = select(f"SELECT {names(ALERTS.names)} FROM alerts", alerts=table)
@@ -187,6 +202,14 @@ class AlertTable:
         noted = [_noted(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))]
         self._merge(state, [_row(told) for told in noted], ["deliveries"], [])
 
+    def _drop(self, state: AlertState, receivers: Sequence[str], before: int) -> None:
+        left = [
+            replace(told, deliveries=_without_news(told, receivers))
+            for told in state.news_for_others(receivers, before=before)
+        ]
+        if left:
+            self._merge(state, [_row(told) for told in left], ["deliveries"], [])
+
     def _merge(
         self, state: AlertState, rows: list[dict[str, Any]], updated: list[str], marks: list[Transaction]
     ) -> None:
@@ -214,6 +237,15 @@ def _flattened(lists: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
 
 def _untold(receivers: Iterable[str]) -> dict[str, Delivery]:
     return {receiver: Delivery(receiver=receiver) for receiver in receivers}
+
+
+def _without_news(told: Told, receivers: Sequence[str]) -> dict[str, Delivery]:
+    """Return the deliveries without those that others than these receivers still wait for."""
+    return {
+        name: delivery
+        for name, delivery in told.deliveries.items()
+        if name in receivers or not told.is_pending_for(name)
+    }
 
 
 def _noted(told: Told, delivery: Delivery) -> Told:

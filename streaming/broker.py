@@ -134,6 +134,16 @@ class Broker:
             for partition in sorted(stable.keys() & high.keys())
         }
 
+    def first_since(self, timestamp_ms: int, partition_count: int) -> dict[int, int]:
+        """Return the offset of the first record with this timestamp or a later one, by partition.
+
+        Left out are partitions that have none, or whose leader does not answer.
+        """
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
+        since = OffsetSpec.for_timestamp(timestamp_ms)
+        found, _ = self._list_offsets(partitions, since, IsolationLevel.READ_UNCOMMITTED)
+        return {number: offset for (_, number), offset in sorted(found.items()) if offset >= 0}
+
     def retention(self) -> BrokerRetention:
         """Return how long the brokers keep offsets; raises `BrokerError` if none of them tells.
 

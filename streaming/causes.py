@@ -32,7 +32,8 @@ GONE_WHILE_AWAY: Final = "gone while away"
 UNKNOWN: Final = "unknown"
 
 CAUSES: Final = (EXPIRED, DELETED, TOPIC_DELETED, GONE_WHILE_AWAY, UNKNOWN)
-"""All that `cause` can be. `gone while away` is said by a rebuild, which compares and sees no tombstone."""
+"""All that `cause` can be. `gone while away` is said by a rebuild, which compares and sees no tombstone, of
+what was not due."""
 
 CLOCK_TOLERANCE_MS: Final = 10_000
 """How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""
@@ -99,6 +100,41 @@ def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
     if len(rows):
         causes[rows] = _causes(changes, changes.take(rows), evidence)
     return _with_cause(changes, pa.array(causes, pa.string()))
+
+
+def with_causes_of_absence(
+    changes: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
+) -> pa.Table:
+    """Return what a rebuild changes, with `expired (probable)` for offsets that were due while nobody looked.
+
+    `seen_at` says up to when each offsets partition had been read (ms; None: not known). What is gone was
+    due since then, or at most two checks before; its topic is the same, and the retention has been as long
+    all the time. Everything else stays `gone while away`. `evidence` speaks of the groups of what is gone.
+    """
+    is_gone = _mask(pc.equal(changes["cause"], GONE_WHILE_AWAY))
+    rows = np.flatnonzero(is_gone)
+    causes = changes["cause"].to_numpy(zero_copy_only=False).copy()
+    if len(rows):
+        removed = changes.take(rows)
+        causes[rows[_is_expired_meanwhile(changes, removed, evidence, seen_at)]] = EXPIRED
+    return _with_cause(changes, pa.array(causes, pa.string()))
+
+
+def _is_expired_meanwhile(
+    changes: pa.Table, gone: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
+) -> Mask:
+    """Tell of each of the m offsets that a rebuild did not find any more whether it has expired."""
+    seen = np.array([seen_at.get(number) or _NEVER for number in gone["source_partition"].to_pylist()])
+    as_removed = _with_cause(gone, pa.repeat(pa.scalar(TOMBSTONED), len(gone)))
+    due = _DueTimes.of(as_removed, evidence.groups, evidence.retention)
+    retention = evidence.retention
+    earliest = seen - 2 * (retention.check_interval_ms if retention else 0) - CLOCK_TOLERANCE_MS
+    is_retention_known = seen >= (retention.known_since if retention else _NEVER)
+    is_due = due.is_known & (due.at >= earliest) & (due.at <= evidence.now)
+    is_same_topic, _ = _topics(gone, seen, evidence)
+    is_outlived = _is_outlived(changes, gone, due.at, evidence)
+    is_expired: Mask = is_due & is_retention_known & (seen != _NEVER) & is_same_topic & ~is_outlived
+    return is_expired
 
 
 def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDArray[np.object_]:

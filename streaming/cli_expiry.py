@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from streaming.cli_options import (
+    answer_options,
     command_config_option,
     config_option,
     group_option,
-    query_options,
+    print_answer,
     tables_of,
     whose_reader_may_leave,
     with_command_config,
@@ -25,7 +26,7 @@ from streaming.tables import Tables
 @click.option("--within", metavar="DURATION", help="Only what is due by then, such as 24h.")
 @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask what is at stake.")
 @command_config_option
-@query_options
+@answer_options
 @whose_reader_may_leave()
 def expiring(
     groups: tuple[str, ...],
@@ -48,7 +49,6 @@ def expiring(
     """
     from streaming.expiring import list_expiring, partitions_in, with_stakes
     from streaming.progress import now_ms
-    from streaming.render import print_rows
 
     options = {"source.bootstrap_servers": bootstrap_server, "tables.root": table_root}
     settings, now = read_settings(config, options), now_ms()
@@ -61,7 +61,7 @@ def expiring(
 
         source = with_command_config(settings, command_config).source
         rows = with_stakes(rows, Broker(source).log_ranges(partitions_in(rows)))
-    print_rows(rows, output)
+    print_answer(rows, output, listing.about)
     _complain(listing)
 
 
@@ -70,10 +70,11 @@ def expiring(
 @click.option("--since", metavar="TIME", help="Only what went since then: 7d, or 2026-11-21T12:00:00Z.")
 @click.option(
     "--output",
-    type=click.Choice(["table", "json", "csv", "reset-csv"]),
+    type=click.Choice(["table", "json", "csv", "document", "reset-csv"]),
     default="table",
     show_default=True,
-    help="How to print the rows; reset-csv: for kafka-consumer-groups --reset-offsets --from-file.",
+    help="How to print the rows; document: a JSON object with what they reflect (as_of) and rows; "
+    "reset-csv: for kafka-consumer-groups --reset-offsets --from-file.",
 )
 @click.option("--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]")
 @config_option
@@ -97,7 +98,6 @@ def retired(
         --reset-offsets --from-file lost.csv --execute
     """
     from streaming.progress import now_ms
-    from streaming.render import print_rows
     from streaming.retired import list_retired, parse_since, reset_lines
 
     now, tables = now_ms(), tables_of(table_root, config)
@@ -106,7 +106,7 @@ def retired(
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))
     else:
-        print_rows(listing.rows, output)
+        print_answer(listing.rows, output, listing.about)
     _complain(listing)
 
 

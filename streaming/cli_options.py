@@ -3,7 +3,7 @@
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,6 +18,8 @@ from streaming.settings import Settings, parse_duration_ms, read_settings
 from streaming.tables import Tables
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from streaming.completeness import AsOf
 
 Command = Callable[..., Any]
@@ -85,6 +87,18 @@ def _output_options(outputs: list[str], text: str) -> Callable[[Command], Comman
         return config_option(command)
 
     return with_options
+
+
+def print_answer(
+    rows: "pa.Table", output: Any, about: "AsOf", errors: Mapping[str | None, str] | None = None
+) -> None:
+    """Print rows under the names of their columns; a document also says what they reflect."""
+    from streaming.render import print_document, print_rows
+
+    if output == "document":
+        print_document({"as_of": about.document(), "errors": dict(errors or {})}, rows)
+    else:
+        print_rows(rows, output)
 
 
 def asking_options(command: Command) -> Command:

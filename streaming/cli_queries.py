@@ -1,7 +1,7 @@
 """The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from streaming.cli_options import (
     asking_options,
     broker_options,
     group_option,
+    print_answer,
     tables_of,
     whose_reader_may_leave,
     with_command_config,
@@ -208,7 +209,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: Any, config:
 
     answer = run_sql(tables_of(table_root, config), query, asking.as_of)
     asking.check(answer.as_of)
-    _print_as_named(answer.rows, output, answer.as_of)
+    print_answer(answer.rows, output, answer.as_of)
     if output == "table":
         print(answer.as_of)
     _complain(answer.as_of)
@@ -238,9 +239,9 @@ def status(
     about = OffsetQueries(tables).how_complete(asking.as_of)
     asking.check(about)
     if not only_totals:
-        _print_as_named(status.partitions(about.progress, about.moment), output, about)
+        print_answer(status.partitions(about.progress, about.moment), output, about)
     if only_totals or (output == "table" and not asking.as_of):
-        _print_as_named(status.totals(about.progress), output, about)
+        print_answer(status.totals(about.progress), output, about)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _sign_of_life(about)]), sep="\n")
@@ -295,7 +296,7 @@ def _print_rows(rows: "pa.Table", output: Any, answer: "Answer") -> None:
     from streaming.render import with_kafka_titles
 
     named = with_kafka_titles(rows) if output == "table" else rows
-    _print_as_named(named, output, answer.as_of, answer.errors)
+    print_answer(named, output, answer.as_of, answer.errors)
     if output == "table":
         print(answer.as_of)
 
@@ -305,18 +306,6 @@ def _print_names(answer: "Answer") -> None:
     for group in answer.rows["group"].to_pylist():
         print(shown(group))
     print(answer.as_of, file=sys.stderr)
-
-
-def _print_as_named(
-    rows: "pa.Table", output: Any, about: "AsOf", errors: Mapping[str | None, str] | None = None
-) -> None:
-    """Print rows under the names of their columns; a document also says what they reflect."""
-    from streaming.render import print_document, print_rows
-
-    if output == "document":
-        print_document({"as_of": about.document(), "errors": dict(errors or {})}, rows)
-    else:
-        print_rows(rows, output)
 
 
 def _tell_errors(answer: Any) -> int:

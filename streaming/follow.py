@@ -13,26 +13,35 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from streaming.alert_receivers import receivers, source_labels
 from streaming.alert_watch import AlertWatch
 from streaming.binding import bound, check_checkpoint, check_source, is_pair
 from streaming.broker import Broker, BrokerError, TopicFacts
+from streaming.causes import GONE_WHILE_AWAY, Evidence, with_causes_of_absence
 from streaming.checkpoint import Checkpoint
 from streaming.errors import OffsetlakeError
 from streaming.housekeeping import Housekeeping, Topic
 from streaming.job import start_query
 from streaming.maintainer import Maintainer
 from streaming.progress import Progress, Rebuild, now_ms
-from streaming.rebuild import RebuildNeededError, differences
+from streaming.rebuild import RebuildNeededError, differences, not_in
 from streaming.retention import RetentionReader
-from streaming.running_query import Gate, JobFailedError, as_failure, wait_for_end
+from streaming.running_query import (
+    LATEST_TIMESTAMP_MS,
+    Gate,
+    JobFailedError,
+    RecordTimestampError,
+    as_failure,
+    wait_for_end,
+)
 from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.shard_state import FORMAT as STATE_FORMAT
 from streaming.table_rows import quarantine_rows
-from streaming.tables import Tables
+from streaming.tables import Snapshot, Tables
 from streaming.writer import BatchReport, BatchWriter
 
 Beside = Sequence[AbstractContextManager[object]]
@@ -184,6 +193,9 @@ class Follower:
         """
         if self.stop.is_set():
             raise failure
+        if isinstance(failure, RecordTimestampError):
+            places = self.broker.first_since(LATEST_TIMESTAMP_MS + 1, self.facts.partition_count)
+            raise RecordTimestampError.of("running the query", places) from failure
         try:
             reason = self._reason(self._tables.progress())
         except BrokerError as error:
@@ -295,16 +307,33 @@ class Follower:
             differences(name, getattr(old, name), getattr(new, name), sequence=sequence, batch_time=now)
             for name in ("offsets", "groups")
         )
+        rows = self._with_causes(rows, old, new.progress, now)
         progress = replace(
             new.progress,
             sequence=sequence if len(rows) else old.progress.sequence,
             batch_time=now if len(rows) else old.progress.batch_time,
             heartbeat=now,
         )
-        failed = _not_in(aside.read_quarantine(), live.read_quarantine())
+        failed = not_in(aside.read_quarantine(), live.read_quarantine())
         live.append_quarantine(_in_batch(failed, progress), progress)
         live.append_changes(rows, progress, is_batch=True)
         self._delete_leftovers(progress)
+
+    def _with_causes(self, rows: pa.Table, old: Snapshot, found: Progress, now: int) -> pa.Table:
+        """Say which of the offsets that are gone were due meanwhile."""
+        gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))
+        is_original = self.settings.source.topic == OFFSETS_TOPIC
+        retention, before = found.retention, old.progress.retention
+        evidence = Evidence(
+            offsets=old.offsets,
+            groups=old.groups,
+            topic_ids=self.broker.topic_ids(pc.unique(gone["topic"]).to_pylist()) if is_original else None,
+            retention=None if retention is None else retention.after(before),
+            held_back=frozenset(),
+            now=now,
+        )
+        seen_at = {number: partition.stable.since for number, partition in old.progress.partitions.items()}
+        return with_causes_of_absence(rows, evidence, seen_at)
 
 
 def _progress_if_readable(tables: Tables) -> Progress:
@@ -313,14 +342,6 @@ def _progress_if_readable(tables: Tables) -> Progress:
         return tables.progress_if_any()
     except OffsetlakeError:
         return Progress()
-
-
-def _not_in(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the quarantined records whose place in the log is not among that of the others."""
-    place = ["source_partition", "source_offset"]
-    known = set(map(tuple, (row.values() for row in others.select(place).to_pylist())))
-    is_new = [tuple(row.values()) not in known for row in rows.select(place).to_pylist()]
-    return rows.filter(pa.array(is_new, pa.bool_()))
 
 
 def _in_batch(failed: pa.Table, progress: Progress) -> pa.Table:

@@ -108,6 +108,15 @@ def fingerprint(changes: pa.Table) -> str:
     return f"{len(changes)}-{int(pd.util.hash_array(hashes).sum(dtype=np.uint64)):016x}"
 
 
+def not_in(failed: pa.Table, others: pa.Table) -> pa.Table:
+    """Return the quarantined records whose place in the log is not among those of the others, in their
+    order."""
+    place = ["source_partition", "source_offset"]
+    numbered = failed.select(place).append_column("row", pa.array(np.arange(len(failed))))
+    is_left = numbered.join(others.select(place), keys=place, join_type="left anti")["row"]
+    return failed.take(pa.array(np.sort(is_left.to_numpy())))
+
+
 def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, batch_time: int) -> pa.Table:
     """Return what changes (schema `CHANGES`) when a table becomes another: rows of `offsets` or `groups`.
 

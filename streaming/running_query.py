@@ -1,7 +1,7 @@
 """The running query: lets batches through to the writer until the job is to stop, and waits for its end."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -19,6 +19,9 @@ _DATA_LOSS: Final = "Some data may have been lost because they are not available
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
 
+LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
+"""The latest record timestamp that fits into Spark's microseconds."""
+
 _TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
 """Raised by Spark's Kafka connector, before anything of ours sees the record: it makes microseconds of
 milliseconds."""
@@ -26,6 +29,23 @@ milliseconds."""
 
 class JobFailedError(OffsetlakeError):
     """The query or its housekeeping failed."""
+
+
+class RecordTimestampError(JobFailedError):
+    """A record has a timestamp that Spark's connector cannot hold."""
+
+    @classmethod
+    def of(cls, doing: str, places: Mapping[int, int]) -> "RecordTimestampError":
+        """Say which records they are: offsets by partition of the topic, those that are known."""
+        listed = ", ".join(f"offset {offset} of partition {number}" for number, offset in places.items())
+        where = f" ({listed})" if listed else ""
+        return cls(
+            f"{doing} failed: expected record timestamps up to the year 294246, found one in the "
+            f"topic{where} that does not fit into Spark's microseconds. Brokers write none into "
+            "__consumer_offsets, and refuse it elsewhere unless message.timestamp.after.max.ms or "
+            ".before.max.ms of the topic allows it. The tables stay as they are; once the record is gone "
+            "from the topic, run `offsetlake rebuild`."
+        )
 
 
 class StoppedBeforeBatchError(Exception):
@@ -96,10 +116,5 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
         return cause
     said = told(cause)
     if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
-        return JobFailedError(
-            f"{doing} failed: expected record timestamps up to the year 294246, found one in the topic that "
-            "does not fit into Spark's microseconds. Brokers write none into __consumer_offsets, and refuse "
-            "it elsewhere unless message.timestamp.after.max.ms or .before.max.ms of the topic allows it. "
-            "The tables stay as they are; once the record is gone from the topic, run `offsetlake rebuild`."
-        )
+        return RecordTimestampError.of(doing, {})
     return JobFailedError(f"{doing} failed: {said}")

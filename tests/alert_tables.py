@@ -109,11 +109,13 @@ class Lake:
         """Write a record of a group."""
         self._append([self._change("group", group, (None, None), EMPTY | value, self.now)], source_partition)
 
-    def drop(self, group: str, *keys: tuple[str, int], cause: str, source_partition: int = 0) -> None:
+    def drop(
+        self, group: str, *keys: tuple[str, int], cause: str, source_partition: int = 0, **place: Any
+    ) -> None:
         """Write that offsets of a group were removed."""
         rows = [self._change("offset", group, key, None, self.now) for key in keys or [("orders", 0)]]
         before = {"committed_offset": 100, "metadata": "", "commit_timestamp": 0}
-        self._append([row | {"cause": cause, "before": before} for row in rows], source_partition)
+        self._append([row | {"cause": cause, "before": before, **place} for row in rows], source_partition)
 
     def beat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
         """Write a heartbeat with the ends of the partitions: at the position, unless others are given."""

@@ -319,6 +319,13 @@ def test_what_was_dropped_while_the_job_was_down_is_told_however_late(lake: Lake
     assert news(lake.evaluate()) == [(OFFSET_EXPIRED, "critical", "billing", True)]
 
 
+def test_what_a_rebuild_finds_expired_is_told_too(lake: Lake) -> None:
+    lake.commit("billing")
+    lake.drop("billing", cause=EXPIRED, source_offset=None)  # the log has nothing of it any more
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRED, "critical", "billing", True)]
+    assert lake.evaluate() == []
+
+
 def test_one_evaluator_and_one_that_starts_anew_each_time_tell_the_same(lake: Lake) -> None:
     lasting = lake.evaluator()
     for _ in range(2):

@@ -16,10 +16,12 @@ from streaming.causes import (
     Evidence,
     undecided,
     with_causes,
+    with_causes_of_absence,
     without_evidence,
 )
 from streaming.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
 from streaming.progress import Retention
+from streaming.rebuild import differences
 from streaming.schemas import CHANGES_IN_BATCH, GROUPS, OFFSETS
 from streaming.table_rows import change_rows
 
@@ -271,3 +273,72 @@ def test_nothing_is_looked_into_where_nothing_can_be_found() -> None:
     assert not undecided(rows, RETENTION, EARLY).any()
     assert undecided(changes_of(removal(offset(), EARLY)), RETENTION, EARLY).all()
     assert without_evidence(rows)["cause"].to_pylist() == [UNKNOWN, UNKNOWN]
+
+
+# --- what a rebuild did not find any more ----------------------------------------------------------------
+
+AWAY = "gone while away"
+
+
+def causes_of_absence(
+    before: list[Row],
+    *,
+    seen_at: int | None,
+    now: int,
+    after: list[Row] | None = None,
+    groups: list[Row] | None = None,
+    topics: Mapping[str, str | None] | None = None,
+    retention: Retention | None = RETENTION,
+) -> list[str]:
+    """The causes of the offsets that went between `seen_at` and `now`."""
+    old, new = (table_of(OFFSETS, rows) for rows in (before, after or []))
+    evidence = Evidence(
+        offsets=old,
+        groups=table_of(GROUPS, [simple()] if groups is None else groups),
+        topic_ids={"t": ID, **(topics or {})},
+        retention=retention,
+        held_back=frozenset(),
+        now=now,
+    )
+    rows = differences("offsets", old, new, sequence=2, batch_time=now)
+    decided = with_causes_of_absence(rows, evidence, {0: seen_at})
+    return [row["cause"] for row in decided.to_pylist() if row["op"] == "remove"]
+
+
+def test_what_was_due_while_nobody_looked_has_probably_expired() -> None:
+    assert causes_of_absence([offset()], seen_at=DUE - DAY, now=DUE + DAY) == [EXPIRED]
+    assert causes_of_absence([offset()], seen_at=DUE - 1, now=DUE + 1) == [EXPIRED]
+    waiting_for_the_check = DUE + 2 * INTERVAL
+    assert causes_of_absence([offset()], seen_at=waiting_for_the_check, now=DUE + DAY) == [EXPIRED]
+    assert causes_of_absence([offset(expire_timestamp=EARLY)], seen_at=T0 + 1, now=EARLY + 1) == [EXPIRED]
+
+
+def test_what_was_not_due_while_nobody_looked_is_gone_and_that_is_all() -> None:
+    assert causes_of_absence([offset()], seen_at=DUE - DAY, now=DUE - 1) == [AWAY]
+    assert causes_of_absence([offset()], seen_at=DUE + DAY, now=DUE + 2 * DAY) == [AWAY], "it was there still"
+    assert causes_of_absence([offset()], seen_at=DUE - 1, now=DUE + 1, groups=[stable("t")]) == [AWAY]
+
+
+def test_absence_without_evidence_is_no_expiry() -> None:
+    def away(**evidence: Any) -> list[str]:
+        return causes_of_absence([offset()], **{"seen_at": DUE - DAY, "now": DUE + DAY, **evidence})
+
+    assert away() == [EXPIRED]
+    assert away(seen_at=None) == [AWAY]
+    assert away(retention=None) == [AWAY]
+    assert away(retention=replace(RETENTION, known_since=DUE)) == [AWAY], "it may have been longer"
+    assert away(topics={"t": None}) == [AWAY]
+    assert away(topics={"t": OTHER_ID}) == [AWAY]
+    assert away(groups=[]) == [AWAY]
+
+
+def test_an_absent_offset_that_another_outlives_has_not_expired() -> None:
+    older = offset(1, at=T0 - DAY)
+    both = [offset(), older]
+    assert causes_of_absence(both, after=[older], seen_at=T0, now=DUE + DAY) == [AWAY]
+    assert causes_of_absence(both, seen_at=DUE - 2 * DAY, now=DUE + DAY) == [EXPIRED, EXPIRED]
+
+
+def test_what_a_rebuild_finds_changed_has_no_cause() -> None:
+    moved = offset() | {"committed_offset": 9}
+    assert causes_of_absence([offset()], after=[moved], seen_at=DUE - 1, now=DUE + 1) == []

@@ -210,6 +210,17 @@ def test_the_command_prints_what_expires(soon: History, offsetlake: Any) -> None
     assert offsetlake("expiring", "--within", "soon").code == 2
 
 
+@pytest.mark.parametrize("command", ["expiring", "retired"])
+def test_a_document_says_what_the_rows_reflect(history: History, offsetlake: Any, command: str) -> None:
+    history.write(history.commit("soon", "t", 2, history.now))
+    ended = offsetlake(command, "--output", "document")
+    document = json.loads(ended.out)
+    assert list(document) == ["as_of", "errors", "rows"]
+    assert document["as_of"]["batch"] == history.progress.sequence
+    assert document["as_of"]["partitions"]["0"]["state"] == "current"
+    assert document["rows"] == json.loads(offsetlake(command, "--output", "json").out)
+
+
 @pytest.mark.broker
 def test_the_command_asks_the_brokers_what_is_at_stake(
     history: History, offsetlake: Any, broker: LocalBroker, tmp_path: Path

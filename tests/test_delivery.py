@@ -191,6 +191,29 @@ def test_receiver_that_is_set_up_later_is_told_what_is_open_and_nothing_of_the_p
     assert hook.news[1:] == [(OFFSET_EXPIRING, "closed", 2)]
 
 
+def test_news_for_a_receiver_that_is_set_up_no_more_is_dropped_after_a_day(
+    lake: Lake, hook: HttpReceiver
+) -> None:
+    hook.status = 503
+    open_alert(lake)
+    assert not Sender(lake, webhook(hook)).deliver()
+    lake.pass_time(23 * HOUR)
+    lake.beat()
+    lake.evaluate(receivers=["log"])  # from now on there is no webhook any more
+    close_alert(lake)
+    lake.pass_time(DAY - HOUR)
+    lake.evaluate(receivers=["log"])
+    assert "alerts not delivered to webhook: 1" in describe_alerts(lake.tables)[1]
+    lake.pass_time(2 * HOUR)
+    lake.evaluate(receivers=["webhook"])
+    assert len(describe_alerts(lake.tables)) == 2, "its receiver is set up, and only away"
+    lake.evaluate(receivers=["log"])
+    assert describe_alerts(lake.tables) == ["open alerts: none"]
+    hook.status = 200
+    assert Sender(lake, webhook(hook)).deliver()
+    assert hook.bodies == []
+
+
 def test_log_lines_are_json(lake: Lake) -> None:
     lines: list[str] = []
     open_alert(lake, "grüße\n", receiver="log")

@@ -101,6 +101,30 @@ def test_a_record_timestamp_that_spark_cannot_hold_is_explained(
     assert job.tables.progress().totals.clamped > 0
 
     kafka.produce_raw(bootstrap, "stamped", [commit(2)], timestamp_ms=LAST_OF_SPARK + 1)
-    with pytest.raises(JobFailedError, match=r"expected record timestamps up to the year 294246"):
+    with pytest.raises(JobFailedError, match=r"up to the year 294246, .*\(offset 3 of partition 0\)"):
+        job.run_once()
+    assert job.tables.read().offsets.sort_by("partition").equals(offsets), "the tables stay as they are"
+
+
+def test_record_timestamps_before_1970_are_kept_or_clamped(
+    spark: SparkSession, broker: LocalBroker, tmp_path: Path
+) -> None:
+    """-1 is what Kafka writes for none; nobody but a raw producer writes others."""
+    bootstrap = broker.bootstrap_servers
+    any_time = {f"message.timestamp.{side}.max.ms": str(I64_MAX) for side in ("after", "before")}
+    kafka.create_topics(bootstrap, {"early": 1}, **any_time)
+    for number, stamp in enumerate([-1, -YEAR_9999, -LAST_OF_SPARK]):
+        kafka.produce_raw(bootstrap, "early", [commit(1, partition=number)], timestamp_ms=stamp)
+    assert [record.timestamp_ms for record in kafka.read_raw(bootstrap, "early")][1:] == [
+        -YEAR_9999,
+        -LAST_OF_SPARK,
+    ]
+    job = RunningJob(spark, bootstrap, tmp_path, topic="early")
+    offsets = job.run_once().read().offsets.sort_by("partition")
+    assert [row["committed_offset"] for row in offsets.to_pylist()] == [1, 1, 1]
+    assert [stamp.year for stamp in offsets["source_timestamp"].to_pylist()] == [1969, 1, 1]
+
+    kafka.produce_raw(bootstrap, "early", [commit(2)], timestamp_ms=-LAST_OF_SPARK - 1_000)
+    with pytest.raises(JobFailedError, match=r"found one in the topic that does not fit"):
         job.run_once()
     assert job.tables.read().offsets.sort_by("partition").equals(offsets), "the tables stay as they are"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from streaming.broker import LogRange
 from streaming.causes import GONE_WHILE_AWAY
 from streaming.progress import PartitionEnds, PartitionProgress, Progress
-from streaming.rebuild import TopicNow, differences, reason_to_rebuild
-from streaming.schemas import CHANGES, GROUPS, OFFSETS
+from streaming.rebuild import TopicNow, differences, not_in, reason_to_rebuild
+from streaming.schemas import CHANGES, GROUPS, OFFSETS, QUARANTINE
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -161,3 +161,15 @@ def test_the_differences_turn_one_table_into_the_other(
         if row["op"] == "set":
             state[key] = row["after"]["committed_offset"]
     assert state == after
+
+
+def quarantined(*places: tuple[int, int]) -> pa.Table:
+    rows = [{"source_partition": partition, "source_offset": offset} for partition, offset in places]
+    return pa.Table.from_pylist(rows, QUARANTINE)
+
+
+def test_quarantined_records_that_are_there_already_are_left_out_and_the_rest_keeps_its_order() -> None:
+    found = quarantined((1, 7), (0, 7), (0, 3), (1, 3), (0, 9))
+    assert not_in(found, quarantined((0, 7), (1, 3), (2, 9))).equals(quarantined((1, 7), (0, 3), (0, 9)))
+    assert not_in(found, quarantined()).equals(found)
+    assert len(not_in(found, found)) == len(not_in(quarantined(), found)) == 0

@@ -13,7 +13,7 @@ from running_job import RunningJob
 
 from decoders import RECORD_TYPES
 from decoders.wire import INT16
-from streaming.causes import GONE_WHILE_AWAY
+from streaming.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.errors import MisuseError
 from streaming.follow import ASKED_FOR
 from streaming.local_broker import LocalBroker
@@ -161,3 +161,19 @@ def test_a_lost_checkpoint_is_made_anew_on_request(make_job: JobFactory, tmp_pat
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 3)])
     job.run_once()
     assert committed(job) == {"a": 3}
+
+
+def test_an_offset_that_was_due_while_the_job_was_away_has_probably_expired(
+    spark: SparkSession, broker: LocalBroker, tmp_path: Path
+) -> None:
+    job = RunningJob(spark, broker.bootstrap_servers, tmp_path)
+    kafka.create_topics(job.bootstrap, {"due": 1})
+    kafka.commit_with_retention(job.bootstrap, "rebuilt-due", {("due", 0): 5}, retention_ms=1)
+    kafka.alter_offsets(job.bootstrap, "rebuilt-not-due", {("due", 0): 5})
+    job.run_once()
+    for group in ("rebuilt-due", "rebuilt-not-due"):
+        kafka.delete_offsets(job.bootstrap, group, [("due", 0)])
+    job.follower(threading.Event()).rebuild_as_asked()
+    rows = job.tables.read_changes().to_pylist()
+    causes = {row["group"]: row["cause"] for row in rows if row["topic"] == "due" and row["op"] == "remove"}
+    assert causes == {"rebuilt-due": EXPIRED, "rebuilt-not-due": GONE_WHILE_AWAY}
