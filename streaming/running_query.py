@@ -1,5 +1,6 @@
 """The running query: lets batches through to the writer until the job is to stop, and waits for its end."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.errors import OffsetlakeError
+from streaming.errors import MisuseError, OffsetlakeError
 from streaming.java_causes import told
 from streaming.rebuild import RebuildNeededError
 from streaming.writer import BatchWriter
@@ -18,6 +19,9 @@ _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
+
+_STATE_SCHEMA_GONE: Final = re.compile(r"FileNotFoundException: .*?(?P<file>\S+/_stateSchema/\S+)")
+"""What Spark says when it does not find what an operator's metadata name: by their whole path."""
 
 LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
 """The latest record timestamp that fits into Spark's microseconds."""
@@ -115,6 +119,12 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
     if isinstance(cause, OffsetlakeError):
         return cause
     said = told(cause)
+    if moved := _STATE_SCHEMA_GONE.search(said):
+        return MisuseError(
+            f"{doing}: expected the checkpoint where it was begun, with {moved['file']}, found no such file. "
+            "A checkpoint cannot be moved: Spark keeps the place in it. Put it back, or run `offsetlake "
+            "rebuild`, which makes a new one and keeps the tables."
+        )
     if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
         return RecordTimestampError.of(doing, {})
     return JobFailedError(f"{doing} failed: {said}")

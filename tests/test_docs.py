@@ -1,5 +1,6 @@
-"""What the documentation says exists, exists: columns, commands, settings, files."""
+"""What the documentation says exists, exists: columns, commands, settings, files, messages."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -68,3 +69,39 @@ def test_every_make_target_explains_itself() -> None:
     phony = set(re.findall(r"^\.PHONY: (\S+)", makefile, re.MULTILINE))
     explained = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     assert phony == explained
+
+
+PLACEHOLDERS = re.compile(r"\.\.\.|\b(?:N|M|HOST|FOLDER|TABLE|RECEIVER|\d+)\b")
+"""What stands in a quoted message of the documentation for what differs from time to time."""
+
+
+def texts_of_code() -> str:
+    """All literal text of the code; an expression within is a character that no document has."""
+    texts = []
+    for module in (ROOT / "streaming").glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in node.values]
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def is_said(message: str, texts: str) -> bool:
+    """Tell whether the code has the message, whole or in two pieces that it puts together."""
+    words = message.split(" ")
+    pieces = [(" ".join(words[:count]), " ".join(words[count:])) for count in range(len(words))]
+    return any(first in texts and second in texts for first, second in pieces)
+
+
+def test_the_messages_that_are_explained_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    ours = page.split("## Refused by brokers")[0]  # which are those of Kafka's clients
+    tables = re.findall(r"^\| message.*\n\|[- |]+\n((?:\|.*\n)+)", ours, re.MULTILINE)
+    rows = [row.split(" | ")[0] for table in tables for row in table.splitlines()]
+    quoted = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+    fragments = [part.strip(" ,.:") for message in quoted for part in PLACEHOLDERS.split(message)]
+    assert len(tables) == 7
+    texts = texts_of_code()
+    assert [fragment for fragment in fragments if not is_said(fragment, texts)] == []

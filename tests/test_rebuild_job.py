@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import kafka_clients as kafka
@@ -155,6 +156,10 @@ def test_a_lost_checkpoint_is_made_anew_on_request(make_job: JobFactory, tmp_pat
     (Path(job.settings.job.checkpoint)).rename(tmp_path / "elsewhere")
     with pytest.raises(MisuseError, match="offsetlake rebuild"):
         job.run_once()
+    moved = replace(job, options={"job.checkpoint": str(tmp_path / "elsewhere")})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    with pytest.raises(MisuseError, match=r"checkpoint/0/state.* A checkpoint cannot be moved"):
+        moved.run_once()
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 2)])
     job.follower(threading.Event()).rebuild_as_asked()
     assert committed(job) == {"a": 2}
