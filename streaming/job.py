@@ -79,6 +79,6 @@ def with_packets(records: DataFrame, partition_count: int | None = None) -> Data
 def with_shard_results(packets: DataFrame) -> DataFrame:
     """Replay packets on the state of their offsets partition: one row (`SHARD_RESULT`) for each that had
     any."""
-    return packets.groupBy("source_partition").transformWithStateInPandas(
+    return packets.groupBy("source_partition").transformWithState(
         ReplayOffsetsPartition(), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )

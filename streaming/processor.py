@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pandas as pd
+from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
@@ -39,10 +39,10 @@ class ReplayOffsetsPartition(StatefulProcessor):
         key: Any,
         rows: Iterator[Any],
         timerValues: Any,  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
+    ) -> Iterator[Row]:
         """Replay the packets of one offsets partition; give its changes, its failed records and its
         counters."""
-        records, totals = unpack_bounded(packet for frame in rows for packet in frame["records"])
+        records, totals = unpack_bounded(row["records"] for row in rows)
         entries, group_records = self._entries.read(), self._group_records.read()
         before = Shard(entries.layers(), group_records.layers())
         after, changes = replay(before, records)
@@ -50,13 +50,11 @@ class ReplayOffsetsPartition(StatefulProcessor):
             self._entries.write(entries, entries.updated(after.entries))
         if after.group_records is not before.group_records:
             self._group_records.write(group_records, group_records.updated(after.group_records))
-        yield pd.DataFrame(
-            {
-                "source_partition": [key[0]],
-                "changes": [packets.to_bytes(changes)],
-                "quarantine": [packets.to_bytes(quarantined(records))],
-                "totals": [totals_to_json(totals)],
-            }
+        yield Row(
+            source_partition=key[0],
+            changes=packets.to_bytes(changes),
+            quarantine=packets.to_bytes(quarantined(records)),
+            totals=totals_to_json(totals),
         )
 
     def close(self) -> None:
