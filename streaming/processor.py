@@ -14,6 +14,7 @@ from streaming.progress import totals_to_json
 from streaming.quarantine import quarantined, unpack_bounded
 from streaming.schemas import ENTRIES
 from streaming.shard_state import LayeredState
+from streaming.workers import spare_modules_from_collection
 
 SHARD_RESULT: Final = StructType(
     [
@@ -31,6 +32,7 @@ class ReplayOffsetsPartition(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of the shard's tables."""
+        spare_modules_from_collection()
         self._entries = LayeredState(handle, "entries", ENTRIES)
         self._group_records = LayeredState(handle, "group_records", GROUP_RECORDS)
 

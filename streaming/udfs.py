@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from decoders import RECORD_SCHEMA, decode_columns
 from streaming.packing import pack_by_partition
+from streaming.workers import spare_modules_from_collection
 
 RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
 """What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""
@@ -60,6 +61,7 @@ def packing_udf(partition_count: int | None = None) -> Any:
             "source_partition": _as_series(partitions),
             "records": [*packets.values(), *[None] * padding],
         }
+        spare_modules_from_collection()
         return pd.DataFrame(columns)
 
     return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
