@@ -44,6 +44,10 @@ test-cluster: setup ## Run the job on a Spark cluster of two workers, and kill o
 bench: setup ## Measure: records per second, and ratios to what runs beside (ARGS="--help" for sizes)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
+.PHONY: soak
+soak: setup ## Let a million groups come and go beside the real job (ARGS="--for 25m --groups 1000000")
+	@PYTHONPATH=.:tests $(BIN)/python -m tests.soak $(ARGS)
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz the decoders until stopped (needs atheris: pip install atheris)
 	@$(BIN)/python tests/fuzz/fuzz_decoders.py $(ARGS)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,17 +37,22 @@ log_file = "{directory}/spark.log"
 
 @dataclass
 class JobProcess:
-    """Starts of a job with tables and a checkpoint of its own under `directory`, one after the other."""
+    """Starts of a job with tables and a checkpoint of its own under `directory`, one after the other.
+
+    In `settings`, `{directory}` stands for that folder.
+    """
 
     directory: Path
     bootstrap: str
+    settings: str = _SETTINGS
     more_settings: str = ""
     checkpoint: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
     starts: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        settings = _SETTINGS.format(directory=self.directory) + self.more_settings
+        settings = self.settings.format(directory=self.directory) + self.more_settings
         (self.directory / "settings.toml").write_text(settings)
 
     @property
@@ -57,18 +63,18 @@ class JobProcess:
     @property
     def output(self) -> str:
         """What the present or last start has printed."""
-        return self._output_file.read_text()
+        return self.output_file.read_text()
 
     def start(self, command: str = "run", *options: str, bomb: str | None = None) -> None:
         """Start `offsetlake run` (or another command) with a bomb: `<point>:<how manieth time>`."""
         self.starts += 1
-        environment = {**os.environ, "PYTHONPATH": f"{_BOMBS}:{ROOT}"}
+        environment = {**os.environ, **self.environment, "PYTHONPATH": f"{_BOMBS}:{ROOT}"}
         if bomb is not None:
             environment["OFFSETLAKE_BOMB"] = bomb
         arguments = [command, "--bootstrap-server", self.bootstrap, "--config", "settings.toml"]
         arguments += ["--checkpoint", self.checkpoint or str(self.directory / "checkpoint")]
         arguments += ["--table-root", self.tables.root, *options]
-        with self._output_file.open("wb") as output:
+        with self.output_file.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "streaming.cli", *arguments],
                 cwd=self.directory,
@@ -109,5 +115,6 @@ class JobProcess:
                 os.kill(pid, signal.SIGKILL)
 
     @property
-    def _output_file(self) -> Path:
+    def output_file(self) -> Path:
+        """Where the present or last start prints to."""
         return self.directory / f"out-{self.starts}.txt"

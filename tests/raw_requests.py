@@ -45,8 +45,9 @@ def _topics(**partition: Construct) -> Construct:
     return PrefixedArray(Int32sb, Struct(name=_String, partitions=partitions))
 
 
+_CORRELATION_ID: Final = Const(1, Int32sb)
 _Header: Final = Struct(
-    api_key=Int16sb, api_version=Int16sb, correlation_id=Const(1, Int32sb), client_id=Const("tests", _String)
+    api_key=Int16sb, api_version=Int16sb, correlation_id=_CORRELATION_ID, client_id=Const("tests", _String)
 )
 
 # OffsetCommit (api 8): version 2, the first that 4.x takes, has a retention time; 6 has the leader epoch.
@@ -139,6 +140,11 @@ def _offset_commit_body(
     return body
 
 
+def commit_error(answer: bytes) -> int:
+    """Return the first error code in an answer to OffsetCommit of version 6, after its length; 0: none."""
+    return next(_errors(_OffsetCommitAnswerV6.parse(answer[_CORRELATION_ID.sizeof() :])), 0)
+
+
 def offset_fetch(bootstrap: str, group: str) -> dict[TopicPartitionKey, CommittedOffset]:
     """Return everything that the group has committed."""
     find_coordinator(bootstrap, group)
@@ -206,7 +212,7 @@ def _exchange(bootstrap: str, request: bytes) -> bytes:
         connection.sendall(_framed(request))
         with connection.makefile("rb") as stream:
             length = Int32sb.parse_stream(stream)
-            return stream.read(length)[4:]  # after the correlation id
+            return stream.read(length)[_CORRELATION_ID.sizeof() :]
 
 
 def _framed(request: bytes) -> bytes:

@@ -1,0 +1,89 @@
+"""What `make soak` runs: the real job beside a real broker.
+
+`--for 25m --groups 1000000`: short-lived groups that the broker itself expires, beside steady ones. Whatever
+is kept for live groups must stay flat, and in the end nothing may be left of the others. `--writes --for 5m`:
+a million live offsets and a thousand commits a second at random: how much is written, and where.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from streaming.settings import parse_duration_ms
+from tests.soak import report
+from tests.soak.come_and_go import GONE_AFTER_S, soak
+from tests.soak.traffic import RandomKeys, ShortLived
+from tests.soak.writes import measure_writes
+
+WARM_UP_S: Final = 120.0
+"""Until the first groups have expired and Java has compiled what is hot: plotted, but not in the table."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what the options ask for; it fails if something is not as it must be."""
+    options = parser().parse_args(arguments)
+    seconds = parse_duration_ms(options.duration, name="--for") / 1_000
+    with tempfile.TemporaryDirectory(prefix="offsetlake-soak-") as folder:
+        if options.writes:
+            plan = RandomKeys(keys=options.keys, rate=options.rate, seconds=seconds)
+            measure_writes(Path(folder), plan, say=say)
+            return
+        coming = max(30.0, seconds - GONE_AFTER_S)
+        groups = ShortLived(groups=options.groups, seconds=coming, steady=options.steady)
+        try:
+            samples = soak(Path(folder), groups, every_s=options.every, say=say)
+        except BaseException:
+            keep(Path(folder) / "job", options.out)
+            raise
+    options.out.mkdir(parents=True, exist_ok=True)
+    report.write_csv(options.out / "soak.csv", samples)
+    report.plot(options.out / "soak.svg", samples)
+    settled = [at for at in samples if WARM_UP_S <= at.seconds <= coming] or samples
+    say(report.table(settled))
+    say(f"samples and plot: {options.out}/soak.csv, soak.svg")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="make soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--for", dest="duration", default="25m", help="how long (default: %(default)s)")
+    parser.add_argument(
+        "--groups", type=int, default=1_000_000, help="short-lived groups (default: %(default)s)"
+    )
+    parser.add_argument("--steady", type=int, default=2_000, help="groups that stay (default: %(default)s)")
+    parser.add_argument(
+        "--every", type=float, default=5.0, help="seconds between samples (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("soak"), help="folder for samples and plot (default: %(default)s)"
+    )
+    parser.add_argument("--writes", action="store_true", help="measure what is written instead")
+    parser.add_argument(
+        "--keys", type=int, default=1_000_000, help="live offsets for --writes (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=1_000.0, help="commits a second for --writes (default: %(default)s)"
+    )
+    return parser
+
+
+def keep(folder: Path, out: Path) -> None:
+    """Keep what the job has said, of a run that failed."""
+    out.mkdir(parents=True, exist_ok=True)
+    for file in [*folder.glob("*.txt"), *folder.glob("*.log")]:
+        shutil.copy(file, out)
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""What is left in the state of a job that was stopped, read from its checkpoint by Spark's own reader."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from streaming.jars import ensure_jars
+from streaming.session import start_session
+from streaming.settings import read_settings
+from streaming.shard_state import Values
+
+TABLES: Final = ("entries", "group_records")
+
+
+def rows_in_state(checkpoint: Path, scratch: Path) -> dict[str, int]:
+    """Return how many rows the shards of all offsets partitions hold together, by table of the shard."""
+    settings = read_settings(
+        options={"spark.master": "local[1]", "spark.log_file": str(scratch / "reader.log")}
+    )
+    spark = start_session(settings.spark, settings.job, ensure_jars("connector"))
+    try:
+        return {name: _rows(spark, checkpoint, name) for name in TABLES}
+    finally:
+        spark.stop()
+
+
+def _rows(spark: SparkSession, checkpoint: Path, name: str) -> int:
+    bases, recent = (_values(spark, checkpoint, variable) for variable in (name, f"{name}_recent"))
+    return sum(len(Values(base, recent.get(key)).layers().table) for key, base in bases.items())
+
+
+def _values(spark: SparkSession, checkpoint: Path, variable: str) -> dict[int, bytes]:
+    """Return the values of a state variable by offsets partition."""
+    held = (
+        spark.read.format("statestore")
+        .option("stateVarName", variable)
+        .load(str(checkpoint))
+        .selectExpr("key.source_partition", "value.data")
+    )
+    return {row["source_partition"]: bytes(row["data"]) for row in held.collect()}
+
+
+if __name__ == "__main__":
+    for table, rows in rows_in_state(Path(sys.argv[1]), Path(sys.argv[2])).items():
+        print(table, rows)

@@ -1,0 +1,178 @@
+"""Who commits when: short-lived groups that come and go beside steady ones, or random keys of many."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Self
+
+import kafka_clients as kafka
+import numpy as np
+import numpy.typing as npt
+
+from tests.soak.commits import Commit, Committer
+
+TOPIC: Final = "events"
+AGAIN_AFTER_S: Final = 10.0  # every other short-lived group commits once more, this long after the first time
+
+_TICK_S: Final = 0.05
+_MOST_WAITING: Final = 5_000  # requests without an answer; then the traffic waits for the broker
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortLived:
+    """`groups` groups, each of which commits 1 to 3 offsets once or twice and is never seen again; evenly
+    over `seconds`. Beside them `steady` groups, each of which commits all its partitions every `period_s`."""
+
+    groups: int
+    seconds: float
+    steady: int = 2_000
+    steady_partitions: int = 5
+    period_s: float = 20.0
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic needs."""
+        return max(3, self.steady_partitions)
+
+    @property
+    def steady_names(self) -> list[str]:
+        """The groups that stay."""
+        return [f"steady-{number:05}" for number in range(self.steady)]
+
+    def come_by(self, seconds: float) -> int:
+        """How many short-lived groups have come by a time."""
+        return int(self.groups * min(max(seconds, 0.0), self.seconds) / self.seconds)
+
+    def first(self) -> Iterator[Commit]:
+        """What is committed before the clock starts: the steady groups."""
+        yield from (self._of_steady(number, 0) for number in range(self.steady))
+
+    def between(self, start: float, stop: float) -> Iterator[Commit]:
+        """What is committed from a time up to another one, in seconds."""
+        per_second = self.steady / self.period_s
+        for turn in range(int(start * per_second), int(stop * per_second)):
+            yield self._of_steady(turn % self.steady, 1 + turn // self.steady)
+        yield from map(self._of_short_lived, range(self.come_by(start), self.come_by(stop)))
+        for number in range(self.come_by(start - AGAIN_AFTER_S), self.come_by(stop - AGAIN_AFTER_S)):
+            if number % 2:
+                yield self._of_short_lived(number)._replace(offset=200)
+
+    def _of_steady(self, number: int, offset: int) -> Commit:
+        return Commit(f"steady-{number:05}", TOPIC, range(self.steady_partitions), offset)
+
+    def _of_short_lived(self, number: int) -> Commit:
+        return Commit(f"short-{number:08}", TOPIC, range(1 + number % 3), 100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomKeys:
+    """`keys` live offsets, `per_group` in each group, of which `rate` a second are committed anew at random
+    for `seconds`."""
+
+    keys: int
+    rate: float
+    seconds: float
+    per_group: int = 50
+    seed: int = 1
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic needs."""
+        return self.per_group
+
+    @property
+    def names(self) -> list[str]:
+        """All groups."""
+        return [f"group-{number:06}" for number in range(self.keys // self.per_group)]
+
+    @cached_property
+    def drawn(self) -> npt.NDArray[np.int64]:
+        """The key of every commit after `first`; the n-th commits offset n + 1."""
+        return np.random.default_rng(self.seed).integers(0, self.keys, int(self.rate * self.seconds))
+
+    def first(self) -> Iterator[Commit]:
+        """What is committed before the clock starts: every key, at offset 0."""
+        yield from (Commit(name, TOPIC, range(self.per_group), 0) for name in self.names)
+
+    def between(self, start: float, stop: float) -> Iterator[Commit]:
+        """What is committed from a time up to another one, in seconds."""
+        turns = slice(int(start * self.rate), int(stop * self.rate))
+        for number, key in enumerate(self.drawn[turns].tolist(), turns.start + 1):
+            group, partition = divmod(key, self.per_group)
+            yield Commit(f"group-{group:06}", TOPIC, (partition,), number)
+
+
+Plan = ShortLived | RandomKeys
+
+
+class Traffic(threading.Thread):
+    """Commits what a plan says from the `with` block's begin until its end, at the plan's pace."""
+
+    def __init__(self, bootstrap: str, plan: Plan) -> None:
+        super().__init__(name="traffic", daemon=True)
+        self._servers = bootstrap
+        self._plan = plan
+        self._done = threading.Event()
+        self._began = 0.0
+        self.requests = 0
+        self.processor_s = 0.0
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return time.monotonic() - self._began
+
+    def finish(self) -> None:
+        """Stop, and wait for the last answers."""
+        self._done.set()
+        self.join(60)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self.failure is not None:
+            raise AssertionError("the traffic failed") from self.failure
+
+    def run(self) -> None:
+        """Commit until told to stop."""
+        try:
+            with Committer(self._servers) as committer:
+                done = 0.0
+                while not self._done.wait(_TICK_S):
+                    now = self.seconds
+                    for commit in self._plan.between(done, now):
+                        committer.commit(commit)
+                    done = now
+                    committer.exchange(0)
+                    while committer.waiting > _MOST_WAITING:
+                        committer.exchange(_TICK_S)
+                    self.requests, self.processor_s = committer.answered, time.thread_time()
+                committer.finish()
+        except BaseException as error:
+            self.failure = error
+
+
+def begin(bootstrap: str, plan: Plan, offsets_partitions: int) -> None:
+    """Create the topics, wait for all coordinators, and commit what is there before the clock starts."""
+    kafka.create_topics(bootstrap, {TOPIC: plan.partitions})
+    commits = list(plan.first())
+    one_each = {kafka.partition_of(commit.group, offsets_partitions): commit for commit in commits}
+    for commit in one_each.values():
+        kafka.alter_offsets(bootstrap, commit.group, {(TOPIC, 0): 0})  # asks again while they are loading
+    with Committer(bootstrap) as committer:
+        for commit in commits:
+            committer.commit(commit)
+            if committer.waiting > _MOST_WAITING:
+                committer.exchange(_TICK_S)
+        committer.finish()

@@ -1,0 +1,190 @@
+"""Looks at a running job from outside: its processes, its files, its tables, and what it says."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Final
+
+from bombs.sitecustomize import processes_of_session
+from job_process import JobProcess
+
+from streaming.tables import Moment, Tables, TablesMissingError
+
+_BATCH: Final = re.compile(r"^batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
+_COLLECTION: Final = re.compile(r"Pause .*->(\d+)M\((?:\d+)M\)")  # the heap in use after it
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What was seen at one moment. Sizes are bytes on disk, `written_bytes` is since the job's start; NaN:
+    not known (no batch or collection since the last sample)."""
+
+    seconds: float
+    groups_seen: int
+    broker_groups: int
+    live_groups: int
+    live_offsets: int
+    driver_rss_bytes: int
+    jvm_rss_bytes: int
+    workers_rss_bytes: int
+    heap_bytes: float  # in use after a garbage collection
+    checkpoint_bytes: int
+    state_bytes: int  # of all versions that the checkpoint keeps
+    local_state_bytes: int  # of RocksDB's working copies: the state alone
+    changes_bytes: int
+    offsets_bytes: int
+    groups_bytes: int
+    alerts_bytes: int
+    offsets_in_use_bytes: int  # without files that were replaced and wait for their deletion
+    groups_in_use_bytes: int
+    log_files: int  # of `changes`
+    scratch_bytes: int  # Spark's folder for what it needs while it runs, the local state included
+    written_bytes: int
+    batch_records: float
+    batch_seconds: float
+
+
+COLUMNS: Final = tuple(column.name for column in fields(Sample))
+
+
+@dataclass
+class Watch:
+    """Looks at a job whose scratch folder and log of garbage collections are under its own folder."""
+
+    job: JobProcess
+    written_by: dict[int, int] = field(default_factory=dict)  # process -> bytes
+    appeared: dict[str, int] = field(default_factory=dict)  # every file ever seen -> its largest size
+    _read: dict[Path, int] = field(default_factory=dict)  # file -> how far it was read
+
+    def sample(
+        self, *, seconds: float, groups_seen: int, broker_groups: int, counts_rows: bool = True
+    ) -> Sample:
+        """Look at everything."""
+        files = self.files()
+        memory = self._memory()
+        batches = _BATCH.findall(self._news(self.job.output_file))
+        live = counted(self.job.tables) if counts_rows else (0, 0)
+        return Sample(
+            seconds=seconds,
+            groups_seen=groups_seen,
+            broker_groups=broker_groups,
+            live_offsets=live[0],
+            live_groups=live[1],
+            driver_rss_bytes=memory["driver"],
+            jvm_rss_bytes=memory["java"],
+            workers_rss_bytes=memory["workers"],
+            heap_bytes=self._heap(),
+            checkpoint_bytes=_sum(files, "checkpoint/"),
+            state_bytes=_sum(files, "checkpoint/", lambda path: "/state/" in path),
+            local_state_bytes=_sum(files, "scratch/", lambda path: path.endswith(".sst")),
+            changes_bytes=_sum(files, "tables/changes/"),
+            offsets_bytes=_sum(files, "tables/offsets/"),
+            groups_bytes=_sum(files, "tables/groups/"),
+            alerts_bytes=_sum(files, "tables/alerts/"),
+            offsets_in_use_bytes=_in_use(self.job.tables, "offsets"),
+            groups_in_use_bytes=_in_use(self.job.tables, "groups"),
+            log_files=sum(path.startswith("tables/changes/_delta_log/") for path in files),
+            scratch_bytes=_sum(files, "scratch/"),
+            written_bytes=self.written(),
+            batch_records=_median([float(records.replace(",", "")) for records, _ in batches]),
+            batch_seconds=_median([float(spent) for _, spent in batches]),
+        )
+
+    def files(self) -> dict[str, int]:
+        """Return all files of the job, as paths below its folder, with their sizes; each once however often
+        it is linked."""
+        found: dict[str, int] = {}
+        seen = set()
+        start = len(f"{self.job.directory}/")
+        for path, stat in _walk(str(self.job.directory)):
+            if stat.st_ino not in seen:
+                seen.add(stat.st_ino)
+                found[path[start:]] = stat.st_size
+        for path, size in found.items():
+            self.appeared[path] = max(self.appeared.get(path, 0), size)
+        return found
+
+    def written(self) -> int:
+        """Return how many bytes the job's processes have sent to storage so far."""
+        for pid in self._processes():
+            with suppress(OSError):
+                said = Path(f"/proc/{pid}/io").read_text()
+                self.written_by[pid] = int(re.search(r"^write_bytes: (\d+)", said, re.MULTILINE)[1])  # type: ignore[index]
+        return sum(self.written_by.values())
+
+    def _memory(self) -> dict[str, int]:
+        """Return the resident memory of the driver, of its JVM, and of the Python workers together."""
+        found = {"driver": 0, "java": 0, "workers": 0}
+        for pid in self._processes():
+            with suppress(OSError):
+                resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+                program = Path(f"/proc/{pid}/exe").readlink().name
+                role = "java" if program == "java" else "workers" if pid != self._driver else "driver"
+                found[role] += resident
+        return found
+
+    def _heap(self) -> float:
+        collections = _COLLECTION.findall(self._news(self.job.directory / "gc.log"))
+        return min((float(megabytes) * 2**20 for megabytes in collections), default=float("nan"))
+
+    @property
+    def _driver(self) -> int:
+        assert self.job.process is not None
+        return self.job.process.pid
+
+    def _processes(self) -> list[int]:
+        return processes_of_session(self._driver)
+
+    def _news(self, file: Path) -> str:
+        """Read what was written to a file, in whole lines, since it was read last."""
+        if not file.exists():
+            return ""
+        with file.open("rb") as stream:
+            stream.seek(self._read.get(file, 0))
+            news = stream.read()
+        news = news[: news.rfind(b"\n") + 1]
+        self._read[file] = self._read.get(file, 0) + len(news)
+        return news.decode(errors="replace")
+
+
+def counted(tables: Tables) -> tuple[int, int]:
+    """Return how many live offsets and groups the tables have."""
+
+    def count(at: Moment) -> tuple[int, int]:
+        return len(at.offsets()), len(at.groups())
+
+    try:
+        return tables.ask(count)
+    except TablesMissingError:
+        return 0, 0
+
+
+def _in_use(tables: Tables, name: str) -> int:
+    """Return how large the files are that the newest version of a table consists of."""
+    try:
+        actions = tables.delta(name).get_add_actions()
+    except TablesMissingError:
+        return 0
+    return sum(row["size_bytes"] for row in actions.select(["size_bytes"]).to_pylist())
+
+
+def _walk(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _walk(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.path, entry.stat()
+
+
+def _sum(files: dict[str, int], folder: str, when: Callable[[str], bool] = lambda _: True) -> int:
+    return sum(size for path, size in files.items() if path.startswith(folder) and when(path))
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else float("nan")

@@ -1,0 +1,111 @@
+"""The soak's parts that need no broker: its requests, who commits when, how samples are judged."""
+
+import math
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import raw_requests
+from raw_requests import RequestError, _Header, _OffsetCommitAnswerV6, _OffsetCommitV6
+
+from tests.soak import report, writes
+from tests.soak.commits import Commit, check_answer
+from tests.soak.traffic import RandomKeys, ShortLived
+from tests.soak.watch import COLUMNS, Sample
+
+
+def test_a_packed_request_is_the_one_that_is_declared() -> None:
+    commit = Commit("grüppe", "events", (3, 5), 2**40)
+    partitions = {
+        ("events", index): {"offset": 2**40, "leader_epoch": -1, "metadata": ""} for index in (3, 5)
+    }
+    body = _OffsetCommitV6.build({"group": "grüppe", "topics": raw_requests._by_topic(partitions)})
+    declared = _Header.build({"api_key": 8, "api_version": 6}) + body
+    request = commit.request()
+    assert int.from_bytes(request[:4]) == len(declared)
+    assert request[4:] == declared
+
+
+def test_the_expected_answer_is_the_one_that_is_declared() -> None:
+    topics = [{"name": "events", "partitions": [{"index": index, "error": 0} for index in (3, 5)]}]
+    declared = _OffsetCommitAnswerV6.build({"throttle_ms": 0, "topics": topics})
+    assert Commit("g", "events", (3, 5), 1).answer() == (1).to_bytes(4) + declared
+
+
+def test_an_error_in_an_answer_is_found_in_whichever_partition_it_is() -> None:
+    commit = Commit("g", "events", (3, 5), 1)
+    good = commit.answer()
+    check_answer(good, good)
+    for place in (len(good) - 2, len(good) - 2 - 6):
+        bad = good[:place] + (16).to_bytes(2) + good[place + 2 :]
+        with pytest.raises(RequestError, match="NOT_COORDINATOR"):
+            check_answer(bad, good)
+
+
+def test_every_short_lived_group_comes_once_and_every_other_one_once_more() -> None:
+    plan = ShortLived(groups=100, seconds=10, steady=0)
+    commits = [commit for number in range(300) for commit in plan.between(number / 10, (number + 1) / 10)]
+    assert Counter(commit.group for commit in commits if commit.offset == 100) == {
+        f"short-{number:08}": 1 for number in range(100)
+    }
+    again = [commit.group for commit in commits if commit.offset == 200]
+    assert again == [f"short-{number:08}" for number in range(1, 100, 2)]
+    assert {len(commit.partitions) for commit in commits} == {1, 2, 3}
+
+
+def test_a_steady_group_commits_all_its_partitions_in_every_period() -> None:
+    plan = ShortLived(groups=1, seconds=1_000, steady=4, steady_partitions=5, period_s=2)
+    commits = [commit for commit in plan.between(0, 4) if commit.group.startswith("steady")]
+    assert Counter(commit.group for commit in commits) == dict.fromkeys(plan.steady_names, 2)
+    assert {tuple(commit.partitions) for commit in commits} == {(0, 1, 2, 3, 4)}
+    assert [commit.offset for commit in commits] == [1] * 4 + [2] * 4
+
+
+def test_random_keys_are_those_that_were_drawn_however_the_time_is_cut() -> None:
+    plan = RandomKeys(keys=200, rate=50, seconds=4)
+    cuts = [0, 0.33, 1.01, 2.5, 4]
+    commits = [commit for start, stop in pairwise(cuts) for commit in plan.between(start, stop)]
+    keys = [50 * int(commit.group.removeprefix("group-")) + commit.partitions[0] for commit in commits]
+    assert keys == plan.drawn.tolist()
+    assert [commit.offset for commit in commits] == list(range(1, 201))
+
+
+def a_sample(seconds: float, **values: float) -> Sample:
+    return Sample(**{**dict.fromkeys(COLUMNS, 0), "seconds": seconds, **values})  # type: ignore[arg-type]
+
+
+def test_the_trend_is_that_of_the_quarters() -> None:
+    samples = [a_sample(at, live_groups=100 if at < 50 else 150, heap_bytes=math.nan) for at in range(101)]
+    lines = {line.split(" | ")[0].strip("| "): line for line in report.table(samples).splitlines()}
+    assert lines["live groups, tables"] == "| live groups, tables | 100 | 150 | 150 | +50 % |"
+    assert lines["heap in use after a collection, MB"].endswith("|  -  |  -  |  -  | - |")
+
+
+def test_the_plot_is_small_and_always_the_same(tmp_path: Path) -> None:
+    samples = [a_sample(5 * at, jvm_rss_bytes=1e9 + at, batch_seconds=at % 7) for at in range(1_000)]
+    report.plot(tmp_path / "a.svg", samples)
+    report.plot(tmp_path / "b.svg", samples)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.svg").stat().st_size < 100_000
+
+
+def test_files_are_counted_where_they_appear() -> None:
+    before = {"tables/changes/a.parquet": 10}
+    after = before | {
+        "tables/changes/b.parquet": 5,
+        "tables/changes/_delta_log/1.json": 3,
+        "checkpoint/0/state/0/1/2.changelog": 7,
+        "checkpoint/0/state/0/1/2.zip": 8,
+        "checkpoint/0/offsets/2": 1,
+        "scratch/blockmgr-1/x": 2,
+    }
+    made = {place: size for place, size in writes.by_place(before, after).items() if size}
+    assert made == {
+        "`changes`": 5,
+        "`changes`, its log": 3,
+        "state: changelog": 7,
+        "state: snapshots": 8,
+        "checkpoint without state": 1,
+        "scratch: shuffles and other": 2,
+    }
