@@ -79,7 +79,7 @@ def test_the_trend_is_that_of_the_quarters() -> None:
     samples = [a_sample(at, live_groups=100 if at < 50 else 150, heap_bytes=math.nan) for at in range(101)]
     lines = {line.split(" | ")[0].strip("| "): line for line in report.table(samples).splitlines()}
     assert lines["live groups, tables"] == "| live groups, tables | 100 | 150 | 150 | +50 % |"
-    assert lines["heap in use after a collection, MB"].endswith("|  -  |  -  |  -  | - |")
+    assert lines["heap in use after a full collection, MB"].endswith("|  -  |  -  |  -  | - |")
 
 
 def test_the_plot_is_small_and_always_the_same(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from streaming.settings import parse_duration_ms
 from tests.soak import report
 from tests.soak.come_and_go import GONE_AFTER_S, soak
 from tests.soak.traffic import RandomKeys, ShortLived
+from tests.soak.watch import Sample
 from tests.soak.writes import measure_writes
 
 WARM_UP_S: Final = 120.0
@@ -34,17 +35,27 @@ def main(arguments: Sequence[str]) -> None:
             return
         coming = max(30.0, seconds - GONE_AFTER_S)
         groups = ShortLived(groups=options.groups, seconds=coming, steady=options.steady)
+        options.out.mkdir(parents=True, exist_ok=True)
         try:
-            samples = soak(Path(folder), groups, every_s=options.every, say=say)
-        except BaseException:
-            keep(Path(folder) / "job", options.out)
-            raise
-    options.out.mkdir(parents=True, exist_ok=True)
-    report.write_csv(options.out / "soak.csv", samples)
-    report.plot(options.out / "soak.svg", samples)
-    settled = [at for at in samples if WARM_UP_S <= at.seconds <= coming] or samples
+            soak(
+                Path(folder),
+                groups,
+                every_s=options.every,
+                say=say,
+                tell=lambda samples: tell(samples, options.out, until=coming),
+            )
+        finally:
+            for file in [*Path(folder).glob("job/*.txt"), *Path(folder).glob("job/*.log")]:
+                shutil.copy(file, options.out)
+
+
+def tell(samples: Sequence[Sample], out: Path, *, until: float) -> None:
+    """Print the table, and write samples and plot."""
+    report.write_csv(out / "soak.csv", samples)
+    report.plot(out / "soak.svg", samples)
+    settled = [at for at in samples if WARM_UP_S <= at.seconds <= until] or samples
     say(report.table(settled))
-    say(f"samples and plot: {options.out}/soak.csv, soak.svg")
+    say(f"samples and plot: {out}/soak.csv, soak.svg")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--groups", type=int, default=1_000_000, help="short-lived groups (default: %(default)s)"
     )
-    parser.add_argument("--steady", type=int, default=2_000, help="groups that stay (default: %(default)s)")
+    parser.add_argument("--steady", type=int, default=1_500, help="groups that stay (default: %(default)s)")
     parser.add_argument(
         "--every", type=float, default=5.0, help="seconds between samples (default: %(default)s)"
     )
@@ -71,13 +82,6 @@ def parser() -> argparse.ArgumentParser:
         "--rate", type=float, default=1_000.0, help="commits a second for --writes (default: %(default)s)"
     )
     return parser
-
-
-def keep(folder: Path, out: Path) -> None:
-    """Keep what the job has said, of a run that failed."""
-    out.mkdir(parents=True, exist_ok=True)
-    for file in [*folder.glob("*.txt"), *folder.glob("*.log")]:
-        shutil.copy(file, out)
 
 
 def say(line: str) -> None:

@@ -10,7 +10,7 @@ from history_checks import table_offsets
 
 from streaming.demo_traffic import CommittedOffset, OffsetKey
 from tests.soak.running import Running, running
-from tests.soak.state import rows_in_state
+from tests.soak.state import check_state
 from tests.soak.traffic import AGAIN_AFTER_S, ShortLived, Traffic
 from tests.soak.watch import Sample
 
@@ -24,24 +24,29 @@ EXPIRY: Final = {
 """Of the broker: offsets go a minute after their commit, and the log cleaner has something to do."""
 
 GONE_AFTER_S: Final = AGAIN_AFTER_S + 60 + 5
+COLLECTION_EVERY: Final = 20  # samples
+
 _LIMIT_S: Final = 300.0
 _GROUPS_A_REQUEST: Final = 500
 
 Say = Callable[[str], None]
 
 
-def soak(directory: Path, plan: ShortLived, *, every_s: float, say: Say) -> list[Sample]:
-    """Let all groups come and go, check what is left, and return what was seen meanwhile."""
+def soak(
+    directory: Path, plan: ShortLived, *, every_s: float, say: Say, tell: Callable[[list[Sample]], None]
+) -> None:
+    """Let all groups come and go, tell what was seen meanwhile, and check what is left."""
     with running(directory, plan, EXPIRY) as run:
         with Traffic(run.bootstrap, plan) as traffic:
             samples = watch(run, plan, traffic, every_s, say)
+        run.wait_until_read()
+        left = check_tables(run, plan)
         share = traffic.processor_s / traffic.seconds
         say(f"{traffic.requests:,} requests sent, for {100 * share:.1f} % of a core")
-        run.wait_until_read()
-        say(check_tables(run, plan))
+        tell(samples)
+        say(left)
         run.stop()
-        say(check_state(run, plan))
-    return samples
+        say(check_state(run.job))
 
 
 def watch(run: Running, plan: ShortLived, traffic: Traffic, every_s: float, say: Say) -> list[Sample]:
@@ -51,6 +56,8 @@ def watch(run: Running, plan: ShortLived, traffic: Traffic, every_s: float, say:
         traffic.check()
         assert run.job.process is not None
         assert run.job.process.poll() is None, f"the job has ended:\n{run.job.output[-2_000:]}"
+        if len(samples) % COLLECTION_EVERY == 0:
+            run.watch.collect_garbage()
         sample = run.watch.sample(
             seconds=traffic.seconds,
             groups_seen=plan.come_by(traffic.seconds),
@@ -90,12 +97,3 @@ def check_tables(run: Running, plan: ShortLived) -> str:
     assert table_offsets(run.job.tables) == expected
     assert sorted(run.job.tables.read().groups["group"].to_pylist()) == names
     return f"the tables equal the broker's answers: {len(expected):,} offsets of {len(names):,} groups"
-
-
-def check_state(run: Running, plan: ShortLived) -> str:
-    """Compare the rows in the state of the stopped job with the tables."""
-    snapshot = run.job.tables.read()
-    [checkpoint] = [entry for entry in (run.job.directory / "checkpoint").iterdir() if entry.is_dir()]
-    rows = rows_in_state(checkpoint, run.job.directory)
-    assert rows["entries"] >= len(snapshot.offsets), rows
-    return f"rows in the state: {rows}; live offsets {len(snapshot.offsets):,}"

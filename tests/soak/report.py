@@ -19,7 +19,7 @@ ROWS: Final[Sequence[Row]] = (
     ("live offsets, tables", lambda at: at.live_offsets, 1, "{:,.0f}"),
     ("seconds a batch", lambda at: at.batch_seconds, 1, "{:.2f}"),
     ("records a batch", lambda at: at.batch_records, 1, "{:,.0f}"),
-    ("heap in use after a collection, MB", lambda at: at.heap_bytes, MEGABYTE, "{:,.0f}"),
+    ("heap in use after a full collection, MB", lambda at: at.heap_bytes, MEGABYTE, "{:,.0f}"),
     ("resident memory: JVM, MB", lambda at: at.jvm_rss_bytes, MEGABYTE, "{:,.0f}"),
     ("resident memory: driver, MB", lambda at: at.driver_rss_bytes, MEGABYTE, "{:,.0f}"),
     ("resident memory: Python workers, MB", lambda at: at.workers_rss_bytes, MEGABYTE, "{:,.0f}"),
@@ -107,7 +107,7 @@ PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, Callable[[Sample], float]]
         "resident memory, MB",
         (
             ("JVM", lambda at: at.jvm_rss_bytes / 1e6),
-            ("its heap after a collection", lambda at: at.heap_bytes / 1e6),
+            ("its heap after a full collection", lambda at: at.heap_bytes / 1e6),
             ("Python workers", lambda at: at.workers_rss_bytes / 1e6),
             ("driver", lambda at: at.driver_rss_bytes / 1e6),
         ),

@@ -1,9 +1,9 @@
 """What is left in the state of a job that was stopped, read from its checkpoint by Spark's own reader."""
 
-import sys
 from pathlib import Path
 from typing import Final
 
+from job_process import JobProcess
 from pyspark.sql import SparkSession
 
 from streaming.jars import ensure_jars
@@ -14,6 +14,14 @@ from streaming.shard_state import Values
 TABLES: Final = ("entries", "group_records")
 
 
+def check_state(job: JobProcess) -> str:
+    """Compare the rows in the state of a stopped job with its tables: there must be no others."""
+    [checkpoint] = [entry for entry in (job.directory / "checkpoint").iterdir() if entry.is_dir()]
+    rows, live = rows_in_state(checkpoint, job.directory), len(job.tables.read().offsets)
+    assert rows == {"entries": live, "group_records": 0}, f"{live:,} live offsets, in the state: {rows}"
+    return f"the state has {rows['entries']:,} entries and {rows['group_records']} group records"
+
+
 def rows_in_state(checkpoint: Path, scratch: Path) -> dict[str, int]:
     """Return how many rows the shards of all offsets partitions hold together, by table of the shard."""
     settings = read_settings(
@@ -21,6 +29,7 @@ def rows_in_state(checkpoint: Path, scratch: Path) -> dict[str, int]:
     )
     spark = start_session(settings.spark, settings.job, ensure_jars("connector"))
     try:
+        spark.streams.active  # noqa: B018 (makes Spark set up what coordinates state stores)
         return {name: _rows(spark, checkpoint, name) for name in TABLES}
     finally:
         spark.stop()
@@ -33,15 +42,5 @@ def _rows(spark: SparkSession, checkpoint: Path, name: str) -> int:
 
 def _values(spark: SparkSession, checkpoint: Path, variable: str) -> dict[int, bytes]:
     """Return the values of a state variable by offsets partition."""
-    held = (
-        spark.read.format("statestore")
-        .option("stateVarName", variable)
-        .load(str(checkpoint))
-        .selectExpr("key.source_partition", "value.data")
-    )
-    return {row["source_partition"]: bytes(row["data"]) for row in held.collect()}
-
-
-if __name__ == "__main__":
-    for table, rows in rows_in_state(Path(sys.argv[1]), Path(sys.argv[2])).items():
-        print(table, rows)
+    held = spark.read.format("statestore").option("stateVarName", variable).load(str(checkpoint))
+    return {key: bytes(data) for key, data in held.select("key.*", "value.*").collect()}

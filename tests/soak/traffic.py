@@ -27,9 +27,9 @@ class ShortLived:
 
     groups: int
     seconds: float
-    steady: int = 2_000
+    steady: int = 1_500
     steady_partitions: int = 5
-    period_s: float = 20.0
+    period_s: float = 15.0
 
     @property
     def partitions(self) -> int:
@@ -159,6 +159,7 @@ class Traffic(threading.Thread):
                         committer.exchange(_TICK_S)
                     self.requests, self.processor_s = committer.answered, time.thread_time()
                 committer.finish()
+                self.requests = committer.answered
         except BaseException as error:
             self.failure = error
 

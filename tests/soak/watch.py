@@ -2,19 +2,23 @@
 
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from bombs.sitecustomize import processes_of_session
 from job_process import JobProcess
 
+from streaming.java import find_java
 from streaming.tables import Moment, Tables, TablesMissingError
 
 _BATCH: Final = re.compile(r"^batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
-_COLLECTION: Final = re.compile(r"Pause .*->(\d+)M\((?:\d+)M\)")  # the heap in use after it
+_COLLECTION: Final = re.compile(r"Pause Full .*->(\d+)M\(")  # the heap in use after it
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -31,7 +35,7 @@ class Sample:
     driver_rss_bytes: int
     jvm_rss_bytes: int
     workers_rss_bytes: int
-    heap_bytes: float  # in use after a garbage collection
+    heap_bytes: float  # of the JVM, in use after a full collection
     checkpoint_bytes: int
     state_bytes: int  # of all versions that the checkpoint keeps
     local_state_bytes: int  # of RocksDB's working copies: the state alone
@@ -48,6 +52,7 @@ class Sample:
     batch_seconds: float
 
 
+ROLES: Final = ("driver", "JVM", "workers")
 COLUMNS: Final = tuple(column.name for column in fields(Sample))
 
 
@@ -56,7 +61,7 @@ class Watch:
     """Looks at a job whose scratch folder and log of garbage collections are under its own folder."""
 
     job: JobProcess
-    written_by: dict[int, int] = field(default_factory=dict)  # process -> bytes
+    written_by: dict[tuple[str, int], int] = field(default_factory=dict)  # role and process -> bytes
     appeared: dict[str, int] = field(default_factory=dict)  # every file ever seen -> its largest size
     _read: dict[Path, int] = field(default_factory=dict)  # file -> how far it was read
 
@@ -75,7 +80,7 @@ class Watch:
             live_offsets=live[0],
             live_groups=live[1],
             driver_rss_bytes=memory["driver"],
-            jvm_rss_bytes=memory["java"],
+            jvm_rss_bytes=memory["JVM"],
             workers_rss_bytes=memory["workers"],
             heap_bytes=self._heap(),
             checkpoint_bytes=_sum(files, "checkpoint/"),
@@ -89,7 +94,7 @@ class Watch:
             groups_in_use_bytes=_in_use(self.job.tables, "groups"),
             log_files=sum(path.startswith("tables/changes/_delta_log/") for path in files),
             scratch_bytes=_sum(files, "scratch/"),
-            written_bytes=self.written(),
+            written_bytes=sum(self.written().values()),
             batch_records=_median([float(records.replace(",", "")) for records, _ in batches]),
             batch_seconds=_median([float(spent) for _, spent in batches]),
         )
@@ -108,36 +113,45 @@ class Watch:
             self.appeared[path] = max(self.appeared.get(path, 0), size)
         return found
 
-    def written(self) -> int:
-        """Return how many bytes the job's processes have sent to storage so far."""
-        for pid in self._processes():
+    def written(self) -> dict[str, int]:
+        """Return how many bytes the job's processes have sent to storage so far, by role."""
+        for role, pid in self._processes():
             with suppress(OSError):
                 said = Path(f"/proc/{pid}/io").read_text()
-                self.written_by[pid] = int(re.search(r"^write_bytes: (\d+)", said, re.MULTILINE)[1])  # type: ignore[index]
-        return sum(self.written_by.values())
+                found = re.search(r"^write_bytes: (\d+)", said, re.MULTILINE)
+                self.written_by[role, pid] = int(found[1]) if found else 0
+        sums = dict.fromkeys(ROLES, 0)
+        for (role, _), count in self.written_by.items():
+            sums[role] += count
+        return sums
+
+    def collect_garbage(self) -> None:
+        """Have the JVM do a full collection, after which what is in use is what is needed."""
+        jcmd = find_java().parent / "jcmd"
+        for role, pid in self._processes():
+            if role == "JVM" and jcmd.exists():  # it comes with a JDK only
+                subprocess.run([jcmd, str(pid), "GC.run"], stdout=subprocess.DEVNULL, check=True)
 
     def _memory(self) -> dict[str, int]:
-        """Return the resident memory of the driver, of its JVM, and of the Python workers together."""
-        found = {"driver": 0, "java": 0, "workers": 0}
-        for pid in self._processes():
+        """Return the resident memory of the job's processes, by role."""
+        found = dict.fromkeys(ROLES, 0)
+        for role, pid in self._processes():
             with suppress(OSError):
-                resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-                program = Path(f"/proc/{pid}/exe").readlink().name
-                role = "java" if program == "java" else "workers" if pid != self._driver else "driver"
-                found[role] += resident
+                found[role] += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
         return found
 
     def _heap(self) -> float:
         collections = _COLLECTION.findall(self._news(self.job.directory / "gc.log"))
         return min((float(megabytes) * 2**20 for megabytes in collections), default=float("nan"))
 
-    @property
-    def _driver(self) -> int:
+    def _processes(self) -> Iterator[tuple[str, int]]:
+        """Yield the processes of the job with their roles."""
         assert self.job.process is not None
-        return self.job.process.pid
-
-    def _processes(self) -> list[int]:
-        return processes_of_session(self._driver)
+        driver = self.job.process.pid
+        for pid in processes_of_session(driver):
+            with suppress(OSError):
+                is_java = Path(f"/proc/{pid}/exe").readlink().name == "java"
+                yield "JVM" if is_java else "driver" if pid == driver else "workers", pid
 
     def _news(self, file: Path) -> str:
         """Read what was written to a file, in whole lines, since it was read last."""
@@ -169,7 +183,7 @@ def _in_use(tables: Tables, name: str) -> int:
         actions = tables.delta(name).get_add_actions()
     except TablesMissingError:
         return 0
-    return sum(row["size_bytes"] for row in actions.select(["size_bytes"]).to_pylist())
+    return int(pc.sum(pa.table(actions)["size_bytes"]).as_py() or 0)
 
 
 def _walk(folder: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.soak.running import Running, running
+from tests.soak.state import check_state
 from tests.soak.traffic import TOPIC, RandomKeys, Traffic
 
 _SETTLE_S: Final = 60.0  # of traffic, before it is measured: the first folds and bases after catching up
@@ -33,6 +34,12 @@ _PLACES: Final[Mapping[str, re.Pattern[str]]] = {
 Say = Callable[[str], None]
 
 
+def DEBUG(a, b):
+    Path("/tmp/soak-appeared.txt").write_text(
+        "\n".join(f"{v - a.get(k, 0)} {k}" for k, v in b.items() if v - a.get(k, 0))
+    )
+
+
 def measure_writes(directory: Path, plan: RandomKeys, *, say: Say) -> None:
     """Commit at random, and print bytes a second by place."""
     with running(directory, plan, {}) as run:
@@ -42,13 +49,16 @@ def measure_writes(directory: Path, plan: RandomKeys, *, say: Say) -> None:
             began, written = traffic.seconds, run.watch.written()
             before = dict(run.watch.appeared)
             watch(run, traffic, plan.seconds)
-            seconds, written = traffic.seconds - began, run.watch.written() - written
+            seconds, after = traffic.seconds - began, run.watch.written()
+            written = {role: after[role] - written[role] for role in after}
             made = by_place(before, run.watch.appeared)
+            DEBUG(before, run.watch.appeared)
         run.wait_until_read()
         say(check_tables(run, plan, int(traffic.requests)))
         say(run.job.output[-1_500:])
         say(table(made, written, seconds))
         run.stop()
+        say(check_state(run.job))
 
 
 def watch(run: Running, traffic: Traffic, until: float) -> None:
@@ -69,12 +79,13 @@ def by_place(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, i
     return made
 
 
-def table(made: Mapping[str, int], written: int, seconds: float) -> str:
+def table(made: Mapping[str, int], written: Mapping[str, int], seconds: float) -> str:
     """Return bytes a second by place, and what the processes say that they wrote, in Markdown."""
     lines = ["| what | kB/s |", "| --- | ---: |"]
     lines += [f"| {place} | {size / seconds / 1e3:,.0f} |" for place, size in made.items()]
     lines.append(f"| all files | {sum(made.values()) / seconds / 1e3:,.0f} |")
-    lines.append(f"| all processes (`write_bytes`) | {written / seconds / 1e3:,.0f} |")
+    every = {**written, "all processes": sum(written.values())}
+    lines += [f"| {role} (`write_bytes`) | {size / seconds / 1e3:,.0f} |" for role, size in every.items()]
     return "\n".join(lines)
 
 
