@@ -16,9 +16,10 @@ from tests.soak.watch import COLUMNS, Sample
 
 
 def test_a_packed_request_is_the_one_that_is_declared() -> None:
-    commit = Commit("grüppe", "events", (3, 5), 2**40)
+    commit = Commit("grüppe", "events", (3, 5), (2**40, 7))
     partitions = {
-        ("events", index): {"offset": 2**40, "leader_epoch": -1, "metadata": ""} for index in (3, 5)
+        ("events", index): {"offset": offset, "leader_epoch": -1, "metadata": ""}
+        for index, offset in ((3, 2**40), (5, 7))
     }
     body = _OffsetCommitV6.build({"group": "grüppe", "topics": raw_requests._by_topic(partitions)})
     declared = _Header.build({"api_key": 8, "api_version": 6}) + body
@@ -30,11 +31,11 @@ def test_a_packed_request_is_the_one_that_is_declared() -> None:
 def test_the_expected_answer_is_the_one_that_is_declared() -> None:
     topics = [{"name": "events", "partitions": [{"index": index, "error": 0} for index in (3, 5)]}]
     declared = _OffsetCommitAnswerV6.build({"throttle_ms": 0, "topics": topics})
-    assert Commit("g", "events", (3, 5), 1).answer() == (1).to_bytes(4) + declared
+    assert Commit("g", "events", (3, 5), (1, 1)).answer() == (1).to_bytes(4) + declared
 
 
 def test_an_error_in_an_answer_is_found_in_whichever_partition_it_is() -> None:
-    commit = Commit("g", "events", (3, 5), 1)
+    commit = Commit("g", "events", (3, 5), (1, 1))
     good = commit.answer()
     check_answer(good, good)
     for place in (len(good) - 2, len(good) - 2 - 6):
@@ -46,10 +47,10 @@ def test_an_error_in_an_answer_is_found_in_whichever_partition_it_is() -> None:
 def test_every_short_lived_group_comes_once_and_every_other_one_once_more() -> None:
     plan = ShortLived(groups=100, seconds=10, steady=0)
     commits = [commit for number in range(300) for commit in plan.between(number / 10, (number + 1) / 10)]
-    assert Counter(commit.group for commit in commits if commit.offset == 100) == {
+    assert Counter(commit.group for commit in commits if set(commit.offsets) == {100}) == {
         f"short-{number:08}": 1 for number in range(100)
     }
-    again = [commit.group for commit in commits if commit.offset == 200]
+    again = [commit.group for commit in commits if set(commit.offsets) == {200}]
     assert again == [f"short-{number:08}" for number in range(1, 100, 2)]
     assert {len(commit.partitions) for commit in commits} == {1, 2, 3}
 
@@ -59,7 +60,7 @@ def test_a_steady_group_commits_all_its_partitions_in_every_period() -> None:
     commits = [commit for commit in plan.between(0, 4) if commit.group.startswith("steady")]
     assert Counter(commit.group for commit in commits) == dict.fromkeys(plan.steady_names, 2)
     assert {tuple(commit.partitions) for commit in commits} == {(0, 1, 2, 3, 4)}
-    assert [commit.offset for commit in commits] == [1] * 4 + [2] * 4
+    assert [commit.offsets for commit in commits] == [[1] * 5] * 4 + [[2] * 5] * 4
 
 
 def test_random_keys_are_those_that_were_drawn_however_the_time_is_cut() -> None:
@@ -68,7 +69,11 @@ def test_random_keys_are_those_that_were_drawn_however_the_time_is_cut() -> None
     commits = [commit for start, stop in pairwise(cuts) for commit in plan.between(start, stop)]
     keys = [50 * int(commit.group.removeprefix("group-")) + commit.partitions[0] for commit in commits]
     assert keys == plan.drawn.tolist()
-    assert [commit.offset for commit in commits] == list(range(1, 201))
+    newest = plan.offsets_at_first.copy()
+    for key, commit in zip(keys, commits, strict=True):
+        [newest[key]] = commit.offsets
+    assert newest.tolist() == plan.offsets_after(len(commits)).tolist()
+    assert newest.tolist() != plan.offsets_after(len(commits) - 1).tolist()
 
 
 def a_sample(seconds: float, **values: float) -> Sample:

@@ -77,8 +77,9 @@ def in_one_line(sample: Sample) -> str:
     return (
         f"{sample.seconds:5.0f} s: {sample.groups_seen:9,} groups; live {sample.broker_groups:,} at the "
         f"broker, {sample.live_groups:,} in the tables; a batch {sample.batch_records:,.0f} records, "
-        f"{sample.batch_seconds:.1f} s; JVM {sample.jvm_rss_bytes / 1e6:,.0f} MB, "
-        f"state {sample.state_bytes / 1e6:.1f} MB"
+        f"{sample.batch_seconds:.1f} s; MB: JVM {sample.jvm_rss_bytes / 1e6:,.0f}, "
+        f"heap {sample.heap_bytes / 1e6:.0f}, driver {sample.driver_rss_bytes / 1e6:.0f}, "
+        f"workers {sample.workers_rss_bytes / 1e6:.0f}, state {sample.state_bytes / 1e6:.1f}"
     )
 
 

@@ -28,12 +28,12 @@ _BEGIN_OF_ANSWER: Final = struct.pack(">ii", 1, 0)  # correlation id, throttle t
 
 
 class Commit(NamedTuple):
-    """One request: the same offset for some partitions of one topic."""
+    """One request: offsets for some partitions of one topic."""
 
     group: str
     topic: str
     partitions: Sequence[int]
-    offset: int
+    offsets: Sequence[int]
 
     def request(self) -> bytes:
         """The request as it is sent, its length first."""
@@ -45,7 +45,10 @@ class Commit(NamedTuple):
                 _ONE,
                 _string(self.topic),
                 struct.pack(">i", len(self.partitions)),
-                *(_PARTITION.pack(index, self.offset, -1, 0) for index in self.partitions),
+                *(
+                    _PARTITION.pack(index, offset, -1, 0)
+                    for index, offset in zip(self.partitions, self.offsets, strict=True)
+                ),
             )
         )
         return struct.pack(">i", len(body)) + body

@@ -57,13 +57,15 @@ class ShortLived:
         yield from map(self._of_short_lived, range(self.come_by(start), self.come_by(stop)))
         for number in range(self.come_by(start - AGAIN_AFTER_S), self.come_by(stop - AGAIN_AFTER_S)):
             if number % 2:
-                yield self._of_short_lived(number)._replace(offset=200)
+                yield self._of_short_lived(number, 200)
 
     def _of_steady(self, number: int, offset: int) -> Commit:
-        return Commit(f"steady-{number:05}", TOPIC, range(self.steady_partitions), offset)
+        partitions = range(self.steady_partitions)
+        return Commit(f"steady-{number:05}", TOPIC, partitions, [offset] * len(partitions))
 
-    def _of_short_lived(self, number: int) -> Commit:
-        return Commit(f"short-{number:08}", TOPIC, range(1 + number % 3), 100)
+    def _of_short_lived(self, number: int, offset: int = 100) -> Commit:
+        partitions = range(1 + number % 3)
+        return Commit(f"short-{number:08}", TOPIC, partitions, [offset] * len(partitions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +90,35 @@ class RandomKeys:
         return [f"group-{number:06}" for number in range(self.keys // self.per_group)]
 
     @cached_property
+    def offsets_at_first(self) -> npt.NDArray[np.int64]:
+        """The offset of every key before the clock starts: values that hardly repeat."""
+        return np.random.default_rng(self.seed).integers(0, 2**40, self.keys)
+
+    @cached_property
     def drawn(self) -> npt.NDArray[np.int64]:
-        """The key of every commit after `first`; the n-th commits offset n + 1."""
-        return np.random.default_rng(self.seed).integers(0, self.keys, int(self.rate * self.seconds))
+        """The key of every commit after `first`; the n-th moves its key to n past where it was at first."""
+        return np.random.default_rng(self.seed + 1).integers(0, self.keys, int(self.rate * self.seconds))
+
+    def offsets_after(self, commits: int) -> npt.NDArray[np.int64]:
+        """The offset of every key after so many commits."""
+        offsets = self.offsets_at_first.copy()
+        keys = self.drawn[:commits]
+        offsets[keys] = self.offsets_at_first[keys] + np.arange(1, commits + 1)  # the last one counts
+        return offsets
 
     def first(self) -> Iterator[Commit]:
-        """What is committed before the clock starts: every key, at offset 0."""
-        yield from (Commit(name, TOPIC, range(self.per_group), 0) for name in self.names)
+        """What is committed before the clock starts: every key."""
+        of_groups = self.offsets_at_first.reshape(-1, self.per_group).tolist()
+        for name, offsets in zip(self.names, of_groups, strict=True):
+            yield Commit(name, TOPIC, range(self.per_group), offsets)
 
     def between(self, start: float, stop: float) -> Iterator[Commit]:
         """What is committed from a time up to another one, in seconds."""
         turns = slice(int(start * self.rate), int(stop * self.rate))
         for number, key in enumerate(self.drawn[turns].tolist(), turns.start + 1):
             group, partition = divmod(key, self.per_group)
-            yield Commit(f"group-{group:06}", TOPIC, (partition,), number)
+            offset = int(self.offsets_at_first[key]) + number
+            yield Commit(f"group-{group:06}", TOPIC, (partition,), (offset,))
 
 
 Plan = ShortLived | RandomKeys
