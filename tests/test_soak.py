@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import raw_requests
-from raw_requests import RequestError, _Header, _OffsetCommitAnswerV6, _OffsetCommitV6
+from raw_requests import RequestError, _OffsetCommitAnswerV6, offset_commit_request
 
+from streaming.demo_traffic import CommittedOffset
 from tests.soak import report, writes
 from tests.soak.commits import Commit, check_answer
 from tests.soak.traffic import RandomKeys, ShortLived
@@ -16,16 +16,10 @@ from tests.soak.watch import COLUMNS, Sample
 
 
 def test_a_packed_request_is_the_one_that_is_declared() -> None:
-    commit = Commit("grüppe", "events", (3, 5), (2**40, 7))
-    partitions = {
-        ("events", index): {"offset": offset, "leader_epoch": -1, "metadata": ""}
-        for index, offset in ((3, 2**40), (5, 7))
-    }
-    body = _OffsetCommitV6.build({"group": "grüppe", "topics": raw_requests._by_topic(partitions)})
-    declared = _Header.build({"api_key": 8, "api_version": 6}) + body
-    request = commit.request()
-    assert int.from_bytes(request[:4]) == len(declared)
-    assert request[4:] == declared
+    declared = offset_commit_request(
+        "grüppe", {("events", 3): CommittedOffset(2**40), ("events", 5): CommittedOffset(7)}
+    )
+    assert Commit("grüppe", "events", (3, 5), (2**40, 7)).request() == declared
 
 
 def test_the_expected_answer_is_the_one_that_is_declared() -> None:
