@@ -84,7 +84,7 @@ def drop_superseded(records: pa.Table) -> pa.Table:
     for chosen in (is_tombstone, ~is_tombstone) if is_tombstone.any() else (~is_tombstone,):
         superseded = pd.Series(codes[chosen]).duplicated(keep="last").to_numpy()
         keep[rows[chosen][superseded]] = False
-    return records.filter(pa.array(keep))
+    return records if keep.all() else records.filter(pa.array(keep))
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:

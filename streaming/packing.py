@@ -43,12 +43,14 @@ def _by_partition(records: pa.Table) -> pa.Table:
 def _pack_one(source_partition: int, records: pa.Table, partition_count: int | None) -> bytes:
     placed = records
     if partition_count is not None:
-        placed = records.filter(_is_placed(source_partition, records, partition_count))
+        is_placed = _is_placed(source_partition, records, partition_count)
+        if not pc.all(is_placed).as_py():
+            placed = records.filter(is_placed)
     totals = count_records(source_partition, placed) + Totals(misplaced=len(records) - len(placed))
     return pack(drop_superseded(placed), totals)
 
 
-def _is_placed(source_partition: int, records: pa.Table, partition_count: int) -> pa.Array:
+def _is_placed(source_partition: int, records: pa.Table, partition_count: int) -> pa.ChunkedArray:
     """Tell which records are where their group belongs; so are those whose group cannot be read."""
     groups = records["group"]
     partitions = offsets_partitions(groups.fill_null(""), partition_count)

@@ -24,20 +24,24 @@ def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tupl
 
 
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    """Convert chunk by chunk: what need not change is not copied, and a chunk is all that is held twice."""
     day = datetime.fromtimestamp(batch_time / 1_000, UTC).date()
     constants = {
         "sequence": pa.scalar(sequence, pa.int64()),
         "batch_time": pa.scalar(batch_time, pa.int64()),
         "day": pa.scalar(day, pa.date32()),
     }
-    columns, clamped = [], 0
-    for field in schema:
-        constant = constants.get(field.name)
-        values = table[field.name].combine_chunks() if constant is None else pa.repeat(constant, len(table))
-        column, count = _to_type(values, field.type)
-        columns.append(column)
-        clamped += count
-    return pa.table(columns, schema=schema), clamped
+    converted, clamped = [], 0
+    for batch in table.to_batches():
+        columns = []
+        for field in schema:
+            constant = constants.get(field.name)
+            values = batch[field.name] if constant is None else pa.repeat(constant, len(batch))
+            column, count = _to_type(values, field.type)
+            columns.append(column)
+            clamped += count
+        converted.append(pa.record_batch(columns, schema=schema))
+    return pa.Table.from_batches(converted, schema), clamped
 
 
 def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
@@ -55,8 +59,11 @@ def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
 
 
 def _to_timestamps(milliseconds: pa.Array) -> tuple[pa.Array, int]:
-    clamped = pc.max_element_wise(
-        pc.min_element_wise(milliseconds, LAST_MS, skip_nulls=False), FIRST_MS, skip_nulls=False
-    )
-    count = pc.sum(pc.not_equal(milliseconds, clamped)).as_py() or 0
+    clamped, count = milliseconds, 0
+    bounds = pc.min_max(milliseconds)
+    if bounds["min"].is_valid and (bounds["min"].as_py() < FIRST_MS or bounds["max"].as_py() > LAST_MS):
+        clamped = pc.max_element_wise(
+            pc.min_element_wise(milliseconds, LAST_MS, skip_nulls=False), FIRST_MS, skip_nulls=False
+        )
+        count = pc.sum(pc.not_equal(milliseconds, clamped)).as_py()
     return clamped.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP), count

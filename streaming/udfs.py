@@ -37,12 +37,10 @@ def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.
     """
     keys, values = pa.chunked_array([_binary(key)]), pa.chunked_array([_binary(value)])
     decoded = decode_columns(keys, values)
-    frame = pd.DataFrame({name: _as_series(decoded[name]) for name in decoded.column_names}, copy=False)
-    if position:
-        frame = frame.assign(
-            key=_as_series(keys), value=_as_series(values), **dict(zip(POSITION, position, strict=True))
-        )
-    return frame
+    if not position:  # the result goes to Spark, which cannot take a column of several chunks
+        return _as_frame(decoded.combine_chunks())
+    frame = _as_frame(decoded.append_column("key", keys).append_column("value", values))
+    return frame.assign(**dict(zip(POSITION, position, strict=True)))
 
 
 def packing_udf(partition_count: int | None = None) -> Any:
@@ -56,13 +54,12 @@ def packing_udf(partition_count: int | None = None) -> Any:
         """
         packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False), partition_count)
         padding = len(decoded) - len(packets)
-        partitions = pa.concat_arrays([pa.array(packets, pa.int32()), pa.nulls(padding, pa.int32())])
         columns = {
-            "source_partition": _as_series(partitions),
-            "records": [*packets.values(), *[None] * padding],
+            "source_partition": _padded(pa.array(packets, pa.int32()), padding),
+            "records": _padded(pa.array(packets.values(), pa.binary()), padding),
         }
         spare_modules_from_collection()
-        return pd.DataFrame(columns)
+        return _as_frame(pa.table(columns))
 
     return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
 
@@ -71,7 +68,14 @@ def _binary(values: pd.Series) -> pa.Array:
     return pa.array(values, pa.binary(), from_pandas=True)
 
 
-def _as_series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
-    """Wrap a column as a series, as one chunk: Spark cannot take a result of several."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return pd.Series(whole, dtype=pd.ArrowDtype(column.type), copy=False)
+def _padded(column: pa.Array, nulls: int) -> pa.Array:
+    return pa.concat_arrays([column, pa.nulls(nulls, column.type)])
+
+
+def _as_frame(table: pa.Table) -> pd.DataFrame:
+    """Wrap the columns as those of a data frame, without copying them."""
+    columns = {
+        name: pd.Series(table[name], dtype=pd.ArrowDtype(table[name].type), copy=False)
+        for name in table.column_names
+    }
+    return pd.DataFrame(columns, copy=False)
