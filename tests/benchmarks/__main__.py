@@ -28,7 +28,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "job"):
         measure_jobs(
             workloads(options),
-            records_per_batch=options.records_per_batch // (10 if options.quick else 1),
+            records_per_batch=100_000 if options.quick else options.records_per_batch,
+            runs=1 if options.quick else options.runs,
             spark_conf=dict(pair.split("=", 1) for pair in options.spark_conf),
         )
     for name, benchmark in FROM_OUTSIDE.items():
@@ -54,9 +55,8 @@ def parser() -> argparse.ArgumentParser:
                 if what == "records"
                 else f"{what} of workload {name} (default: %(default)s)",
             )
-    parser.add_argument(
-        "--records-per-batch", type=int, default=1_000_000, help="as the job's setting (default: %(default)s)"
-    )
+    parser.add_argument("--runs", type=int, default=3, help="runs of the job (default: %(default)s)")
+    parser.add_argument("--records-per-batch", type=int, help="instead of the job's default")
     parser.add_argument(
         "--spark-conf",
         metavar="NAME=VALUE",

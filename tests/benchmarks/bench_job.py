@@ -14,11 +14,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from unittest.mock import patch
 
 import confluent_kafka
@@ -44,25 +45,11 @@ from streaming.table_rows import change_rows
 from streaming.tables import Tables
 from streaming.udfs import decode_record, packing_udf
 from streaming.writer import BatchReport
+from tests.benchmarks.clocks import Clocks, read_clocks
 from tests.benchmarks.workloads import Workload, chunks, fill_topic
 
 PARTITIONS: Final = 8
 TARGETS: Final[Mapping[str, float]] = {"A": 0.55, "C": 0.28}
-
-
-class Clocks(NamedTuple):
-    """Wall and processor time in seconds.
-
-    Processor time is that of this process and all it started (Spark, its Python workers) but the broker:
-    on a machine with other work to do it says more than the wall.
-    """
-
-    wall: float
-    cpu: float
-
-    def since(self, earlier: "Clocks") -> "Clocks":
-        """The time between two moments."""
-        return Clocks(self.wall - earlier.wall, self.cpu - earlier.cpu)
 
 
 @dataclass
@@ -85,8 +72,7 @@ class JobRun:
     def seconds_per_record(self, warm_up: int) -> Clocks:
         """What a record costs after some batches of warm-up, the last fold included."""
         spent = self.finished.since(self.ends[warm_up - 1] if warm_up else self.started)
-        records = sum(report.moved for report in self.reports[warm_up:])
-        return Clocks(spent.wall / records, spent.cpu / records)
+        return spent.per(sum(report.moved for report in self.reports[warm_up:]))
 
     @property
     def batch_seconds(self) -> list[float]:
@@ -97,31 +83,46 @@ class JobRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was seen of one workload; of the job the first `warm_up` batches are left out."""
+    """What was seen of one workload; of each run of the job the first `warm_up` batches are left out."""
 
     workload: Workload
     raw_reads: list[Clocks]
     raw_stream_rate: float
-    run: JobRun
+    runs: list[JobRun]
     warm_up: int
 
     @property
     def raw(self) -> Clocks:
-        """What a record costs to read: the median of the raw reads before and after the job."""
-        walls, cpus = zip(*self.raw_reads, strict=True)
-        count = self.workload.records
-        return Clocks(statistics.median(walls) / count, statistics.median(cpus) / count)
+        """What a record costs to read: the middle one of the raw reads before and after the job."""
+        return _middle(self.raw_reads).per(self.workload.records)
+
+    @property
+    def jobs(self) -> list[Clocks]:
+        """What a record costs from the source to folded tables, run by run."""
+        return [run.seconds_per_record(self.warm_up) for run in self.runs]
 
     @property
     def job(self) -> Clocks:
-        """What a record costs from the source to folded tables."""
-        return self.run.seconds_per_record(self.warm_up)
+        """What a record costs in the middle one of the runs."""
+        return _middle(self.jobs)
+
+
+def _middle(spent: Sequence[Clocks]) -> Clocks:
+    return sorted(spent, key=lambda clocks: clocks.wall)[len(spent) // 2]
 
 
 def measure_jobs(
-    workloads: Sequence[Workload], *, records_per_batch: int, spark_conf: Mapping[str, str]
+    workloads: Sequence[Workload],
+    *,
+    records_per_batch: int | None,
+    runs: int,
+    spark_conf: Mapping[str, str],
 ) -> None:
-    """Run and print the benchmark; the first workload's first two batches warm the session up for all."""
+    """Run and print the benchmark, in batches as large as the job makes them by default or as given.
+
+    The first two batches of the first workload's runs are left out, as warm-up; the others find the session
+    warm.
+    """
     print(describe_machine())
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="offsetlake-bench-")))
@@ -132,84 +133,78 @@ def measure_jobs(
             seconds = time.perf_counter() - started
             print(f"workload {workload.name}: {workload.records:,} records produced in {seconds:.1f} s")
         settings = [
-            job_settings(broker, workload.name, root, records_per_batch, spark_conf) for workload in workloads
+            [
+                job_settings(broker, workload.name, folder / str(run), records_per_batch, spark_conf)
+                for run in range(runs)
+            ]
+            for workload, folder in ((workload, root / workload.name) for workload in workloads)
         ]
-        spark = start_session(settings[0].spark, settings[0].job, ensure_jars("connector"))
+        any_settings = settings[0][0]
+        spark = start_session(any_settings.spark, any_settings.job, ensure_jars("connector"))
         stack.callback(spark.stop)
-        now = clocks_without(broker.pid)
         measured = [
-            measure_job(spark, workload, own, now, warm_up=0 if number else 2)
+            measure_job(spark, workload, own, partial(read_clocks, broker.pid), warm_up=0 if number else 2)
             for number, (workload, own) in enumerate(zip(workloads, settings, strict=True))
         ]
-        batch_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+        packet_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
     print_rates(measured)
+    print_processor_time(measured)
     print_stages(measured)
+    batch_rows = any_settings.source.max_records_per_batch
     print_python_steps(
-        {
-            workload.name: python_steps(workload, batch_rows, own.source.max_records_per_batch)
-            for workload, own in zip(workloads, settings, strict=True)
-        }
+        {workload.name: python_steps(workload, packet_rows, batch_rows) for workload in workloads}
     )
 
 
 def job_settings(
-    broker: LocalBroker, topic: str, root: Path, records_per_batch: int, spark_conf: Mapping[str, str]
+    broker: LocalBroker, topic: str, root: Path, records_per_batch: int | None, spark_conf: Mapping[str, str]
 ) -> Settings:
     """The job's defaults on two cores, with everything it writes under `root`."""
+    of_batch = {"source.max_records_per_batch": records_per_batch} if records_per_batch else {}
     return read_settings(
         options={
             "source.bootstrap_servers": broker.bootstrap_servers,
             "source.topic": topic,
             "source.check_partition": "on",  # as of the offsets topic itself
-            "source.max_records_per_batch": records_per_batch,
-            "tables.root": str(root / topic / "tables"),
-            "job.checkpoint": str(root / topic / "checkpoint"),
+            "tables.root": str(root / "tables"),
+            "job.checkpoint": str(root / "checkpoint"),
             "spark.master": "local[2]",
             "spark.log_file": str(root / "spark.log"),
             "spark.conf": dict(spark_conf),
+            **of_batch,
         }
     )
 
 
-def clocks_without(broker_pid: int) -> Callable[[], Clocks]:
-    """Return a function that reads the clocks."""
-    return lambda: Clocks(time.perf_counter(), processor_seconds(os.getpid(), broker_pid))
-
-
-def processor_seconds(root: int, left_out: int) -> float:
-    """Processor time of a process and its descendants, ended ones included; 0 where there is no /proc."""
-    parents, ticks = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            values = stat.read_text().rpartition(")")[2].split()
-            parents[int(stat.parent.name)] = int(values[1])
-            ticks[int(stat.parent.name)] = sum(map(int, values[11:15]))
-
-    def is_ours(pid: int) -> bool:
-        return pid != left_out and (pid == root or (pid in parents and is_ours(parents[pid])))
-
-    return sum(count for pid, count in ticks.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")
-
-
 def measure_job(
-    spark: SparkSession, workload: Workload, settings: Settings, now: Callable[[], Clocks], *, warm_up: int
+    spark: SparkSession,
+    workload: Workload,
+    settings: Sequence[Settings],
+    now: Callable[[], Clocks],
+    *,
+    warm_up: int,
 ) -> Measured:
-    """Measure a workload whose topic is filled: raw reads, the job, raw reads; check what the job wrote."""
+    """Measure a workload whose topic is filled: raw reads, runs of the job, raw reads; check what it wrote.
+
+    There are as many runs as settings, which differ in the places of tables and checkpoint.
+    """
 
     def raw_read() -> Clocks:
         started = now()
-        read_raw(spark, settings)
+        read_raw(spark, settings[0])
         return now().since(started)
 
     for _ in range(2):
         raw_read()  # warms up
     raw_reads = [raw_read() for _ in range(2)]
-    raw_stream_rate = raw_stream(spark, settings, warm_up)
-    run = run_job(spark, settings, now)
-    raw_reads += [raw_read() for _ in range(2)]
-    check_tables(Tables(settings.tables.root), workload)
+    raw_stream_rate = raw_stream(spark, settings[0], warm_up)
+    runs = []
+    for own in settings:
+        runs.append(run_job(spark, own, now))
+        check_tables(Tables(own.tables.root), workload)
+    raw_reads += [raw_read() for _ in range(3)]
     return Measured(
-        workload=workload, raw_reads=raw_reads, raw_stream_rate=raw_stream_rate, run=run, warm_up=warm_up
+        workload=workload, raw_reads=raw_reads, raw_stream_rate=raw_stream_rate, runs=runs, warm_up=warm_up
     )
 
 
@@ -297,14 +292,15 @@ def watched_calls(run: JobRun) -> Iterator[None]:
 
 
 def timed(action: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
-    """The same action, noting how long each call takes."""
+    """The same action, noting how long each call takes that belongs to a batch."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         started = time.perf_counter()
         try:
             return action(*arguments, **options)
         finally:
-            seconds.append(time.perf_counter() - started)
+            if options.get("is_batch", True):
+                seconds.append(time.perf_counter() - started)
 
     return call
 
@@ -419,10 +415,26 @@ def print_rates(measured: Sequence[Measured]) -> None:
             f"{raw.cpu / job.cpu:7.2f}"
         )
     for one in measured:
-        batches = " ".join(f"{seconds:.2f}" for seconds in one.run.batch_seconds)
-        end = one.run.finished.since(one.run.ends[-1]).wall
+        rates = " ".join(f"{1 / job.wall:,.0f}" for job in one.jobs)
         reads = " ".join(f"{read.wall:.2f}" for read in one.raw_reads)
-        print(f"{one.workload.name}: seconds per batch {batches}, then {end:.2f}; of the raw reads {reads}")
+        print(f"{one.workload.name}: records/s of the runs {rates}; seconds of the raw reads {reads}")
+        for run in one.runs:
+            batches = " ".join(f"{seconds:.2f}" for seconds in run.batch_seconds)
+            end = run.finished.since(run.ends[-1]).wall
+            print(f"   seconds per batch {batches}, then {end:.2f}")
+
+
+def print_processor_time(measured: Sequence[Measured]) -> None:
+    """What the processor time of the middle run was spent on, beside that of the raw read."""
+    columns = {
+        f"{one.workload.name} {what}": clocks.per(1).spent
+        for one in measured
+        for what, clocks in (("raw", one.raw), ("job", one.job))
+    }
+    parts = sorted({part for spent in columns.values() for part in spent})
+    print("\nprocessor seconds per million records" + " " * 9 + "".join(f"{name:>12}" for name in columns))
+    for part in parts:
+        print(f"{part:46}" + "".join(f"{1e6 * spent.get(part, 0):12.2f}" for spent in columns.values()))
 
 
 def print_stages(measured: Sequence[Measured]) -> None:
@@ -436,7 +448,7 @@ def print_stages(measured: Sequence[Measured]) -> None:
 
 def stage_seconds(one: Measured) -> dict[str, float]:
     """Name each stage and say how long it took."""
-    batches = one.run.progress[one.warm_up :]
+    batches = [batch for run in one.runs for batch in run.progress[one.warm_up :]]
     spark = {
         f"spark: {name}": statistics.median(batch["durationMs"].get(name, 0) for batch in batches) / 1_000
         for name in sorted({name for batch in batches for name in batch["durationMs"]})
@@ -448,13 +460,21 @@ def stage_seconds(one: Measured) -> dict[str, float]:
         / 1_000
         for name in ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
     }
+    names = dict.fromkeys(name for run in one.runs for name in run.stages if name != "fold")
     driver = {
-        f"driver: {name}": statistics.median(seconds[one.warm_up :] or seconds)
-        for name, seconds in one.run.stages.items()
-        if seconds and name != "fold"
+        f"driver: {name}": statistics.median(
+            seconds for run in one.runs for seconds in run.stages[name][one.warm_up :] or run.stages[name]
+        )
+        for name in names
     }
-    folds = [spent for spent in one.run.stages["fold"] if spent > 0.1]
-    return {**spark, **state, **driver, "folds, all": sum(folds), "folds, count": len(folds)}
+    folds = [[spent for spent in run.stages["fold"] if spent > 0.1] for run in one.runs]
+    return {
+        **spark,
+        **state,
+        **driver,
+        "folds, all": statistics.median(map(sum, folds)),
+        "folds, count": statistics.median(map(len, folds)),
+    }
 
 
 def print_python_steps(rates: Mapping[str, Mapping[str, float]]) -> None:
