@@ -58,6 +58,13 @@ def test_every_alert_rule_is_documented_and_nothing_else() -> None:
     assert documented == [rule.__name__ for rule in RULES] == list(SUMMARIES)
 
 
+def test_every_module_has_its_place_in_the_architecture() -> None:
+    tables = re.findall(r"^\| .* \| (.*) \|$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    placed = re.findall(r"`(\w+)`", " ".join(tables))
+    modules = [path.stem for package in ("decoders", "streaming") for path in (ROOT / package).glob("*.py")]
+    assert sorted(placed) == sorted(name for name in modules if name != "__init__")
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
