@@ -15,12 +15,13 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from streaming.alerts import Episode, Finding
 from streaming.delta_sql import FilesGoneError, names, select
 from streaming.errors import OffsetlakeError
+from streaming.parquet import writer_properties
 from streaming.schemas import ALERTS, TIMESTAMPS
 from streaming.tables import Tables
 
@@ -31,7 +32,6 @@ _ATTEMPTS: Final = 5
 _EPISODE_COLUMNS: Final = [name for name in ALERTS.names if name != "deliveries"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_WRITER: Final = WriterProperties(compression="ZSTD")
 
 
 T = TypeVar("T")
@@ -220,7 +220,7 @@ class AlertTable:
                 't."id" = s."id"',
                 source_alias="s",
                 target_alias="t",
-                writer_properties=_WRITER,
+                writer_properties=writer_properties(state.table),
                 commit_properties=CommitProperties(app_transactions=marks, max_commit_retries=0),
             )
             .when_matched_update({f'"{name}"': f's."{name}"' for name in updated})

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from streaming.arrow_numpy import from_numbers, from_texts, to_numbers
 from streaming.delta_sql import is_one_of, names, select
+from streaming.parquet import writer_properties
 from streaming.partitioner import offsets_partitions
 from streaming.schemas import GROUPS, KEY, OFFSETS
 
@@ -35,7 +36,6 @@ ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
 
 KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
 KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
-_WRITER: Final = WriterProperties(compression="ZSTD")
 
 
 def fold_mark(table: DeltaTable) -> int:
@@ -52,7 +52,8 @@ def fold_table(name: str, table: DeltaTable, changes: DeltaTable, sequence: int)
     commit = CommitProperties(app_transactions=[Transaction(FOLD_TRANSACTION, sequence)])
     if mark == 0:
         rows = newest.filter(pc.invert(newest["is_absent"])).drop_columns("is_absent")
-        write_deltalake(table, rows, mode="append", writer_properties=_WRITER, commit_properties=commit)
+        properties = writer_properties(table)
+        write_deltalake(table, rows, mode="append", writer_properties=properties, commit_properties=commit)
     else:
         _merge(name, table, newest, commit)
     if fold_mark(table) < sequence:  # a merge that changes no row makes no commit
@@ -168,7 +169,7 @@ def _merge(name: str, table: DeltaTable, newest: pa.Table, commit: CommitPropert
             " AND ".join(f't."{key}" = s."{key}"' for key in [BUCKET.name, *KEYS[name]]),
             source_alias="s",
             target_alias="t",
-            writer_properties=_WRITER,
+            writer_properties=writer_properties(table),
             commit_properties=commit,
         )
         .when_matched_delete("s.is_absent")

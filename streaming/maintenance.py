@@ -33,6 +33,7 @@ from streaming.errors import OffsetlakeError
 from streaming.folded import ROWS, fold_mark
 from streaming.history import HISTORY_TRANSACTION, history_start, noted_day
 from streaming.lease import maintenance_lease
+from streaming.parquet import writer_properties
 from streaming.schemas import CHANGES
 from streaming.settings import TableSettings
 from streaming.tables import Tables
@@ -58,7 +59,6 @@ _COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 _EPOCH: Final = date(1970, 1, 1)
-_WRITER: Final = WriterProperties(compression="ZSTD", max_row_group_size=_ROW_GROUP_ROWS)
 _KEPT_AFTER_HISTORY: Final = "\"kind\" = 'offset' AND \"op\" = 'remove'"
 
 
@@ -279,8 +279,12 @@ def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
 
 
 def _delete(table: DeltaTable, predicate: str, commit: CommitProperties | None = None) -> int:
-    deleted = table.delete(predicate, writer_properties=_WRITER, commit_properties=commit)
+    deleted = table.delete(predicate, writer_properties=_writing(table), commit_properties=commit)
     return int(deleted["num_deleted_rows"] or 0)
+
+
+def _writing(table: DeltaTable) -> WriterProperties:
+    return writer_properties(table, row_group_rows=_ROW_GROUP_ROWS)
 
 
 def _is_before(day: date) -> str:
@@ -310,11 +314,12 @@ def compact(tables: Tables, name: str, proceed: Proceed) -> int:
         if not proceed():
             break
         with suppress(CommitFailedError):  # the job folded in the meantime: the next round will do
-            tables.delta(name).optimize.compact(
+            table = tables.delta(name)
+            table.optimize.compact(
                 [(column, "=", value) for column, value in partition],
                 target_size=TARGET_BYTES,
                 max_concurrent_tasks=1,
-                writer_properties=_WRITER,
+                writer_properties=_writing(table),
             )
             compacted += 1
     return compacted
@@ -341,7 +346,7 @@ def sort_closed_days(tables: Tables, now: int, proceed: Proceed) -> int:
                     target_size=TARGET_BYTES,
                     max_concurrent_tasks=1,
                     max_spill_size=_SORT_MEMORY_BYTES,
-                    writer_properties=_WRITER,
+                    writer_properties=_writing(changes),
                 )
                 count += 1
             _note_day(tables.delta("changes"), SORTED_TRANSACTION, day + timedelta(days=1))

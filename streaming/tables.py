@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
@@ -26,6 +26,7 @@ from streaming.errors import MisuseError, OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
 from streaming.history import read_steps, whole_since
 from streaming.observations import Gap, Observation, observation_row, observed_at
+from streaming.parquet import writer_properties
 from streaming.progress import Progress
 from streaming.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
 
@@ -51,8 +52,6 @@ _LOG: Final[Mapping[str, str]] = {
 
 _FORMAT: Final = "offsetlake.format"
 """The table property that says in which format a table is; those of the first have none."""
-
-_WRITER: Final = WriterProperties(compression="ZSTD")
 
 _ATTEMPTS: Final = 5
 
@@ -369,7 +368,10 @@ class Tables:
         table, transactions = self._open(name), commit.app_transactions or []
         is_done = [_has_transaction(table, done.app_id, done.version) for done in transactions]
         if not (transactions and all(is_done)):
-            write_deltalake(table, rows, mode="append", writer_properties=_WRITER, commit_properties=commit)
+            properties = writer_properties(table)
+            write_deltalake(
+                table, rows, mode="append", writer_properties=properties, commit_properties=commit
+            )
 
     def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
         return fold_table(name, self._open(name), changes, sequence)
