@@ -31,6 +31,12 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.driver.maxResultSize": "0",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
+    # Spark notes finished work for its UI, even without one: by default a thousand of each, and of tasks a
+    # hundred thousand. In a job of months that is memory for nobody.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.structuredLogging.enabled": "false",
 }

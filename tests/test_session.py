@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from streaming.errors import MisuseError
 from streaming.session import python_of_workers, session_conf
@@ -60,3 +61,18 @@ def test_a_checkpoint_on_this_machine_alone_is_refused_for_a_cluster(master: str
 def test_a_checkpoint_among_the_tables_is_seen_however_it_is_written() -> None:
     with pytest.raises(MisuseError, match="one within the other"):
         read_settings(options={"tables.root": "/lake", "job.checkpoint": "file:///lake/checkpoint"})
+
+
+@pytest.mark.spark
+def test_of_finished_work_spark_notes_only_the_last(spark: SparkSession) -> None:
+    """It would be memory that grows by every batch, for a UI that is off."""
+    for number in range(120):
+        spark.range(number + 1).collect()
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    noted = {
+        "jobs": context.statusStore().jobsList(None).size(),
+        "queries": spark._jsparkSession.sharedState().statusStore().executionsCount(),
+    }
+    assert max(noted.values()) <= 60, noted  # cleaned up in the background, a tenth at a time
+    assert min(noted.values()) > 0, noted  # else nothing was looked at

@@ -85,7 +85,7 @@ def _short(value: float) -> float:
     return round(value, 3)
 
 
-def thinned(samples: Sequence[Sample], most: int = 150) -> Sequence[Sample]:
+def thinned(samples: Sequence[Sample], most: int = 100) -> Sequence[Sample]:
     """Return at most so many of the samples, evenly."""
     return samples[:: math.ceil(len(samples) / most)]
 
@@ -101,7 +101,7 @@ PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, Callable[[Sample], float]]
     ),
     (
         "seconds a batch",
-        (("median of the batches between two samples", lambda at: at.batch_seconds),),
+        (("median between two samples", lambda at: at.batch_seconds),),
     ),
     (
         "resident memory, MB",
@@ -115,8 +115,7 @@ PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, Callable[[Sample], float]]
     (
         "state and live tables, MB",
         (
-            ("state, all versions in the checkpoint", lambda at: at.state_bytes / 1e6),
-            ("state alone", lambda at: at.local_state_bytes / 1e6),
+            ("state (RocksDB's working copies)", lambda at: at.local_state_bytes / 1e6),
             ("offsets, files in use", lambda at: at.offsets_in_use_bytes / 1e6),
             ("groups, files in use", lambda at: at.groups_in_use_bytes / 1e6),
         ),
@@ -124,9 +123,10 @@ PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, Callable[[Sample], float]]
     (
         "kept on purpose for a while, MB",
         (
+            ("state, the last 100 versions", lambda at: at.state_bytes / 1e6),
             ("changes (history, 7 days)", lambda at: at.changes_bytes / 1e6),
-            ("offsets, replaced files included (1 h)", lambda at: at.offsets_bytes / 1e6),
-            ("groups, replaced files included (1 h)", lambda at: at.groups_bytes / 1e6),
+            ("offsets, with replaced files (1 h)", lambda at: at.offsets_bytes / 1e6),
+            ("groups, with replaced files (1 h)", lambda at: at.groups_bytes / 1e6),
         ),
     ),
 )
