@@ -45,15 +45,17 @@ class ReplayOffsetsPartition(StatefulProcessor):
         """Replay the packets of one offsets partition; give its changes, its failed records and its
         counters."""
         records, totals = unpack_bounded(row["records"] for row in rows)
-        entries, group_records = self._entries.read(), self._group_records.read()
+        partition = key[0]
+        entries, group_records = self._entries.read(partition), self._group_records.read(partition)
         before = Shard(entries.layers(), group_records.layers())
         after, changes = replay(before, records)
         if after.entries is not before.entries:
-            self._entries.write(entries, entries.updated(after.entries))
+            self._entries.write(partition, entries, entries.updated(after.entries))
         if after.group_records is not before.group_records:
-            self._group_records.write(group_records, group_records.updated(after.group_records))
+            updated = group_records.updated(after.group_records)
+            self._group_records.write(partition, group_records, updated)
         yield Row(
-            source_partition=key[0],
+            source_partition=partition,
             changes=packets.to_bytes(changes),
             quarantine=packets.to_bytes(quarantined(records)),
             totals=totals_to_json(totals),

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from streaming.errors import OffsetlakeError
 from streaming.layers import Layers
-from streaming.shard_state import Values, _to_bytes
+from streaming.shard_state import Bases, Values, _to_bytes
 
 SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary())])
+SHARD = ("entries", 7)
 Change = tuple[frozenset[int], frozenset[int]]
 
 KEYS = st.frozensets(st.integers(0, 30), max_size=12)
@@ -77,8 +78,71 @@ def test_few_changes_of_many_rows_write_little() -> None:
 def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
     values = Values.of(Layers.of(to_table({1: b"a"})))
     after = values.updated(changed(values.layers(), frozenset(), {1: b"b", 2: b"c"}))
-    assert after.recent is None
+    assert len(after.layers().recent) == len(after.layers().replaced) == 0
     assert rows_of(after.layers().base) == {1: b"b", 2: b"c"}
+
+
+def test_a_base_that_is_held_need_not_be_read_again() -> None:
+    first, second, _ = _states()
+    bases = held(first)
+    assert second.recent is not None
+    found = bases.find(SHARD, second.recent)
+    assert found is not None
+    assert rows_of(found.layers().table) == rows_of(second.layers().table)
+
+
+def test_a_base_is_held_for_no_other_state_than_its_own() -> None:
+    """A batch that wrote a new base was taken back; what was held before it is not taken for the new one."""
+    first, second, rewritten = _states()
+    assert second.recent is not None
+    assert rewritten.recent is not None
+    assert rewritten.base != first.base
+    assert held(rewritten).find(SHARD, second.recent) is None
+    assert held(first).find(SHARD, rewritten.recent) is None
+    assert held(first).find(("entries", 8), second.recent) is None
+
+
+def test_a_state_that_does_not_name_its_base_is_read() -> None:
+    """As older releases wrote it."""
+    first, second, _ = _states()
+    layers = second.layers()
+    nameless = _to_bytes(layers.recent, {b"offsetlake.replaced": b"", b"offsetlake.written": b"0"})
+    bases = held(first)
+    assert bases.find(SHARD, nameless) is None
+    bases.hold(SHARD, Values(first.base, nameless))
+    assert bases.find(SHARD, nameless) is None
+    assert Values(first.base, nameless).updated(layers).digest == first.digest
+
+
+def test_bases_are_held_as_long_as_there_is_room() -> None:
+    first, _, rewritten = _states()
+    assert first.recent is not None
+    assert rewritten.recent is not None
+    room = len(first.base) + first.layers().base.nbytes
+    bases = Bases(room)
+    bases.hold(("entries", 1), first)
+    bases.hold(("entries", 2), first)
+    assert bases.find(("entries", 2), first.recent) is None
+    bases.hold(("entries", 1), rewritten)  # larger
+    assert bases.find(("entries", 1), rewritten.recent) is None
+    bases.hold(("entries", 2), first)
+    assert bases.find(("entries", 2), first.recent) is not None
+
+
+def _states() -> tuple[Values, Values, Values]:
+    """A state, the same with a few changes, and with so many that its base was written anew."""
+    first = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(100)})))
+    second = first.updated(changed(first.layers(), frozenset(), {7: b"changed"}))
+    added = {key: random_payload(1, key) for key in range(200)}
+    rewritten = second.updated(changed(second.layers(), frozenset(), added))
+    assert second.base is first.base
+    return first, second, rewritten
+
+
+def held(values: Values) -> Bases:
+    bases = Bases(1_000_000)
+    bases.hold(SHARD, values)
+    return bases
 
 
 def test_values_of_a_newer_release_are_refused() -> None:
