@@ -25,10 +25,13 @@ from streaming import groups
 from streaming.changes import GroupTransition, group_changes, offset_changes
 from streaming.entries import KEY_NAMES, MergedEntries, entry_codes, merge_entries
 from streaming.groups import GROUP_RECORDS, Group, GroupEvent, GroupRecords
-from streaming.layers import Layers, Mask
+from streaming.layers import Index, Layers, Mask
 from streaming.schemas import ENTRIES
 
 COMMIT_TYPES: Final = pa.array([0, 1], pa.int16())
+LOOKED_THROUGH: Final = 5_000
+"""So many entries are merged as they are: to look for those of some groups would take longer."""
+
 GROUP_TYPES: Final = pa.array(list(groups.TYPE_OF_RECORD), pa.int16())
 
 
@@ -53,7 +56,8 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     run saw. What the batch leaves as it was is the same object in the next shard, and need not be written.
     """
     records = _in_log_order(records)
-    entries, group_records = shard.entries.table, shard.group_records.table
+    entries, numbers = _entries_concerned(shard.entries, records)
+    group_records = shard.group_records.table
     about_groups = _GroupBatch.read(group_records, records.filter(pa.array(_is_about_group(records))))
     merged = merge_entries(
         entries,
@@ -63,8 +67,16 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     )
     transitions = _group_transitions(group_records, merged, about_groups)
     changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
-    after = Shard(merged.applied_to(shard.entries), about_groups.applied_to(shard.group_records))
+    after = Shard(merged.applied_to(shard.entries, numbers), about_groups.applied_to(shard.group_records))
     return after, changes
+
+
+def _entries_concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
+    """Return the entries that the records may change or depend on, and their numbers: those of their groups,
+    or all of a small shard."""
+    if len(entries) <= LOOKED_THROUGH:
+        return entries.table, np.arange(len(entries))
+    return entries.where("group", pc.unique(records["group"]).drop_null())
 
 
 def drop_superseded(records: pa.Table) -> pa.Table:

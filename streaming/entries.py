@@ -124,13 +124,18 @@ class MergedEntries:
             pick("source_timestamp", moments.ended_timestamp, moments.created_timestamp),
         )
 
-    def applied_to(self, entries: Layers) -> Layers:
-        """Return the entries that the shard holds after the batch; `entries` are those before it."""
+    def applied_to(self, entries: Layers, numbers: Index) -> Layers:
+        """Return the entries that the shard holds after the batch.
+
+        `entries` are all those before it; the n that were merged are the ones with these n numbers.
+        """
         is_changed = (self.touched_row != ABSENT) | (self.hidden_before != self.hidden_after)
         if not np.any(is_changed):
             return entries
         slots = np.flatnonzero(is_changed & (self.after_row != ABSENT))
-        return entries.updated(is_changed[: len(entries.table)], self.rows(slots, self.after_row[slots]))
+        is_stale = np.zeros(len(entries), dtype=bool)
+        is_stale[numbers] = is_changed[: len(numbers)]
+        return entries.updated(is_stale, self.rows(slots, self.after_row[slots]))
 
     def rows(self, slots: Index, pool_rows: Index) -> pa.Table:
         """Return `pool_rows` of the pool as they are after the batch in `slots` (nulls where `ABSENT`)."""

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
@@ -38,6 +39,23 @@ class Layers:
         if not len(self.recent) and not len(self.replaced):
             return self.base
         return pa.concat_tables([self.base.take(pa.array(self._kept)), self.recent]).combine_chunks()
+
+    def __len__(self) -> int:
+        """Count the rows in force."""
+        return len(self.base) - len(self.replaced) + len(self.recent)
+
+    def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:
+        """Return the rows in force that have one of the values in a column, and their numbers in `table`,
+        without making that."""
+        of_base, of_recent = (
+            np.flatnonzero(pc.is_in(rows[name], value_set=values).to_numpy())
+            for rows in (self.base, self.recent)
+        )
+        of_base = of_base[~np.isin(of_base, self.replaced, assume_unique=True)]
+        found = pa.concat_tables([self.base.take(pa.array(of_base)), self.recent.take(pa.array(of_recent))])
+        of_base = of_base - np.searchsorted(self.replaced, of_base)
+        of_recent = of_recent + len(self.base) - len(self.replaced)
+        return found.combine_chunks(), np.concatenate([of_base, of_recent])
 
     def updated(self, is_stale: Mask, added: pa.Table) -> "Layers":
         """Return the layers after a change: without the stale rows of `table`, with `added` at the end.

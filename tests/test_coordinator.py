@@ -1,6 +1,7 @@
 """The replica of an offsets partition equals a plain replay, however the log is cut into batches."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain_replay import Entry, Key, PlainReplay, Record
 
-from streaming import groups
+from streaming import coordinator, groups
 from streaming.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
 from streaming.coordinator import Shard, drop_superseded, replay
 from streaming.groups import GroupEvent
@@ -35,6 +36,15 @@ CLASSIC_VALUE = {
     "currentStateTimestamp": 1000,
     "members": [],
 }
+
+
+@pytest.fixture(autouse=True, params=["small shard", "large shard"], scope="module")
+def size_of_shard(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test holds for shards that are merged whole, and for those of which some groups are looked up."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "large shard":
+            patch.setattr(coordinator, "LOOKED_THROUGH", 0)
+        yield
 
 
 def group_document(record_type: int, group: str, part: str, value: dict[str, Any] | None) -> str:

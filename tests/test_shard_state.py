@@ -57,6 +57,19 @@ def test_rows_left_alone_keep_their_order() -> None:
     assert layers.table["key"].to_pylist() == [2, 3, 5, 4, 7]
 
 
+@given(start=KEYS, changes=CHANGES, wanted=KEYS)
+def test_rows_with_some_values_are_found_in_both_layers(
+    start: frozenset[int], changes: list[Change], wanted: frozenset[int]
+) -> None:
+    layers = Layers.of(to_table(dict.fromkeys(start, b"")))
+    for removed, touched in changes:
+        layers = changed(layers, removed, dict.fromkeys(touched, b"new"))
+    found, numbers = layers.where("key", pa.array(sorted(wanted), pa.int64()))
+    assert set(found["key"].to_pylist()) == wanted & rows_of(layers.table).keys()
+    assert found.equals(layers.table.take(numbers))
+    assert len(layers) == len(layers.table)
+
+
 def test_few_changes_of_many_rows_write_little() -> None:
     count, batches, touched = 20_000, 200, 100
     values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
