@@ -4,6 +4,7 @@ Then the command from outside: how soon it shows commits, how fast it starts, an
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_gr
 def main(arguments: Sequence[str]) -> None:
     """Run what the options ask for and print its tables."""
     options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs and brokers are stopped
     if options.only in (None, "columns"):
         sys.argv[1:] = ["--rounds", "3"] if options.quick else []
         bench_columns.main()
