@@ -6,13 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from job_process import JobProcess
 from raw_requests import RequestError, _OffsetCommitAnswerV6, offset_commit_request
 
 from streaming.demo_traffic import CommittedOffset
 from tests.soak import report, writes
 from tests.soak.commits import Commit, check_answer
 from tests.soak.traffic import RandomKeys, ShortLived
-from tests.soak.watch import COLUMNS, Sample
+from tests.soak.watch import COLUMNS, Sample, Watch
 
 
 def test_a_packed_request_is_the_one_that_is_declared() -> None:
@@ -87,6 +88,27 @@ def test_the_plot_is_small_and_always_the_same(tmp_path: Path) -> None:
     report.plot(tmp_path / "b.svg", samples)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.svg").stat().st_size < 100_000
+
+
+def test_a_file_counts_once_however_often_it_is_linked_and_not_before_it_has_its_name(tmp_path: Path) -> None:
+    job = JobProcess(tmp_path, "localhost:9092")
+    watch = Watch(job)
+    before = set(watch.files())
+    (tmp_path / "1.sst").write_bytes(b"12345")
+    (tmp_path / ".2.changelog.tmp").write_bytes(b"123")
+    watch.files()
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "1.sst").hardlink_to(tmp_path / "1.sst")
+    (tmp_path / "1.sst").unlink()
+    (tmp_path / ".2.changelog.tmp").rename(tmp_path / "2.changelog")
+    assert {path: size for path, size in watch.files().items() if path not in before} == {
+        "1.sst": 5,
+        "2.changelog": 3,
+    }
+    assert {path: watch.appeared[path] for path in watch.appeared.keys() - before} == {
+        "1.sst": 5,
+        "2.changelog": 3,
+    }
 
 
 def test_files_are_counted_where_they_appear() -> None:

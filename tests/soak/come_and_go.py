@@ -54,8 +54,7 @@ def watch(run: Running, plan: ShortLived, traffic: Traffic, every_s: float, say:
     samples: list[Sample] = []
     while True:
         traffic.check()
-        assert run.job.process is not None
-        assert run.job.process.poll() is None, f"the job has ended:\n{run.job.output[-2_000:]}"
+        run.check()
         if len(samples) % COLLECTION_EVERY == 0:
             run.watch.collect_garbage()
         sample = run.watch.sample(

@@ -43,6 +43,11 @@ class Running:
     job: JobProcess
     watch: Watch
 
+    def check(self) -> None:
+        """Fail if the job has ended."""
+        assert self.job.process is not None
+        assert self.job.process.poll() is None, f"the job has ended:\n{self.job.output[-2_000:]}"
+
     def wait_until_read(self) -> None:
         """Wait until the tables have all that has been committed; nobody may commit meanwhile."""
         kafka.wait_until(self._has_read_all, "the job to read all there is", timeout_s=_LONG_S)
@@ -54,8 +59,7 @@ class Running:
         assert self.job.wait() == 0, self.job.output[-2_000:]
 
     def _has_read_all(self) -> bool:
-        assert self.job.process is not None
-        assert self.job.process.poll() is None, f"the job has ended:\n{self.job.output[-2_000:]}"
+        self.check()
         source = read_settings(options={"source.bootstrap_servers": self.bootstrap}).source
         ends = Broker(source).ends(OFFSETS_PARTITIONS)
         try:

@@ -63,6 +63,7 @@ class Watch:
     job: JobProcess
     written_by: dict[tuple[str, int], int] = field(default_factory=dict)  # role and process -> bytes
     appeared: dict[str, int] = field(default_factory=dict)  # every file ever seen -> its largest size
+    _first_path: dict[tuple[int, str], str] = field(default_factory=dict)  # inode and name -> path
     _read: dict[Path, int] = field(default_factory=dict)  # file -> how far it was read
 
     def sample(
@@ -100,15 +101,15 @@ class Watch:
         )
 
     def files(self) -> dict[str, int]:
-        """Return all files of the job, as paths below its folder, with their sizes; each once however often
-        it is linked."""
+        """Return all files of the job, as paths below its folder, with their sizes; each once, by the name
+        that it had first, however often it is linked. Those that are to be renamed are left out."""
         found: dict[str, int] = {}
-        seen = set()
         start = len(f"{self.job.directory}/")
         for path, stat in _walk(str(self.job.directory)):
-            if stat.st_ino not in seen:
-                seen.add(stat.st_ino)
-                found[path[start:]] = stat.st_size
+            name = path.rpartition("/")[2]
+            if not name.endswith(".tmp"):
+                first = self._first_path.setdefault((stat.st_ino, name), path[start:])
+                found[first] = stat.st_size
         for path, size in found.items():
             self.appeared[path] = max(self.appeared.get(path, 0), size)
         return found

@@ -47,8 +47,7 @@ def measure_writes(directory: Path, plan: RandomKeys, *, say: Say) -> None:
             written = {role: after[role] - written[role] for role in after}
             made = by_place(before, run.watch.appeared)
         run.wait_until_read()
-        say(check_tables(run, plan, int(traffic.requests)))
-        say(run.job.output[-1_500:])
+        say(check_tables(run, plan, traffic.requests))
         say(table(made, written, seconds))
         run.stop()
         say(check_state(run.job))
@@ -58,6 +57,7 @@ def watch(run: Running, traffic: Traffic, until: float) -> None:
     """Note all files that appear until the traffic has gone on for so many seconds."""
     while traffic.seconds < until:
         traffic.check()
+        run.check()
         run.watch.files()
         run.watch.written()
         time.sleep(_EVERY_S)
