@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from streaming import packets
 from streaming.coordinator import Shard, replay
 from streaming.groups import GROUP_RECORDS
+from streaming.narrow import narrow
 from streaming.progress import totals_to_json
 from streaming.quarantine import quarantined, unpack_bounded
 from streaming.schemas import ENTRIES
@@ -19,8 +20,8 @@ from streaming.workers import spare_modules_from_collection
 SHARD_RESULT: Final = StructType(
     [
         StructField("source_partition", IntegerType()),
-        StructField("changes", BinaryType()),  # Arrow stream of schema CHANGES_IN_BATCH
-        StructField("quarantine", BinaryType()),  # Arrow stream of schema QUARANTINE_IN_BATCH
+        StructField("changes", BinaryType()),  # Arrow stream of schema CHANGES_IN_BATCH, narrowed
+        StructField("quarantine", BinaryType()),  # the same of schema QUARANTINE_IN_BATCH
         StructField("totals", StringType()),
     ]
 )
@@ -56,8 +57,8 @@ class ReplayOffsetsPartition(StatefulProcessor):
             self._group_records.write(partition, group_records, updated)
         yield Row(
             source_partition=partition,
-            changes=packets.to_bytes(changes),
-            quarantine=packets.to_bytes(quarantined(records)),
+            changes=packets.to_bytes(narrow(changes)),
+            quarantine=packets.to_bytes(narrow(quarantined(records))),
             totals=totals_to_json(totals),
         )
 

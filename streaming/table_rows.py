@@ -46,6 +46,8 @@ def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int)
 
 def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
     """Give `values` the wanted type, in which milliseconds are timestamps; count what was clamped."""
+    if values.null_count == len(values):
+        return pa.nulls(len(values), wanted), 0
     if pa.types.is_struct(wanted):
         fields = values.flatten()  # with nulls below a null, where Arrow may hold any number
         children = [_to_type(child, field.type) for child, field in zip(fields, wanted, strict=True)]

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from streaming import packets
 from streaming.causes import Evidence, undecided, with_causes, without_evidence
 from streaming.errors import MisuseError
+from streaming.narrow import widen
 from streaming.observations import is_observation_due
 from streaming.progress import (
     PartitionEnds,
@@ -264,7 +265,9 @@ def _moved(before: Progress, after: Progress) -> int:
 def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
     source = pa.field("source_partition", pa.int32())
     tables = [
-        table.append_column(source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table)))
+        widen(table, schema).append_column(
+            source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table))
+        )
         for row in rows
         if len(table := packets.from_bytes(row[name]))
     ]

@@ -11,9 +11,10 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streaming import packets, shard_state
 from streaming.coordinator import Shard, replay
+from streaming.narrow import widen
 from streaming.processor import ReplayOffsetsPartition
 from streaming.progress import Totals, totals_from_json
-from streaming.schemas import KEY
+from streaming.schemas import CHANGES_IN_BATCH, KEY
 from streaming.shard_state import Bases
 from tests.benchmarks.bench_growth import Case, shard_records
 
@@ -47,7 +48,7 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
             [result] = operator.test(partition, [packet])
             assert result["source_partition"] == partition
             assert totals_from_json(result["totals"]) == totals
-            found = packets.from_bytes(result["changes"])
+            found = widen(packets.from_bytes(result["changes"]), CHANGES_IN_BATCH)
             assert found.sort_by(KEYS).equals(changes.sort_by(KEYS))
             written_bases.add(operator.peekValueState("entries", partition))
     assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"

@@ -37,6 +37,7 @@ from streaming.coordinator import Shard, replay
 from streaming.follow import Follower, Listener
 from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
+from streaming.narrow import narrow
 from streaming.schemas import CHANGES_IN_BATCH
 from streaming.session import start_session
 from streaming.settings import Settings, read_settings
@@ -346,12 +347,8 @@ def python_steps(workload: Workload, packet_rows: int, batch_rows: int) -> dict[
             shards[partition], changed = step("replay", replay, shards[partition], records)
             state = step("state to bytes", packets.to_bytes, shards[partition].entries.table)
             step("state from bytes", packets.from_bytes, state)
-            changes.append(
-                {
-                    "source_partition": partition,
-                    "changes": step("changes to bytes", packets.to_bytes, changed),
-                }
-            )
+            sent = step("changes to bytes", lambda changed=changed: packets.to_bytes(narrow(changed)))
+            changes.append({"source_partition": partition, "changes": sent})
         table = step(
             "changes from bytes",
             writer._shard_tables,
