@@ -80,8 +80,9 @@ class ShardResults:
 class BatchWriter:
     """Applies batches to the tables, in order and each once; the only writer of progress.
 
-    One lock serializes it with heartbeats and folds, which come from another thread. After a batch that
-    failed nothing more is written: whether its commit arrived is for the next start to find out.
+    One lock serializes it with heartbeats, which come from another thread. Folds are serialized with each
+    other alone, as they may take seconds: they write other tables, from changes that are committed. After a
+    batch that failed nothing more is written: whether its commit arrived is for the next start to find out.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class BatchWriter:
         self._topic_ids = topic_ids
         self._clock = clock
         self._lock = threading.Lock()
+        self._folding = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
         self._committed = self._attempted = tables.progress()
@@ -136,11 +138,14 @@ class BatchWriter:
 
     def fold(self) -> int:
         """Fold what has been appended; return the number of rows."""
-        with self._lock:
-            if self._is_broken:
-                return 0
+        with self._folding:
+            with self._lock:
+                if self._is_broken:
+                    return 0
+                waiting = self._rows_since_fold
             folded = self._tables.fold()
-            self._rows_since_fold = 0
+            with self._lock:
+                self._rows_since_fold -= waiting  # others may have come meanwhile, and may be folded, too
             return folded
 
     @property

@@ -1,6 +1,8 @@
 """Batches reach the tables once and in order, whatever fails between; nobody else writes meanwhile."""
 
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +174,34 @@ def test_a_heartbeat_and_a_fold_that_failed_can_be_repeated(job: Job) -> None:
     assert job.tables.unfolded_rows() == 0
     writer.apply(results(set_offset("g", 2)), 1)
     assert job.offsets() == {"g": 2}
+
+
+def test_a_batch_and_a_heartbeat_do_not_wait_for_a_fold(job: Job) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class FoldingSlowly(Tables):
+        def fold(self) -> int:
+            begun.set()
+            assert may_end.wait(30)
+            return super().fold()
+
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    writer._tables = FoldingSlowly(job.tables.root)
+    with ThreadPoolExecutor() as pool:
+        fold = pool.submit(writer.fold)
+        try:
+            assert begun.wait(30)
+            pool.submit(writer.apply, results(set_offset("g", 2), set_offset("h", 3)), 1).result(30)
+            pool.submit(writer.beat, ENDS).result(30)
+            assert not fold.done()
+        finally:
+            may_end.set()
+        fold.result(30)
+    assert writer.rows_since_fold == 2
+    writer.fold()
+    assert writer.rows_since_fold == job.tables.unfolded_rows() == 0
+    assert job.offsets() == {"g": 2, "h": 3}
 
 
 class AnswersLost(Tables):
