@@ -20,6 +20,7 @@ from streaming.running_query import JobFailedError, as_failure
 from streaming.session import python_of_workers, start_session
 from streaming.settings import Settings
 from streaming.sole_job import sole_job
+from streaming.warm_up import start_warm_up
 
 
 def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
@@ -52,6 +53,8 @@ def _with_follower(
         spark = start_session(settings.spark, settings.job, jars)
         try:
             if not stop.is_set():
+                if settings.spark.is_local:  # elsewhere executors may still be on their way
+                    start_warm_up(spark)
                 act(Follower(spark, settings, broker, facts, listener, stop))
         finally:
             spark.stop()

@@ -11,6 +11,8 @@ from streaming.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
 FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00.000Z
 LAST_MS: Final = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
+MANY_ROWS: Final = 50_000
+
 
 def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
     """Return rows of `changes` (schema `CHANGES`), and how many timestamps had to be clamped."""
@@ -24,7 +26,9 @@ def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tupl
 
 
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
-    """Convert chunk by chunk: what need not change is not copied, and a chunk is all that is held twice."""
+    """Convert large tables chunk by chunk: what need not change is not copied, a chunk is all that is held
+    twice. Of a small one all shards' chunks are joined first: their number is what would take time."""
+    table = table if len(table) > MANY_ROWS else table.combine_chunks()
     day = datetime.fromtimestamp(batch_time / 1_000, UTC).date()
     constants = {
         "sequence": pa.scalar(sequence, pa.int64()),

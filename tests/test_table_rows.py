@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming import table_rows
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE, QUARANTINE_IN_BATCH
 from streaming.table_rows import FIRST_MS, LAST_MS, change_rows, quarantine_rows
 
@@ -128,3 +129,22 @@ def test_quarantine_keeps_bytes_and_reason() -> None:
     [row] = rows.to_pylist()
     assert {name: row[name] for name in record} == {**record, "source_timestamp": MOMENTS[LAST_MS]}
     assert clamped == 1
+
+
+@pytest.mark.parametrize("many_rows", [0, 1_000])
+def test_shards_of_any_number_and_size_become_the_same_rows(
+    monkeypatch: pytest.MonkeyPatch, many_rows: int
+) -> None:
+    monkeypatch.setattr(table_rows, "MANY_ROWS", many_rows)
+    shards = [
+        pa.Table.from_pylist(
+            [{"source_offset": offset, "source_timestamp": LAST_MS + offset} for offset in range(count)],
+            CHANGES_IN_BATCH.append(SOURCE_PARTITION),
+        )
+        for count in (2, 0, 3)
+    ]
+    rows, clamped = change_rows(pa.concat_tables(shards), sequence=7, batch_time=0)
+    assert rows["source_offset"].to_pylist() == [0, 1, 0, 1, 2]
+    assert set(rows["sequence"].to_pylist()) == {7}
+    assert clamped == 3
+    assert rows.schema == CHANGES
