@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self
 
+from streaming.complaints import Complaints
 from streaming.delta_sql import in_one_line
 from streaming.maintenance import TableRetention, maintain
 from streaming.progress import now_ms
@@ -30,10 +31,9 @@ class Maintainer(threading.Thread):
         self._tables = tables
         self._retention = TableRetention.of(settings)
         self._every_s = settings.maintain_every_ms / 1_000
-        self._say = say
+        self._complaints = Complaints(say)
         self._clock = clock
         self._done = threading.Event()
-        self._said: str | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -55,13 +55,6 @@ class Maintainer(threading.Thread):
         try:
             maintain(self._tables, self._retention, clock=self._clock, should_stop=self._done.is_set)
         except Exception as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
-            self._say_once(in_one_line(error))
+            self._complaints.make("", in_one_line(error))
         else:
-            if self._said is not None:
-                self._said = None
-                self._say("maintenance of the tables works again")
-
-    def _say_once(self, message: str) -> None:
-        if self._said is None:
-            self._say(message)
-        self._said = message
+            self._complaints.settle("", "maintenance of the tables works again")
