@@ -39,7 +39,9 @@ _HELD_BYTES: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Values:
-    """A table as it is kept: Arrow streams of its base and of the recent rows (None: no changes since).
+    """A table as it is kept: Arrow streams of its base and of the recent rows, which name the base.
+
+    `recent` None: an older release wrote the base, and nothing has changed since.
 
     `decoded` is the base as a table, where it is known.
     """
@@ -96,22 +98,23 @@ class Bases:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held: dict[tuple[str, int], Values] = {}
+        self._held: dict[tuple[str, int], tuple[bytes, Values]] = {}  # with the digest
         self._bytes = 0
 
     def find(self, shard: tuple[str, int], recent: bytes) -> Values | None:
         """Return the values of a shard with these recent rows, if their base is held."""
-        held, digest = self._held.get(shard), _base_of(recent)
-        if held is None or digest is None or held.digest != digest:
+        digest, held = self._held.get(shard, (None, None))
+        if held is None or _base_of(recent) != digest:
             return None
         return Values(held.base, recent, held.decoded)
 
     def hold(self, shard: tuple[str, int], values: Values) -> None:
         """Hold the base of a shard, in place of its former one."""
         if (former := self._held.pop(shard, None)) is not None:
-            self._bytes -= _size(former)
-        if values.digest is not None and self._bytes + _size(values) <= self._most_bytes:
-            self._held[shard] = values
+            self._bytes -= _size(former[1])
+        digest = values.digest
+        if digest is not None and self._bytes + _size(values) <= self._most_bytes:
+            self._held[shard] = digest, values
             self._bytes += _size(values)
 
 
@@ -144,9 +147,7 @@ class LayeredState:
         if after.base is not before.base:
             self._base.update((after.base,))
             _BASES.hold((self._name, partition), after)
-        if after.recent is None and before.recent is not None:
-            self._recent.clear()
-        elif after.recent is not before.recent:
+        if after.recent is not before.recent:
             self._recent.update((after.recent,))
 
 
