@@ -29,10 +29,10 @@ from streaming.layers import Index, Layers, Mask
 from streaming.schemas import ENTRIES
 
 COMMIT_TYPES: Final = pa.array([0, 1], pa.int16())
+GROUP_TYPES: Final = pa.array(list(groups.TYPE_OF_RECORD), pa.int16())
+
 LOOKED_THROUGH: Final = 5_000
 """So many entries are merged as they are: to look for those of some groups would take longer."""
-
-GROUP_TYPES: Final = pa.array(list(groups.TYPE_OF_RECORD), pa.int16())
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.shard_state import FORMAT as STATE_FORMAT
 from streaming.table_rows import quarantine_rows
 from streaming.tables import Snapshot, Tables
-from streaming.writer import BatchReport, BatchWriter
+from streaming.writer import BatchReport, BatchWriter, TopicIds
 
 Beside = Sequence[AbstractContextManager[object]]
 
@@ -267,15 +267,20 @@ class Follower:
         house.finish()
         return house
 
-    def _writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
+    @property
+    def _topic_ids(self) -> TopicIds:
+        """Ask the brokers which topics there are; not about a copy, whose topics may be another cluster's."""
         is_original = self.settings.source.topic == OFFSETS_TOPIC
+        return self.broker.topic_ids if is_original else lambda _: None
+
+    def _writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
         return BatchWriter(
             tables,
             progress,
             query_id=checkpoint.query_id,
             positions=lambda batch_id: checkpoint.positions(batch_id, self.settings.source.topic),
             report=self.listener.batch,
-            topic_ids=self.broker.topic_ids if is_original else lambda _: None,
+            topic_ids=self._topic_ids,
         )
 
     def _announced(self, progress: Progress, reason: str) -> Progress:
@@ -322,12 +327,11 @@ class Follower:
     def _with_causes(self, rows: pa.Table, old: Snapshot, found: Progress, now: int) -> pa.Table:
         """Say which of the offsets that are gone were due meanwhile."""
         gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))
-        is_original = self.settings.source.topic == OFFSETS_TOPIC
         retention, before = found.retention, old.progress.retention
         evidence = Evidence(
             offsets=old.offsets,
             groups=old.groups,
-            topic_ids=self.broker.topic_ids(pc.unique(gone["topic"]).to_pylist()) if is_original else None,
+            topic_ids=self._topic_ids(pc.unique(gone["topic"]).to_pylist()),
             retention=None if retention is None else retention.after(before),
             held_back=frozenset(),
             now=now,
