@@ -87,14 +87,19 @@ def test_a_flood_is_kept_in_bounds_and_the_rest_is_right(
     )
 
 
+def produce_stamped(bootstrap: str, topic: str, stamps: list[int]) -> None:
+    """Create a topic that takes any record timestamp, and commit with each, a partition for each."""
+    any_time = {f"message.timestamp.{side}.max.ms": str(I64_MAX) for side in ("after", "before")}
+    kafka.create_topics(bootstrap, {topic: 1}, **any_time)
+    for number, stamp in enumerate(stamps):
+        kafka.produce_raw(bootstrap, topic, [commit(1, partition=number)], timestamp_ms=stamp)
+
+
 def test_a_record_timestamp_that_spark_cannot_hold_is_explained(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
     bootstrap = broker.bootstrap_servers
-    any_time = {f"message.timestamp.{side}.max.ms": str(I64_MAX) for side in ("after", "before")}
-    kafka.create_topics(bootstrap, {"stamped": 1}, **any_time)
-    for number, stamp in enumerate([1, YEAR_9999, LAST_OF_SPARK]):
-        kafka.produce_raw(bootstrap, "stamped", [commit(1, partition=number)], timestamp_ms=stamp)
+    produce_stamped(bootstrap, "stamped", [1, YEAR_9999, LAST_OF_SPARK])
     job = RunningJob(spark, bootstrap, tmp_path, topic="stamped")
     offsets = job.run_once().read().offsets.sort_by("partition")
     assert [stamp.year for stamp in offsets["source_timestamp"].to_pylist()] == [1970, 9999, 9999]
@@ -111,10 +116,7 @@ def test_record_timestamps_before_1970_are_kept_or_clamped(
 ) -> None:
     """-1 is what Kafka writes for none; nobody but a raw producer writes others."""
     bootstrap = broker.bootstrap_servers
-    any_time = {f"message.timestamp.{side}.max.ms": str(I64_MAX) for side in ("after", "before")}
-    kafka.create_topics(bootstrap, {"early": 1}, **any_time)
-    for number, stamp in enumerate([-1, -YEAR_9999, -LAST_OF_SPARK]):
-        kafka.produce_raw(bootstrap, "early", [commit(1, partition=number)], timestamp_ms=stamp)
+    produce_stamped(bootstrap, "early", [-1, -YEAR_9999, -LAST_OF_SPARK])
     assert [record.timestamp_ms for record in kafka.read_raw(bootstrap, "early")][1:] == [
         -YEAR_9999,
         -LAST_OF_SPARK,
