@@ -1,7 +1,8 @@
-"""The benchmarks: records and requests mean what is claimed, and batches are timed by the right files."""
+"""The benchmarks: records and requests mean what is claimed, and the right times are taken."""
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,11 @@ from raw_requests import offset_commit_request
 
 from decoders import decode_columns
 from streaming.demo_traffic import CommittedOffset
+from streaming.progress import Progress, Totals
+from streaming.writer import BatchReport
+from tests.benchmarks.clocks import Clocks
 from tests.benchmarks.commit_client import TOPIC, Commit, request_of
+from tests.benchmarks.job_runs import Call, JobRun
 from tests.benchmarks.watched_job import Batch, read_batches
 from tests.benchmarks.workloads import Chunk, Workload, chunks
 
@@ -44,6 +49,16 @@ def test_groups_stand_in_the_partition_that_they_hash_to(made: list[Chunk]) -> N
     assert len(set(partitions)) > 1
 
 
+def test_the_parts_of_a_workload_are_the_whole(workload: Workload, made: list[Chunk]) -> None:
+    parts = [
+        chunk
+        for start, stop in pairwise([0, 40, 150, 1_000])
+        for chunk in chunks(workload, PARTITIONS, start=start, stop=stop, size=64)
+    ]
+    assert sum(len(chunk.keys) for chunk in parts) == 1_000
+    assert _decoded(parts).equals(_decoded(made))
+
+
 def test_the_newest_offsets_are_those_of_the_last_commits(workload: Workload, made: list[Chunk]) -> None:
     last = {
         (row["group"], row["topic"], row["partition"]): row["committed_offset"]
@@ -57,6 +72,41 @@ def test_the_newest_offsets_are_those_of_the_last_commits(workload: Workload, ma
 def test_a_request_made_from_a_template_is_the_one_that_would_be_built() -> None:
     built = offset_commit_request("billing", {(TOPIC, 7): CommittedOffset(1 << 40)})
     assert request_of(Commit("billing", 7, 1 << 40)) == built
+
+
+def test_a_run_that_waits_costs_the_time_of_its_batches_and_folds_and_all_processor_time() -> None:
+    run = _run(waits=True)
+    assert run.seconds_per_record.wall == pytest.approx((1.5 + 0.25) / 1_000)
+    assert run.seconds_per_record.spent == pytest.approx({"driver": 3.0 / 1_000})
+
+
+def test_a_run_that_does_not_wait_costs_all_its_time() -> None:
+    assert _run(waits=False).seconds_per_record.wall == pytest.approx(20.0 / 1_000)
+
+
+def _run(*, waits: bool) -> JobRun:
+    """A run of two batches of warm-up and one that is measured; it waited from 100 s to 105 s."""
+    run = JobRun(
+        lambda: Clocks(0), waits, began=Clocks(100, {"driver": 7.0}), finished=Clocks(120, {"driver": 10.0})
+    )
+    for records, seconds in ((10, 4.0), (10, 2.0), (1_000, 1.5)):
+        run.reports.append(_report(moved=records))
+        run.progress.append({"durationMs": {"triggerExecution": 1_000 * seconds}})
+    run.calls["fold"] += [Call(99.0, 3.0), Call(119.0, 0.25)]
+    return run
+
+
+def _report(*, moved: int) -> BatchReport:
+    return BatchReport(
+        batch_id=0,
+        moved=moved,
+        totals=Totals(),
+        changed_offsets=0,
+        changed_groups=0,
+        quarantined=0,
+        seconds=0.0,
+        progress=Progress(),
+    )
 
 
 def test_batches_are_timed_from_their_plan_to_their_commit(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--only", choices=["columns", "queries", "job", *FROM_OUTSIDE], help="one of the benchmarks"
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
-    sizes = {"A": (6_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
+    sizes = {"A": (12_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}
     for name, (records, keys, groups) in sizes.items():
         for what, default in (("records", records), ("keys", keys), ("groups", groups)):
             parser.add_argument(

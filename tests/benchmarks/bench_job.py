@@ -1,96 +1,59 @@
-"""Records a second of the job beside a raw read of the same topic by the same connector, and where time goes.
+"""Records a second of the job beside a raw read of the same records, and where time goes.
 
 Everything is measured in one run and one Spark session, since only ratios travel from machine to machine:
-the raw read before and after the job, the job from the source to folded tables.
+the raw read by the same connector before and after the job, the job from the source to folded tables.
+Workload A is read by a job that catches up, batch after batch; C comes to a job that follows, as one large
+batch after two small ones (`job_runs`).
 """
 
-import json
 import os
 import platform
 import shutil
 import statistics
 import tempfile
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
-from unittest.mock import patch
+from typing import Final
 
 import confluent_kafka
 import deltalake
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streaming import packets, writer
-from streaming.broker import Broker
-from streaming.coordinator import Shard, replay
-from streaming.follow import Follower, Listener
 from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
-from streaming.narrow import narrow
-from streaming.schemas import CHANGES_IN_BATCH
 from streaming.session import start_session
 from streaming.settings import Settings, read_settings
 from streaming.source import read_records, source_options
-from streaming.table_rows import change_rows
 from streaming.tables import Tables
-from streaming.udfs import decode_record, packing_udf
-from streaming.writer import BatchReport
 from tests.benchmarks.clocks import Clocks, read_clocks
-from tests.benchmarks.workloads import Workload, chunks, fill_topic
+from tests.benchmarks.job_runs import PARTITIONS, WARM_UP, JobRun, catch_up, check_tables, follow_parts
+from tests.benchmarks.python_steps import print_python_steps, python_steps
+from tests.benchmarks.workloads import Workload, fill_topic
 
-PARTITIONS: Final = 8
 TARGETS: Final[Mapping[str, float]] = {"A": 0.55, "C": 0.28}
+IN_PARTS: Final = frozenset({"C"})
+"""Workloads that come to a job that follows; to each run in a topic of its own."""
 
-
-@dataclass
-class JobRun:
-    """What was seen of a run of the job; `ends`, `progress` and most `stages` have one element per batch."""
-
-    now: Callable[[], Clocks]
-    started: Clocks
-    finished: Clocks
-    reports: list[BatchReport] = field(default_factory=list)
-    ends: list[Clocks] = field(default_factory=list)
-    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    progress: list[dict[str, Any]] = field(default_factory=list)
-
-    def report(self, report: BatchReport) -> None:
-        """Note a batch that is in the tables."""
-        self.reports.append(report)
-        self.ends.append(self.now())
-
-    def seconds_per_record(self, warm_up: int) -> Clocks:
-        """What a record costs after some batches of warm-up, the last fold included."""
-        spent = self.finished.since(self.ends[warm_up - 1] if warm_up else self.started)
-        return spent.per(sum(report.moved for report in self.reports[warm_up:]))
-
-    @property
-    def batch_seconds(self) -> list[float]:
-        """How long each batch took, from the end of the one before."""
-        moments = [self.started, *self.ends]
-        return [end.since(start).wall for start, end in pairwise(moments)]
+_TRIGGER: Final = "1s"
+"""Of a job that follows; waiting for it does not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was seen of one workload; of each run of the job the first `warm_up` batches are left out."""
+    """What was seen of one workload; `cold_read` is the first of its raw reads, before these are warm."""
 
     workload: Workload
+    cold_read: Clocks
     raw_reads: list[Clocks]
     raw_stream_rate: float
     runs: list[JobRun]
-    warm_up: int
 
     @property
     def raw(self) -> Clocks:
@@ -100,7 +63,7 @@ class Measured:
     @property
     def jobs(self) -> list[Clocks]:
         """What a record costs from the source to folded tables, run by run."""
-        return [run.seconds_per_record(self.warm_up) for run in self.runs]
+        return [run.seconds_per_record for run in self.runs]
 
     @property
     def job(self) -> Clocks:
@@ -119,11 +82,7 @@ def measure_jobs(
     runs: int,
     spark_conf: Mapping[str, str],
 ) -> None:
-    """Run and print the benchmark, in batches as large as the job makes them by default or as given.
-
-    The first two batches of the first workload's runs are left out, as warm-up; the others find the session
-    warm.
-    """
+    """Run and print the benchmark, in batches as large as the job makes them by default or as given."""
     print(describe_machine())
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="offsetlake-bench-")))
@@ -135,42 +94,49 @@ def measure_jobs(
             print(f"workload {workload.name}: {workload.records:,} records produced in {seconds:.1f} s")
         settings = [
             [
-                job_settings(broker, workload.name, folder / str(run), records_per_batch, spark_conf)
+                job_settings(broker, root, workload.name, run, records_per_batch, spark_conf)
                 for run in range(runs)
             ]
-            for workload, folder in ((workload, root / workload.name) for workload in workloads)
+            for workload in workloads
         ]
         any_settings = settings[0][0]
         spark = start_session(any_settings.spark, any_settings.job, ensure_jars("connector"))
         stack.callback(spark.stop)
         measured = [
-            measure_job(spark, workload, own, partial(read_clocks, broker.pid), warm_up=0 if number else 2)
-            for number, (workload, own) in enumerate(zip(workloads, settings, strict=True))
+            measure_job(spark, workload, own, partial(read_clocks, broker.pid))
+            for workload, own in zip(workloads, settings, strict=True)
         ]
         packet_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
     print_rates(measured)
+    print_cold_read(measured[0])
     print_processor_time(measured)
     print_stages(measured)
     batch_rows = any_settings.source.max_records_per_batch
-    print_python_steps(
-        {workload.name: python_steps(workload, packet_rows, batch_rows) for workload in workloads}
-    )
+    steps = partial(python_steps, partitions=PARTITIONS, packet_rows=packet_rows, batch_rows=batch_rows)
+    print_python_steps({workload.name: steps(workload) for workload in workloads})
 
 
 def job_settings(
-    broker: LocalBroker, topic: str, root: Path, records_per_batch: int | None, spark_conf: Mapping[str, str]
+    broker: LocalBroker,
+    root: Path,
+    workload: str,
+    run: int,
+    records_per_batch: int | None,
+    spark_conf: Mapping[str, str],
 ) -> Settings:
-    """The job's defaults on two cores, with everything it writes under `root`."""
+    """The job's defaults on two cores, with everything that a run writes in a folder of its own."""
+    own = root / workload / str(run)
     of_batch = {"source.max_records_per_batch": records_per_batch} if records_per_batch else {}
     return read_settings(
         options={
             "source.bootstrap_servers": broker.bootstrap_servers,
-            "source.topic": topic,
+            "source.topic": f"{workload}-{run}" if workload in IN_PARTS else workload,
             "source.check_partition": "on",  # as of the offsets topic itself
-            "tables.root": str(root / "tables"),
-            "job.checkpoint": str(root / "checkpoint"),
+            "tables.root": str(own / "tables"),
+            "job.checkpoint": str(own / "checkpoint"),
+            "job.trigger": _TRIGGER,
             "spark.master": "local[2]",
-            "spark.log_file": str(root / "spark.log"),
+            "spark.log_file": str(own / "spark.log"),
             "spark.conf": dict(spark_conf),
             **of_batch,
         }
@@ -178,201 +144,66 @@ def job_settings(
 
 
 def measure_job(
-    spark: SparkSession,
-    workload: Workload,
-    settings: Sequence[Settings],
-    now: Callable[[], Clocks],
-    *,
-    warm_up: int,
+    spark: SparkSession, workload: Workload, settings: Sequence[Settings], now: Callable[[], Clocks]
 ) -> Measured:
-    """Measure a workload whose topic is filled: raw reads, runs of the job, raw reads; check what it wrote.
+    """Measure a workload, of which a topic of its name is filled: raw reads, runs of the job, raw reads.
 
-    There are as many runs as settings, which differ in the places of tables and checkpoint.
+    There are as many runs as settings, which differ in the places of what they write. Fails if a run's tables
+    are not what was committed.
     """
 
     def raw_read() -> Clocks:
         started = now()
-        read_raw(spark, settings[0])
+        read_raw(spark, settings[0], workload.name)
         return now().since(started)
 
-    for _ in range(2):
-        raw_read()  # warms up
+    cold_read = raw_read()
+    raw_read()  # warms up
     raw_reads = [raw_read() for _ in range(2)]
-    raw_stream_rate = raw_stream(spark, settings[0], warm_up)
+    raw_stream_rate = raw_stream(spark, settings[0], workload.name)
     runs = []
     for own in settings:
-        runs.append(run_job(spark, own, now))
+        is_in_parts = workload.name in IN_PARTS
+        run = follow_parts(spark, own, workload, now) if is_in_parts else catch_up(spark, own, now)
         check_tables(Tables(own.tables.root), workload)
+        runs.append(run)
     raw_reads += [raw_read() for _ in range(3)]
     return Measured(
-        workload=workload, raw_reads=raw_reads, raw_stream_rate=raw_stream_rate, runs=runs, warm_up=warm_up
+        workload=workload,
+        cold_read=cold_read,
+        raw_reads=raw_reads,
+        raw_stream_rate=raw_stream_rate,
+        runs=runs,
     )
 
 
-def read_raw(spark: SparkSession, settings: Settings) -> None:
-    """Read the topic as a batch into nowhere."""
-    options = source_options(settings.source, PARTITIONS)
+def read_raw(spark: SparkSession, settings: Settings, topic: str) -> None:
+    """Read a topic as a batch into nowhere."""
+    options = source_options(replace(settings.source, topic=topic), PARTITIONS)
     del options["maxOffsetsPerTrigger"]  # a batch has no triggers
     records = spark.read.format("kafka").options(**options).load()
     columns = records.select("key", "value", "partition", "offset", "timestamp")
     columns.write.format("noop").mode("overwrite").save()
 
 
-def raw_stream(spark: SparkSession, settings: Settings, warm_up: int) -> float:
-    """Read the topic as a stream into nowhere, in micro-batches as the job does: records a second."""
+def raw_stream(spark: SparkSession, settings: Settings, topic: str) -> float:
+    """Read a topic as a stream into nowhere, in micro-batches as the job does: records a second.
+
+    The first batches are left out, unless there are no others.
+    """
     with tempfile.TemporaryDirectory() as checkpoint:
         query = (
-            read_records(spark, settings.source, PARTITIONS)
+            read_records(spark, replace(settings.source, topic=topic), PARTITIONS)
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-    counted = [progress for progress in query.recentProgress if progress.numInputRows][warm_up:]
+    batches = [progress for progress in query.recentProgress if progress.numInputRows]
+    counted = batches[WARM_UP:] or batches
     rows = sum(progress.numInputRows for progress in counted)
     return 1_000 * rows / (sum(progress.durationMs["triggerExecution"] for progress in counted) or 1)
-
-
-def run_job(spark: SparkSession, settings: Settings, now: Callable[[], Clocks]) -> JobRun:
-    """Run the real job to the present end of its topic, watching it from outside."""
-    run = JobRun(now, now(), now())
-    broker = Broker(settings.source)
-    facts = broker.wait_for_topic(print, lambda: False)
-    assert facts is not None
-    listener = Listener(lambda _said: None, run.report, lambda _alert: None)
-    with watched_query(spark, run), watched_calls(run):
-        run.started = now()
-        Follower(spark, settings, broker, facts, listener, threading.Event()).follow(once=True)
-        run.finished = now()
-    return run
-
-
-@contextmanager
-def watched_query(spark: SparkSession, run: JobRun) -> Iterator[None]:
-    """Collect what Spark says about each batch of the query."""
-    is_over = threading.Event()
-
-    class Watcher(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-            pass
-
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            progress = json.loads(event.progress.json)
-            if progress["numInputRows"]:
-                run.progress.append(progress)
-
-        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            pass
-
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            is_over.set()
-
-    watcher = Watcher()
-    spark.streams.addListener(watcher)
-    try:
-        yield
-        is_over.wait(10)
-    finally:
-        spark.streams.removeListener(watcher)
-
-
-@contextmanager
-def watched_calls(run: JobRun) -> Iterator[None]:
-    """Time the steps of the driver."""
-    with ExitStack() as stack:
-        for owner, name in (
-            (writer.ShardResults, "collect"),
-            (writer, "change_rows"),
-            (Tables, "is_appended"),
-            (Tables, "append_changes"),
-            (Tables, "fold"),
-        ):
-            stack.enter_context(patch.object(owner, name, timed(getattr(owner, name), run.stages[name])))
-        yield
-
-
-def timed(action: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
-    """The same action, noting how long each call takes that belongs to a batch."""
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        started = time.perf_counter()
-        try:
-            return action(*arguments, **options)
-        finally:
-            if options.get("is_batch", True):
-                seconds.append(time.perf_counter() - started)
-
-    return call
-
-
-def check_tables(tables: Tables, workload: Workload) -> None:
-    """Fail unless the folded offsets are what was committed last, for every key."""
-    columns = ["group", "topic", "partition", "committed_offset"]
-    order = [(column, "ascending") for column in columns[:3]]
-    found = tables.read().offsets.select(columns).sort_by(order)
-    wanted = workload.newest().sort_by(order)
-    assert len(found) == len(wanted), f"{workload.name}: {len(found)} offsets, expected {len(wanted)}"
-    assert found.equals(wanted), f"{workload.name}: offsets are not those of the last commits"
-    unfolded = tables.unfolded_rows()
-    assert unfolded == 0, f"{workload.name}: {unfolded} changes are not folded"
-
-
-# --- the same bytes through the Python steps alone, on one core ---
-
-
-def python_steps(workload: Workload, packet_rows: int, batch_rows: int) -> dict[str, float]:
-    """Records a second of each Python step, over all batches of the workload and without Spark."""
-    seconds: dict[str, float] = defaultdict(float)
-    shards = {number: Shard.empty() for number in range(PARTITIONS)}
-
-    def step(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
-        started = time.perf_counter()
-        result = action(*arguments)
-        seconds[name] += time.perf_counter() - started
-        return result
-
-    for batch in raw_batches(workload, batch_rows):
-        arrived: dict[int, list[bytes]] = defaultdict(list)
-        for start in range(0, len(batch), packet_rows):
-            rows = batch.iloc[start : start + packet_rows].reset_index(drop=True)
-            decoded = step("decode_record", decode_record.func, *(rows[name] for name in rows))
-            packed = step("pack_records", packing_udf(PARTITIONS).func, decoded)
-            for partition, packet in packed.dropna().itertuples(index=False):
-                arrived[partition].append(packet)
-        changes = []
-        for partition, own in arrived.items():
-            unpacked = step("unpack", lambda own=own: [packets.unpack(packet) for packet in own])
-            records = pa.concat_tables([table for table, _ in unpacked])
-            shards[partition], changed = step("replay", replay, shards[partition], records)
-            state = step("state to bytes", packets.to_bytes, shards[partition].entries.table)
-            step("state from bytes", packets.from_bytes, state)
-            sent = step("changes to bytes", lambda changed=changed: packets.to_bytes(narrow(changed)))
-            changes.append({"source_partition": partition, "changes": sent})
-        table = step(
-            "changes from bytes",
-            writer._shard_tables,
-            changes,
-            "changes",
-            CHANGES_IN_BATCH,
-        )
-        step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))
-    seconds["all of these"] = sum(seconds.values())
-    return {name: workload.records / spent for name, spent in seconds.items()}
-
-
-def raw_batches(workload: Workload, batch_rows: int) -> Iterator[pd.DataFrame]:
-    """The workload in micro-batches, each ordered by partition, as the source gives them."""
-    waiting: list[pd.DataFrame] = []
-    for number, chunk in enumerate(chunks(workload, PARTITIONS)):
-        offset = 1_000_000 * number + np.arange(len(chunk.keys))
-        columns = {"partition": chunk.partitions.astype(np.int32), "offset": offset, "timestamp": offset}
-        waiting.append(pd.DataFrame({"key": chunk.keys, "value": chunk.values, **columns}))
-        if sum(map(len, waiting)) >= batch_rows:
-            yield pd.concat(waiting).sort_values("partition", kind="stable", ignore_index=True)
-            waiting = []
-    if waiting:
-        yield pd.concat(waiting).sort_values("partition", kind="stable", ignore_index=True)
 
 
 # --- printing ---
@@ -417,8 +248,17 @@ def print_rates(measured: Sequence[Measured]) -> None:
         print(f"{one.workload.name}: records/s of the runs {rates}; seconds of the raw reads {reads}")
         for run in one.runs:
             batches = " ".join(f"{seconds:.2f}" for seconds in run.batch_seconds)
-            end = run.finished.since(run.ends[-1]).wall
-            print(f"   seconds per batch {batches}, then {end:.2f}")
+            print(f"   seconds per batch {batches}; folded in {sum(run.seconds_of('fold')):.2f}")
+
+
+def print_cold_read(first: Measured) -> None:
+    """How fast the raw read is as the first thing that a session does, beside what it is from then on."""
+    cold, warm = first.cold_read.per(first.workload.records), first.raw
+    print(
+        f"\nraw read of {first.workload.name} as the first thing that the session does: "
+        f"{1 / cold.wall:,.0f} records/s, {1e6 * cold.cpu:.2f} us of processor time a record; "
+        f"warm: {1 / warm.wall:,.0f} records/s, {1e6 * warm.cpu:.2f} us"
+    )
 
 
 def print_processor_time(measured: Sequence[Measured]) -> None:
@@ -445,7 +285,7 @@ def print_stages(measured: Sequence[Measured]) -> None:
 
 def stage_seconds(one: Measured) -> dict[str, float]:
     """Name each stage and say how long it took."""
-    batches = [batch for run in one.runs for batch in run.progress[one.warm_up :]]
+    batches = [batch for run in one.runs for batch in run.progress[WARM_UP:]]
     spark = {
         f"spark: {name}": statistics.median(batch["durationMs"].get(name, 0) for batch in batches) / 1_000
         for name in sorted({name for batch in batches for name in batch["durationMs"]})
@@ -457,25 +297,10 @@ def stage_seconds(one: Measured) -> dict[str, float]:
         / 1_000
         for name in ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
     }
-    names = dict.fromkeys(name for run in one.runs for name in run.stages if name != "fold")
+    names = dict.fromkeys(name for run in one.runs for name in run.calls if name != "fold")
     driver = {
-        f"driver: {name}": statistics.median(
-            seconds for run in one.runs for seconds in run.stages[name][one.warm_up :] or run.stages[name]
-        )
+        f"driver: {name}": statistics.median(seconds for run in one.runs for seconds in run.seconds_of(name))
         for name in names
     }
-    folds = [[spent for spent in run.stages["fold"] if spent > 0.1] for run in one.runs]
-    return {
-        **spark,
-        **state,
-        **driver,
-        "folds, all": statistics.median(map(sum, folds)),
-        "folds, count": statistics.median(map(len, folds)),
-    }
-
-
-def print_python_steps(rates: Mapping[str, Mapping[str, float]]) -> None:
-    """Records a second of the Python steps alone."""
-    print(f"\n{'Python alone, one core, records/s':46}" + "".join(f"{name:>12}" for name in rates))
-    for name in next(iter(rates.values())):
-        print(f"{name:46}" + "".join(f"{one[name]:12,.0f}" for one in rates.values()))
+    folds = [run.seconds_of("fold") for run in one.runs]
+    return {**spark, **state, **driver, "folds, all": statistics.median(map(sum, folds))}

@@ -79,17 +79,21 @@ class Chunk:
     values: list[bytes]
 
 
-def chunks(workload: Workload, partition_count: int, *, size: int = CHUNK) -> Iterator[Chunk]:
-    """All records of a workload in the order in which they are committed; the n-th commits offset n."""
+def chunks(
+    workload: Workload, partition_count: int, *, start: int = 0, stop: int | None = None, size: int = CHUNK
+) -> Iterator[Chunk]:
+    """The records of a workload from `start` up to `stop` (default: all), in the order in which they are
+    committed; the n-th commits offset n."""
     drawn = workload.drawn_keys()
     names = pa.array([f"{GROUP}{number:0{GROUP_DIGITS}}" for number in range(workload.groups)])
     partition_of_group = offsets_partitions(names, partition_count)
     old = int(workload.records * OLD_SHARE)
-    starts = [*range(0, old, size), *range(old, workload.records, size)]
-    for start, stop in zip(starts, [*starts[1:], workload.records], strict=True):
-        groups, topics, partitions = workload.names_of(drawn[start:stop])
-        offsets = np.arange(start, stop)
-        values = commit_values(3 if start < old else 4, offsets, topics)
+    stop = workload.records if stop is None else stop
+    starts = [*range(start, min(old, stop), size), *range(max(start, old), stop, size)]
+    for first, after in zip(starts, [*starts[1:], stop], strict=True):
+        groups, topics, partitions = workload.names_of(drawn[first:after])
+        offsets = np.arange(first, after)
+        values = commit_values(3 if first < old else 4, offsets, topics)
         yield Chunk(partition_of_group[groups], commit_keys(groups, topics, partitions), values)
 
 
@@ -160,9 +164,11 @@ def fill_topic(bootstrap: str, topic: str, workload: Workload, partition_count: 
 
 
 class TopicFiller:
-    """Creates a topic and produces chunks into it."""
+    """Creates a topic and produces chunks into it; `in_transactions`: between `begin` and `commit`."""
 
-    def __init__(self, bootstrap: str, topic: str, partition_count: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partition_count: int, *, in_transactions: bool = False
+    ) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(30)
         self._topic = topic
@@ -174,9 +180,21 @@ class TopicFiller:
                 "batch.size": 1_000_000,
                 "queue.buffering.max.messages": 10 * CHUNK,
                 "queue.buffering.max.kbytes": 1_000_000,
+                "log_level": 3,  # nothing of coordinators that are loading
+                **({"transactional.id": topic} if in_transactions else {}),
             }
         )
+        if in_transactions:
+            self._producer.init_transactions(30)
         self.produced = 0
+
+    def begin(self) -> None:
+        """Begin a transaction: what is produced from now on is seen at its commit, all at once."""
+        self._producer.begin_transaction()
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self._producer.commit_transaction(30)
 
     def produce(self, chunk: Chunk) -> None:
         """Produce a chunk; it may be under way still on return."""

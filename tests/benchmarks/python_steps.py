@@ -1,0 +1,75 @@
+"""How fast the Python steps of the job are alone: without Spark, on one core."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from streaming import packets, writer
+from streaming.coordinator import Shard, replay
+from streaming.narrow import narrow
+from streaming.schemas import CHANGES_IN_BATCH
+from streaming.table_rows import change_rows
+from streaming.udfs import decode_record, packing_udf
+from tests.benchmarks.workloads import Workload, chunks
+
+
+def python_steps(
+    workload: Workload, *, partitions: int, packet_rows: int, batch_rows: int
+) -> dict[str, float]:
+    """Records a second of each Python step, over all batches of the workload and without Spark."""
+    seconds: dict[str, float] = defaultdict(float)
+    shards = {number: Shard.empty() for number in range(partitions)}
+
+    def step(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
+        started = time.perf_counter()
+        result = action(*arguments)
+        seconds[name] += time.perf_counter() - started
+        return result
+
+    for batch in raw_batches(workload, partitions, batch_rows):
+        arrived: dict[int, list[bytes]] = defaultdict(list)
+        for start in range(0, len(batch), packet_rows):
+            rows = batch.iloc[start : start + packet_rows].reset_index(drop=True)
+            decoded = step("decode_record", decode_record.func, *(rows[name] for name in rows))
+            packed = step("pack_records", packing_udf(partitions).func, decoded)
+            for partition, packet in packed.dropna().itertuples(index=False):
+                arrived[partition].append(packet)
+        changes = []
+        for partition, own in arrived.items():
+            unpacked = step("unpack", lambda own=own: [packets.unpack(packet) for packet in own])
+            records = pa.concat_tables([table for table, _ in unpacked])
+            shards[partition], changed = step("replay", replay, shards[partition], records)
+            state = step("state to bytes", packets.to_bytes, shards[partition].entries.table)
+            step("state from bytes", packets.from_bytes, state)
+            sent = step("changes to bytes", lambda changed=changed: packets.to_bytes(narrow(changed)))
+            changes.append({"source_partition": partition, "changes": sent})
+        table = step("changes from bytes", writer._shard_tables, changes, "changes", CHANGES_IN_BATCH)
+        step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))
+    seconds["all of these"] = sum(seconds.values())
+    return {name: workload.records / spent for name, spent in seconds.items()}
+
+
+def raw_batches(workload: Workload, partitions: int, batch_rows: int) -> Iterator[pd.DataFrame]:
+    """The workload in micro-batches, each ordered by partition, as the source gives them."""
+    waiting: list[pd.DataFrame] = []
+    for number, chunk in enumerate(chunks(workload, partitions)):
+        offset = 1_000_000 * number + np.arange(len(chunk.keys))
+        columns = {"partition": chunk.partitions.astype(np.int32), "offset": offset, "timestamp": offset}
+        waiting.append(pd.DataFrame({"key": chunk.keys, "value": chunk.values, **columns}))
+        if sum(map(len, waiting)) >= batch_rows:
+            yield pd.concat(waiting).sort_values("partition", kind="stable", ignore_index=True)
+            waiting = []
+    if waiting:
+        yield pd.concat(waiting).sort_values("partition", kind="stable", ignore_index=True)
+
+
+def print_python_steps(rates: Mapping[str, Mapping[str, float]]) -> None:
+    """Records a second of the Python steps alone."""
+    print(f"\n{'Python alone, one core, records/s':46}" + "".join(f"{name:>12}" for name in rates))
+    for name in next(iter(rates.values())):
+        print(f"{name:46}" + "".join(f"{one[name]:12,.0f}" for one in rates.values()))
