@@ -1,6 +1,7 @@
-"""The real job as a process of its own, to be killed with all that belongs to it: see `bombs`."""
+"""The real job as a process of its own, to be watched, or killed with all that belongs to it: see `bombs`."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bombs.sitecustomize import kill_session, processes_of_session
-
 from streaming.tables import Tables
+from tests.bombs.sitecustomize import kill_session
+from tests.processes import JVM, Parts, parts_of, processes_of_session
 
 ROOT: Final = Path(__file__).parents[1]
 _BOMBS: Final = Path(__file__).parent / "bombs"
@@ -52,6 +53,7 @@ class JobProcess:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.settings.format(directory=self.directory) + self.more_settings
         (self.directory / "settings.toml").write_text(settings)
 
@@ -65,12 +67,32 @@ class JobProcess:
         """What the present or last start has printed."""
         return self.output_file.read_text()
 
+    @property
+    def parts(self) -> Parts:
+        """The processes of the present start, and which part of the job each is."""
+        driver = self.driver.pid
+        return parts_of(processes_of_session(driver), driver)
+
+    @property
+    def driver(self) -> subprocess.Popen[bytes]:
+        """The driver of the present or last start."""
+        assert self.process is not None, "the job has not been started"
+        return self.process
+
+    def said(self, pattern: str) -> bool:
+        """Tell whether the present or last start has printed a line that begins so."""
+        return re.search(f"^(?:{pattern})", self.output, re.MULTILINE) is not None
+
+    def check(self) -> None:
+        """Fail if the job has ended."""
+        assert self.driver.poll() is None, f"the job has ended:\n{self.output[-2_000:]}"
+
     def start(self, command: str = "run", *options: str, bomb: str | None = None) -> None:
         """Start `offsetlake run` (or another command) with a bomb: `<point>:<how manieth time>`."""
         self.starts += 1
-        environment = {**os.environ, **self.environment, "PYTHONPATH": f"{_BOMBS}:{ROOT}"}
+        environment = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT)}
         if bomb is not None:
-            environment["OFFSETLAKE_BOMB"] = bomb
+            environment |= {"PYTHONPATH": f"{_BOMBS}:{ROOT}", "OFFSETLAKE_BOMB": bomb}
         arguments = [command, "--bootstrap-server", self.bootstrap, "--config", "settings.toml"]
         arguments += ["--checkpoint", self.checkpoint or str(self.directory / "checkpoint")]
         arguments += ["--table-root", self.tables.root, *options]
@@ -86,17 +108,21 @@ class JobProcess:
 
     def wait(self, timeout_s: float = _LIMIT_S) -> int:
         """Wait for the end of the process, and of all that it started; return its exit code."""
-        assert self.process is not None
         try:
-            code = self.process.wait(timeout_s)
+            code = self.driver.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the job did not end in {timeout_s:g} s:\n{self.output}") from None
         deadline = time.monotonic() + timeout_s
-        while processes_of_session(self.process.pid):
+        while processes_of_session(self.driver.pid):
             assert time.monotonic() < deadline, "processes of the job outlive it"
             time.sleep(0.1)
         return code
+
+    def stop(self) -> int:
+        """Stop the job as a service manager does; return its exit code."""
+        self.driver.send_signal(signal.SIGTERM)
+        return self.wait()
 
     def kill(self) -> None:
         """Kill all processes of the job."""
@@ -106,12 +132,11 @@ class JobProcess:
 
     def kill_one(self, *, driver: bool) -> None:
         """Kill the driver alone, or the JVM alone."""
-        assert self.process is not None
         if driver:
-            self.process.kill()
+            self.driver.kill()
             return
-        for pid in processes_of_session(self.process.pid):
-            if Path(f"/proc/{pid}/exe").readlink().name == "java":
+        for pid, part in self.parts.items():
+            if part == JVM:
                 os.kill(pid, signal.SIGKILL)
 
     @property

@@ -115,10 +115,7 @@ def offset_commit(
 
 
 def offset_commit_request(group: str, offsets: Mapping[TopicPartitionKey, CommittedOffset]) -> bytes:
-    """The bytes of an OffsetCommit request (version 6) of a simple group, as they are sent.
-
-    Of one partition, the last 18 bytes are its number, the offset, the leader epoch and the empty metadata.
-    """
+    """The bytes of an OffsetCommit request (version 6) of a simple group, as they are sent."""
     header = _Header.build({"api_key": 8, "api_version": 6})
     return _framed(header + _offset_commit_body(group, offsets, None))
 

@@ -1,4 +1,4 @@
-"""The benchmarks: records and requests mean what is claimed, and the right times are taken."""
+"""The benchmarks: records mean what is claimed, and the right times are taken."""
 
 import json
 import os
@@ -8,14 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kafka_clients import partition_of
-from raw_requests import offset_commit_request
 
 from decoders import decode_columns
-from streaming.demo_traffic import CommittedOffset
 from streaming.progress import Progress, Totals
 from streaming.writer import BatchReport
 from tests.benchmarks.clocks import Clocks
-from tests.benchmarks.commit_client import TOPIC, Commit, request_of
 from tests.benchmarks.job_runs import Call, JobRun
 from tests.benchmarks.watched_job import Batch, read_batches
 from tests.benchmarks.workloads import Chunk, Workload, chunks
@@ -67,11 +64,6 @@ def test_the_newest_offsets_are_those_of_the_last_commits(workload: Workload, ma
     newest = workload.newest().to_pylist()
     assert len(newest) == len(last) == 300
     assert {(row["group"], row["topic"], row["partition"]): row["committed_offset"] for row in newest} == last
-
-
-def test_a_request_made_from_a_template_is_the_one_that_would_be_built() -> None:
-    built = offset_commit_request("billing", {(TOPIC, 7): CommittedOffset(1 << 40)})
-    assert request_of(Commit("billing", 7, 1 << 40)) == built
 
 
 def test_a_run_that_waits_costs_the_time_of_its_batches_and_folds_and_all_processor_time() -> None:

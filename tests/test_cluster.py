@@ -4,7 +4,6 @@ Only `make test-cluster` runs this (it sets CLUSTER).
 """
 
 import os
-import signal
 from pathlib import Path
 
 import kafka_clients as kafka
@@ -31,8 +30,7 @@ LIMIT_S = 180.0
 
 def batches(job: JobProcess) -> int:
     """Return how many batches have changed the tables."""
-    assert job.process is not None
-    assert job.process.poll() is None, f"the job has ended:\n{job.output}"
+    job.check()
     try:
         return job.tables.progress_if_any().sequence
     except TablesMissingError:
@@ -80,8 +78,7 @@ def test_a_worker_of_the_cluster_dies_and_the_tables_equal_the_brokers_answers(
             kafka.wait_until(
                 lambda: table_offsets(job.tables) == answers, "the tables to catch up", timeout_s=LIMIT_S
             )
-            job.process.send_signal(signal.SIGTERM)  # type: ignore[union-attr]
-            assert job.wait() == 0, job.output
+            assert job.stop() == 0, job.output
         finally:
             job.kill()
             print(job.output)

@@ -1,42 +1,15 @@
-"""The soak's parts that need no broker: its requests, who commits when, how samples are judged."""
+"""The soak's parts that need no broker: who commits when, how samples are judged."""
 
 import math
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from job_process import JobProcess
-from raw_requests import RequestError, _OffsetCommitAnswerV6, offset_commit_request
 
-from streaming.demo_traffic import CommittedOffset
 from tests.soak import report, writes
-from tests.soak.commits import Commit, check_answer
 from tests.soak.traffic import RandomKeys, ShortLived
 from tests.soak.watch import COLUMNS, Sample, Watch
-
-
-def test_a_packed_request_is_the_one_that_is_declared() -> None:
-    declared = offset_commit_request(
-        "grüppe", {("events", 3): CommittedOffset(2**40), ("events", 5): CommittedOffset(7)}
-    )
-    assert Commit("grüppe", "events", (3, 5), (2**40, 7)).request() == declared
-
-
-def test_the_expected_answer_is_the_one_that_is_declared() -> None:
-    topics = [{"name": "events", "partitions": [{"index": index, "error": 0} for index in (3, 5)]}]
-    declared = _OffsetCommitAnswerV6.build({"throttle_ms": 0, "topics": topics})
-    assert Commit("g", "events", (3, 5), (1, 1)).answer() == (1).to_bytes(4) + declared
-
-
-def test_an_error_in_an_answer_is_found_in_whichever_partition_it_is() -> None:
-    commit = Commit("g", "events", (3, 5), (1, 1))
-    good = commit.answer()
-    check_answer(good, good)
-    for place in (len(good) - 2, len(good) - 2 - 6):
-        bad = good[:place] + (16).to_bytes(2) + good[place + 2 :]
-        with pytest.raises(RequestError, match="NOT_COORDINATOR"):
-            check_answer(bad, good)
 
 
 def test_every_short_lived_group_comes_once_and_every_other_one_once_more() -> None:

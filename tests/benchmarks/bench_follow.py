@@ -25,15 +25,18 @@ from streaming.local_broker import LocalBroker
 from streaming.queries import OffsetQueries
 from streaming.tables import Tables
 from tests.benchmarks.bench_job import describe_machine
-from tests.benchmarks.commit_client import TOPIC, Commit, CommitClient, SteadyCommits, commit_all
-from tests.benchmarks.watched_job import BATCH_LINE, PARTS, Batch, WatchedJob
+from tests.benchmarks.watched_job import Batch, WatchedJob
+from tests.commit_client import Commit, Committer, Traffic
+from tests.processes import PARTS, processor_seconds, thread_seconds
 from tests.raw_requests import find_coordinator
 
+TOPIC: Final = "orders"
 PARTITIONS_OF_TOPIC: Final = 100
 PROBE_GROUP: Final = "probe"
 PROBES_PER_S: Final = 5
 READS_PER_S: Final = 3
 SHOWN_THREADS: Final = 8
+TICK_S: Final = 0.01  # how late an answer may be seen
 TARGETS: Final = {"p50": 2.0, "p99": 5.0, "at rest": 0.03, "following": 0.5}
 
 
@@ -125,8 +128,9 @@ def measure_case(case: Case, settings: str) -> Measured:
         prepare_broker(bootstrap)
         fill(bootstrap, case.keys)
         options = ["--trigger", case.trigger]
-        with WatchedJob(Path(directory, "job"), bootstrap, options, settings) as job:
-            job.wait_for_line(BATCH_LINE)
+        job = WatchedJob(Path(directory, "job"), bootstrap, more_settings=settings, options=options)
+        with job:
+            job.wait_for_first_batch()
             return follow(case, job, bootstrap)
 
 
@@ -142,61 +146,62 @@ def prepare_broker(bootstrap: str) -> None:
 
 def fill(bootstrap: str, keys: int) -> None:
     """Commit every key once."""
-    client = CommitClient(bootstrap, lambda _commit, _moment: None)
-    commit_all(client, [key_of(number, 0) for number in range(keys)])
-    client.close()
+    with Committer(bootstrap) as committer:
+        committer.commit_all(key_of(number, 0) for number in range(keys))
 
 
 def key_of(number: int, offset: int) -> Commit:
-    """The key of a number, with an offset."""
+    """The commit of an offset for the key of a number."""
     group, partition = divmod(number, PARTITIONS_OF_TOPIC)
-    return Commit(f"consumer-group-{group:04}", partition, offset)
+    return Commit(f"consumer-group-{group:04}", TOPIC, (partition,), (offset,))
 
 
 def follow(case: Case, job: WatchedJob, bootstrap: str) -> Measured:
     """Commit at the rate, time what the reader sees and what the job uses; then let it rest."""
     measured = Measured(case)
     probes = Probes(job.tables)
-    client = CommitClient(bootstrap, probes.answered)
-    commits = commits_with_probes(case)
-    with SteadyCommits(client, commits, case.commits_per_s) as load:
+    with Traffic(bootstrap, SteadyCommits(case), answered=probes.answered, tick_s=TICK_S) as traffic:
         time.sleep(case.warm_up_s)
-        sent, spent, began = load.sent, load.processor_seconds, time.time()
+        answered, spent, began = traffic.requests, traffic.processor_s, time.time()
         with probes:
             measured.following = usage(job, case.measured_s)
         seconds = time.time() - began
-        measured.commits_per_s = (load.sent - sent) / seconds
-        measured.client = (load.processor_seconds - spent) / seconds
+        measured.commits_per_s = (traffic.requests - answered) / seconds
+        measured.client = (traffic.processor_s - spent) / seconds
         measured.reader = probes.processor_seconds / seconds
     measured.latencies = probes.latencies
     measured.batches = [batch for batch in job.batches() if batch.planned >= began]
-    client.close()
     time.sleep(case.rest_s / 2)  # for the last fold and the next evaluation of alerts
     measured.at_rest = usage(job, case.rest_s)
     return measured
 
 
-def commits_with_probes(case: Case) -> Iterator[Commit]:
-    """Random keys without end; among them, at random places, those of the group that is asked for."""
-    draw = random.Random(1)
-    share = PROBES_PER_S / case.commits_per_s
-    probes = 0
-    number = 0
-    while True:
-        number += 1
-        if draw.random() < share:
-            probes += 1
-            yield Commit(PROBE_GROUP, probes % PARTITIONS_OF_TOPIC, probes)
-        else:
-            yield key_of(draw.randrange(case.keys), number)
+class SteadyCommits:
+    """Random keys at a steady rate; among them, at random places, those of the group that is asked for."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._draw = random.Random(1)
+        self._probes = 0
+
+    def between(self, start: float, stop: float) -> Iterator[Commit]:
+        """What is committed from a time up to another one, in seconds."""
+        rate = self._case.commits_per_s
+        for number in range(int(start * rate), int(stop * rate)):
+            if self._draw.random() < PROBES_PER_S / rate:
+                self._probes += 1
+                partition = self._probes % PARTITIONS_OF_TOPIC
+                yield Commit(PROBE_GROUP, TOPIC, (partition,), (self._probes,))
+            else:
+                yield key_of(self._draw.randrange(self._case.keys), number + 1)
 
 
 def usage(job: WatchedJob, seconds: float) -> Usage:
     """Measure the job for some time."""
-    started, parts, threads = time.monotonic(), job.processor_seconds(), job.thread_seconds()
+    started, parts, threads = time.monotonic(), processor_seconds(job.parts), thread_seconds(job.parts)
     time.sleep(seconds)
-    parts_after, threads_after = job.processor_seconds(), job.thread_seconds()
-    job.check(time.monotonic() + 1, "the end of the measurement")
+    parts_after, threads_after = processor_seconds(job.parts), thread_seconds(job.parts)
+    job.check()
     spent = time.monotonic() - started
     return Usage(_per_second(parts_after, parts, spent), _per_second(threads_after, threads, spent))
 
@@ -251,7 +256,9 @@ class Probes(threading.Thread):
     def _compare(self, seen: dict[int, int]) -> None:
         now = time.time()
         with self._lock:
-            shown = [commit for commit in self._waiting if seen.get(commit.partition, -1) >= commit.offset]
+            shown = [
+                commit for commit in self._waiting if seen.get(commit.partitions[0], -1) >= commit.offsets[0]
+            ]
             self.latencies += [now - self._waiting.pop(commit) for commit in shown]
 
 

@@ -25,8 +25,9 @@ from streaming.packing import pack_by_partition
 from streaming.shard_state import Values
 from streaming.tables import Tables
 from tests.benchmarks.bench_job import describe_machine
-from tests.benchmarks.watched_job import BATCH_LINE, PARTS, Batch, WatchedJob
+from tests.benchmarks.watched_job import BATCH_LINE, Batch, WatchedJob
 from tests.benchmarks.workloads import TopicFiller, Workload, chunks
+from tests.processes import PARTS, STARTED_BY_JVM, peak_memory, processor_seconds
 
 KEYS_PER_GROUP: Final = 50
 PASSES: Final = 2  # batches of the first reading and of small ones that warm up
@@ -128,18 +129,19 @@ def measure_case(case: Case, directory: Path, bootstrap: str, settings: str) -> 
         filler.produce(chunk)
     filler.flush()
     used_before = 0.0
-    with WatchedJob(directory, bootstrap, ["--topic", topic, "--trigger", TRIGGER], settings) as job:
+    options = ["--topic", topic, "--trigger", TRIGGER]
+    with WatchedJob(directory, bootstrap, more_settings=settings, options=options) as job:
         wait_until_read(job, filler.produced)
         first = job.batches()
         for number, chunk in enumerate(chunks(case.small_batches, case.partitions, size=case.small)):
             if number == PASSES:
-                used_before = sum(job.processor_seconds().values())
+                used_before = processor_seconds(job.parts).total()
             filler.produce(chunk)
             filler.flush()
             wait_until_read(job, filler.produced)
         batches = [batch for batch in job.batches() if batch.number > first[-1].number]
-        used = sum(job.processor_seconds().values()) - used_before
-        memory, checkpoint_bytes = job.peak_memory(), bytes_in(job.checkpoint / "state")
+        used = processor_seconds(job.parts).total() - used_before
+        memory, checkpoint_bytes = peak_memory(job.parts), bytes_in(job.query_checkpoint / "state")
     steps, value_bytes = steps_alone(case)
     counted = [batch for batch in batches[PASSES:] if batch.records >= case.small / 2]
     last_first = first[-1] if len(first) == 1 else first[-2]  # the last one is a rest
@@ -158,10 +160,9 @@ def measure_case(case: Case, directory: Path, bootstrap: str, settings: str) -> 
 
 def wait_until_read(job: WatchedJob, records: int) -> None:
     """Wait until so many records of the topic are in the tables."""
-    deadline = time.monotonic() + 180
-    while job.reached() < records or not job.said(BATCH_LINE):
-        job.check(deadline, f"{records:,} records to be read, found {job.reached():,}")
-        time.sleep(0.05)
+    job.wait_until(
+        lambda: job.reached() >= records and job.said(BATCH_LINE), f"{records:,} records to be read"
+    )
 
 
 def bytes_in(folder: Path) -> int:
@@ -275,7 +276,7 @@ def print_sizes(measured: Sequence[Measured]) -> None:
     print(
         f"\nbytes per key, then peak MiB of memory\n"
         f"{'keys':>10}{'partitions':>12}{'of values':>13}{'state on disk':>15}{'offsets table':>15}"
-        + "".join(f"{name:>16}" for name in PARTS if name != "started by the JVM")
+        + "".join(f"{name:>16}" for name in PARTS if name != STARTED_BY_JVM)
     )
     for one in measured:
         per_key = [
@@ -283,7 +284,7 @@ def print_sizes(measured: Sequence[Measured]) -> None:
         ]
         print(
             f"{one.case.keys:10,}{one.case.partitions:12}{per_key[0]:13.1f}{per_key[1]:15.1f}{per_key[2]:15.1f}"
-            + "".join(f"{one.memory[name] / _MIB:16,.0f}" for name in PARTS if name != "started by the JVM")
+            + "".join(f"{one.memory[name] / _MIB:16,.0f}" for name in PARTS if name != STARTED_BY_JVM)
         )
 
 

@@ -18,6 +18,7 @@ from streaming.local_broker import LocalBroker
 from tests.benchmarks.bench_follow import fill, prepare_broker
 from tests.benchmarks.bench_job import describe_machine
 from tests.benchmarks.watched_job import BATCH_LINE, WatchedJob
+from tests.processes import JVM, WORKERS
 
 OFFSETS_PARTITIONS: Final = 50  # the default of brokers
 TARGETS: Final = {"cold": 25.0, "restart": 15.0}
@@ -62,7 +63,9 @@ def measure(options: argparse.Namespace) -> None:
     ):
         prepare_broker(broker.bootstrap_servers)
         for number in range(1 if options.quick else options.start_runs):
-            job = WatchedJob(Path(directory, f"job-{number}"), broker.bootstrap_servers, settings=settings)
+            job = WatchedJob(
+                Path(directory, f"job-{number}"), broker.bootstrap_servers, more_settings=settings
+            )
             for kind in found:
                 fill(broker.bootstrap_servers, options.start_keys)
                 with job:
@@ -74,25 +77,27 @@ def moments(job: WatchedJob) -> dict[str, float]:
     """Return the moments of a start, in seconds after the command."""
     newest_batch = max((int(file.name) for file in _offsets_files(job)), default=-1)
     seen: dict[str, float] = {}
-    while not job.said(BATCH_LINE):
-        job.check(time.monotonic() + 1, "the first batch")
+    while "first batch" not in seen:
+        job.check()
         for name in _now(job, newest_batch) - seen.keys():
             seen[name] = time.time()
         time.sleep(_LOOK_EVERY_S)
         assert time.time() < job.started + 300, "the first batch did not come within 300 s"
-    seen["settings read"] = job.lines[0].moment
-    seen["first batch"] = job.said(BATCH_LINE)[0].moment
     return {name: seen[name] - job.started for name in STEPS if name in seen}
 
 
 def _now(job: WatchedJob, newest_batch: int) -> set[str]:
     """Tell which moments have come that can only be seen at the time."""
     come = set()
-    for pid, part in job.processes().items():
+    if job.output:
+        come.add("settings read")
+    if job.said(BATCH_LINE):
+        come.add("first batch")
+    for pid, part in job.parts.items():
         with suppress(OSError):
-            if part == "Python workers":
+            if part == WORKERS:
                 come.add("workers")
-            if part == "JVM" and b"SparkSubmit" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if part == JVM and b"SparkSubmit" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 come.add("JVM started")
                 threads = {file.read_text().strip() for file in Path(f"/proc/{pid}/task").glob("*/comm")}
                 come |= {name for name, thread in _THREADS.items() if thread in threads}
@@ -102,7 +107,7 @@ def _now(job: WatchedJob, newest_batch: int) -> set[str]:
 
 
 def _offsets_files(job: WatchedJob) -> Sequence[Path]:
-    return list((job.checkpoint / "offsets").glob("[0-9]*"))
+    return list((job.query_checkpoint / "offsets").glob("[0-9]*"))
 
 
 def print_starts(found: Mapping[str, Sequence[Mapping[str, float]]], keys: int) -> None:

@@ -116,9 +116,9 @@ def follow_parts(
         run.report(report)
         read.put(report.progress.totals.decoded)
 
-    def produce(start: int, stop: int) -> None:
+    def produce(first: int, after: int) -> None:
         filler.begin()
-        for chunk in chunks(workload, PARTITIONS, start=start, stop=stop):
+        for chunk in chunks(workload, PARTITIONS, start=first, stop=after):
             filler.produce(chunk)
         filler.flush()
         run.began = now()  # that of the last part stands

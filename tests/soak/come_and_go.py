@@ -9,9 +9,10 @@ import flexible_requests
 from history_checks import table_offsets
 
 from streaming.demo_traffic import CommittedOffset, OffsetKey
+from tests.commit_client import Traffic
 from tests.soak.running import Running, running
 from tests.soak.state import check_state
-from tests.soak.traffic import AGAIN_AFTER_S, ShortLived, Traffic
+from tests.soak.traffic import AGAIN_AFTER_S, ShortLived
 from tests.soak.watch import Sample
 
 EXPIRY: Final = {
@@ -54,7 +55,7 @@ def watch(run: Running, plan: ShortLived, traffic: Traffic, every_s: float, say:
     samples: list[Sample] = []
     while True:
         traffic.check()
-        run.check()
+        run.job.check()
         if len(samples) % COLLECTION_EVERY == 0:
             run.watch.collect_garbage()
         sample = run.watch.sample(

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGTERM
 from typing import Final
 
 import kafka_clients as kafka
@@ -43,23 +42,16 @@ class Running:
     job: JobProcess
     watch: Watch
 
-    def check(self) -> None:
-        """Fail if the job has ended."""
-        assert self.job.process is not None
-        assert self.job.process.poll() is None, f"the job has ended:\n{self.job.output[-2_000:]}"
-
     def wait_until_read(self) -> None:
         """Wait until the tables have all that has been committed; nobody may commit meanwhile."""
         kafka.wait_until(self._has_read_all, "the job to read all there is", timeout_s=_LONG_S)
 
     def stop(self) -> None:
-        """Stop the job as a service manager does."""
-        assert self.job.process is not None
-        self.job.process.send_signal(SIGTERM)
-        assert self.job.wait() == 0, self.job.output[-2_000:]
+        """Stop the job in good order."""
+        assert self.job.stop() == 0, self.job.output[-2_000:]
 
     def _has_read_all(self) -> bool:
-        self.check()
+        self.job.check()
         source = read_settings(options={"source.bootstrap_servers": self.bootstrap}).source
         ends = Broker(source).ends(OFFSETS_PARTITIONS)
         try:

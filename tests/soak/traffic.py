@@ -1,23 +1,18 @@
 """Who commits when: short-lived groups that come and go beside steady ones, or random keys of many."""
 
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Self
+from typing import Final
 
 import kafka_clients as kafka
 import numpy as np
 import numpy.typing as npt
 
-from tests.soak.commits import Commit, Committer
+from tests.commit_client import Commit, Committer
 
 TOPIC: Final = "events"
 AGAIN_AFTER_S: Final = 10.0  # every other short-lived group commits once more, this long after the first time
-
-_TICK_S: Final = 0.05
-_MOST_WAITING: Final = 5_000  # requests without an answer; then the traffic waits for the broker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,63 +119,6 @@ class RandomKeys:
 Plan = ShortLived | RandomKeys
 
 
-class Traffic(threading.Thread):
-    """Commits what a plan says from the `with` block's begin until its end, at the plan's pace."""
-
-    def __init__(self, bootstrap: str, plan: Plan) -> None:
-        super().__init__(name="traffic", daemon=True)
-        self._servers = bootstrap
-        self._plan = plan
-        self._done = threading.Event()
-        self._began = 0.0
-        self.requests = 0
-        self.processor_s = 0.0
-        self.failure: BaseException | None = None
-
-    def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has been going on."""
-        return time.monotonic() - self._began
-
-    def finish(self) -> None:
-        """Stop, and wait for the last answers."""
-        self._done.set()
-        self.join(60)
-        self.check()
-
-    def check(self) -> None:
-        """Raise what went wrong, if anything did."""
-        if self.failure is not None:
-            raise AssertionError("the traffic failed") from self.failure
-
-    def run(self) -> None:
-        """Commit until told to stop."""
-        try:
-            with Committer(self._servers) as committer:
-                done = 0.0
-                while not self._done.wait(_TICK_S):
-                    now = self.seconds
-                    for commit in self._plan.between(done, now):
-                        committer.commit(commit)
-                    done = now
-                    committer.exchange(0)
-                    while committer.waiting > _MOST_WAITING:
-                        committer.exchange(_TICK_S)
-                    self.requests, self.processor_s = committer.answered, time.thread_time()
-                committer.finish()
-                self.requests = committer.answered
-        except BaseException as error:
-            self.failure = error
-
-
 def begin(bootstrap: str, plan: Plan, offsets_partitions: int) -> None:
     """Create the topics, wait for all coordinators, and commit what is there before the clock starts."""
     kafka.create_topics(bootstrap, {TOPIC: plan.partitions})
@@ -189,8 +127,4 @@ def begin(bootstrap: str, plan: Plan, offsets_partitions: int) -> None:
     for commit in one_each.values():
         kafka.alter_offsets(bootstrap, commit.group, {(TOPIC, 0): 0})  # asks again while they are loading
     with Committer(bootstrap) as committer:
-        for commit in commits:
-            committer.commit(commit)
-            if committer.waiting > _MOST_WAITING:
-                committer.exchange(_TICK_S)
-        committer.finish()
+        committer.commit_all(commits)

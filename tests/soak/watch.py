@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -11,15 +12,14 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from bombs.sitecustomize import processes_of_session
 from job_process import JobProcess
 
 from streaming.java import find_java
 from streaming.tables import Moment, Tables, TablesMissingError
+from tests.processes import DRIVER, JVM, PARTS, WORKERS, resident_memory, written_bytes
 
 _BATCH: Final = re.compile(r"^batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
 _COLLECTION: Final = re.compile(r"Pause Full .*->(\d+)M\(")  # the heap in use after it
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,6 @@ class Sample:
     batch_seconds: float
 
 
-ROLES: Final = ("driver", "JVM", "workers")
 COLUMNS: Final = tuple(column.name for column in fields(Sample))
 
 
@@ -61,7 +60,7 @@ class Watch:
     """Looks at a job whose scratch folder and log of garbage collections are under its own folder."""
 
     job: JobProcess
-    written_by: dict[tuple[str, int], int] = field(default_factory=dict)  # role and process -> bytes
+    written_by: dict[tuple[str, int], int] = field(default_factory=dict)  # part and process -> bytes
     appeared: dict[str, int] = field(default_factory=dict)  # every file ever seen -> its largest size
     _first_path: dict[tuple[int, str], str] = field(default_factory=dict)  # inode and name -> path
     _read: dict[Path, int] = field(default_factory=dict)  # file -> how far it was read
@@ -71,7 +70,7 @@ class Watch:
     ) -> Sample:
         """Look at everything."""
         files = self.files()
-        memory = self._memory()
+        memory = resident_memory(self.job.parts)
         batches = _BATCH.findall(self._news(self.job.output_file))
         live = counted(self.job.tables) if counts_rows else (0, 0)
         return Sample(
@@ -80,9 +79,9 @@ class Watch:
             broker_groups=broker_groups,
             live_offsets=live[0],
             live_groups=live[1],
-            driver_rss_bytes=memory["driver"],
-            jvm_rss_bytes=memory["JVM"],
-            workers_rss_bytes=memory["workers"],
+            driver_rss_bytes=memory[DRIVER],
+            jvm_rss_bytes=memory[JVM],
+            workers_rss_bytes=memory[WORKERS],
             heap_bytes=self._heap(),
             checkpoint_bytes=_sum(files, "checkpoint/"),
             state_bytes=_sum(files, "checkpoint/", lambda path: "/state/" in path),
@@ -114,45 +113,27 @@ class Watch:
             self.appeared[path] = max(self.appeared.get(path, 0), size)
         return found
 
-    def written(self) -> dict[str, int]:
-        """Return how many bytes the job's processes have sent to storage so far, by role."""
-        for role, pid in self._processes():
-            with suppress(OSError):
-                said = Path(f"/proc/{pid}/io").read_text()
-                found = re.search(r"^write_bytes: (\d+)", said, re.MULTILINE)
-                self.written_by[role, pid] = int(found[1]) if found else 0
-        sums = dict.fromkeys(ROLES, 0)
-        for (role, _), count in self.written_by.items():
-            sums[role] += count
+    def written(self) -> Counter[str]:
+        """Return how many bytes the job's processes have sent to storage so far, by part; as far as seen,
+        those of ended ones too."""
+        parts = self.job.parts
+        for pid, count in written_bytes(parts).items():
+            self.written_by[parts[pid], pid] = count
+        sums = Counter(dict.fromkeys(PARTS, 0))
+        for (part, _), count in self.written_by.items():
+            sums[part] += count
         return sums
 
     def collect_garbage(self) -> None:
         """Have the JVM do a full collection, after which what is in use is what is needed."""
         jcmd = find_java().parent / "jcmd"
-        for role, pid in self._processes():
-            if role == "JVM" and jcmd.exists():  # it comes with a JDK only
+        for pid, part in self.job.parts.items():
+            if part == JVM and jcmd.exists():  # it comes with a JDK only
                 subprocess.run([jcmd, str(pid), "GC.run"], stdout=subprocess.DEVNULL, check=True)
-
-    def _memory(self) -> dict[str, int]:
-        """Return the resident memory of the job's processes, by role."""
-        found = dict.fromkeys(ROLES, 0)
-        for role, pid in self._processes():
-            with suppress(OSError):
-                found[role] += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-        return found
 
     def _heap(self) -> float:
         collections = _COLLECTION.findall(self._news(self.job.directory / "gc.log"))
         return min((float(megabytes) * 2**20 for megabytes in collections), default=float("nan"))
-
-    def _processes(self) -> Iterator[tuple[str, int]]:
-        """Yield the processes of the job with their roles."""
-        assert self.job.process is not None
-        driver = self.job.process.pid
-        for pid in processes_of_session(driver):
-            with suppress(OSError):
-                is_java = Path(f"/proc/{pid}/exe").readlink().name == "java"
-                yield "JVM" if is_java else "driver" if pid == driver else "workers", pid
 
     def _news(self, file: Path) -> str:
         """Read what was written to a file, in whole lines, since it was read last."""

@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from tests.commit_client import Traffic
 from tests.soak.running import Running, running
 from tests.soak.state import check_state
-from tests.soak.traffic import TOPIC, RandomKeys, Traffic
+from tests.soak.traffic import TOPIC, RandomKeys
 
 _SETTLE_S: Final = 60.0  # of traffic, before it is measured: the first folds and bases after catching up
 _EVERY_S: Final = 2.0
@@ -57,7 +58,7 @@ def watch(run: Running, traffic: Traffic, until: float) -> None:
     """Note all files that appear until the traffic has gone on for so many seconds."""
     while traffic.seconds < until:
         traffic.check()
-        run.check()
+        run.job.check()
         run.watch.files()
         run.watch.written()
         time.sleep(_EVERY_S)

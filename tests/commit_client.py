@@ -8,16 +8,21 @@ commit that succeeds is known beforehand to the byte, so it is compared and only
 import selectors
 import socket
 import struct
+import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
-from raw_requests import RequestError, commit_error
+from tests.raw_requests import RequestError, commit_error
 
 CONNECTIONS: Final = 32
 """A broker works on one request of a connection at a time, which waits some milliseconds for others."""
+
+_MOST_WAITING: Final = 5_000  # requests without an answer; then the client waits for the broker
+_TICK_S: Final = 0.05
 
 _HEADER: Final = struct.pack(">hhih5s", 8, 6, 1, 5, b"tests")  # OffsetCommit 6, correlation id 1, client id
 _SIMPLE_GROUP: Final = struct.pack(">ih", -1, 0)  # no generation, and an empty member id
@@ -71,13 +76,17 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(encoded)) + encoded
 
 
+Answered = Callable[[Commit, float], None]
+"""Told of each commit once the broker has answered it, and when that was seen (of time.time())."""
+
+
 @dataclass
 class _Connection:
     """A connection with what is still to be sent, what is awaited, and the begin of an answer."""
 
     socket: socket.socket
     outgoing: bytearray = field(default_factory=bytearray)
-    awaited: deque[bytes] = field(default_factory=deque)
+    awaited: deque[Commit] = field(default_factory=deque)
     incoming: bytearray = field(default_factory=bytearray)
 
     def send(self) -> None:
@@ -88,21 +97,22 @@ class _Connection:
             except BlockingIOError:
                 return
 
-    def receive(self) -> int:
-        """Read and check answers; return how many."""
+    def receive(self) -> Iterator[Commit]:
+        """Read and check answers; yield what is answered."""
         data = self.socket.recv(1 << 18)
         if not data:
             raise ConnectionError("the broker closed the connection: look into its log")
         self.incoming += data
-        count, start = 0, 0
+        start = 0
         while len(self.incoming) >= start + 4:
             stop = start + 4 + int.from_bytes(self.incoming[start : start + 4])
             if len(self.incoming) < stop:
                 break
-            check_answer(self.incoming[start + 4 : stop], self.awaited.popleft())
-            count, start = count + 1, stop
+            commit = self.awaited.popleft()
+            check_answer(self.incoming[start + 4 : stop], commit.answer())
+            yield commit
+            start = stop
         del self.incoming[:start]
-        return count
 
 
 def check_answer(answer: bytes | bytearray, expected: bytes) -> None:
@@ -118,13 +128,15 @@ def check_answer(answer: bytes | bytearray, expected: bytes) -> None:
 class Committer:
     """Sends commits to the one node of a local broker; those of one group stay in their order."""
 
-    def __init__(self, bootstrap: str, connections: int = CONNECTIONS) -> None:
+    def __init__(self, bootstrap: str, answered: Answered = lambda _commit, _moment: None) -> None:
         host, port = bootstrap.split(":")
+        self._told = answered
         self._selector = selectors.DefaultSelector()
         self._connections = []
-        for _ in range(connections):
+        for _ in range(CONNECTIONS):
             connection = _Connection(socket.create_connection((host, int(port)), timeout=10))
             connection.socket.setblocking(False)
+            connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(connection.socket, selectors.EVENT_READ, connection)
             self._connections.append(connection)
         self.waiting = 0
@@ -144,19 +156,108 @@ class Committer:
         """Put a commit in line."""
         connection = self._connections[hash(commit.group) % len(self._connections)]
         connection.outgoing += commit.request()
-        connection.awaited.append(commit.answer())
+        connection.awaited.append(commit)
         self.waiting += 1
+
+    def commit_all(self, commits: Iterable[Commit]) -> None:
+        """Commit as fast as the broker answers, and wait for all answers."""
+        for commit in commits:
+            self.commit(commit)
+            self.exchange_while_more_wait()
+        self.finish()
 
     def exchange(self, timeout_s: float) -> None:
         """Send what is in line, then read the answers that are there or come within the timeout."""
         for connection in self._connections:
             connection.send()
         for key, _ in self._selector.select(timeout_s):
-            count = key.data.receive()
-            self.waiting -= count
-            self.answered += count
+            moment = time.time()
+            for commit in key.data.receive():
+                self.waiting -= 1
+                self.answered += 1
+                self._told(commit, moment)
+
+    def exchange_while_more_wait(self) -> None:
+        """Wait for the broker as long as it has more to answer than it can be expected to have at a time."""
+        while self.waiting > _MOST_WAITING:
+            self.exchange(_TICK_S)
 
     def finish(self) -> None:
         """Wait for all answers."""
         while self.waiting:
             self.exchange(0.1)
+
+
+class Plan(Protocol):
+    """Who commits what and when; asked for one stretch of time after the other."""
+
+    def between(self, start: float, stop: float) -> Iterator[Commit]:
+        """What is committed from a time up to another one, in seconds."""
+
+
+class Traffic(threading.Thread):
+    """Commits what a plan says from the `with` block's begin until its end, at the plan's pace.
+
+    Every `tick_s` it sends what is due and takes the answers that have come.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        plan: Plan,
+        *,
+        answered: Answered = lambda _commit, _moment: None,
+        tick_s: float = _TICK_S,
+    ) -> None:
+        super().__init__(name="traffic", daemon=True)
+        self._servers = bootstrap
+        self._plan = plan
+        self._answered = answered
+        self._tick_s = tick_s
+        self._done = threading.Event()
+        self._began = 0.0
+        self.requests = 0
+        self.processor_s = 0.0
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return time.monotonic() - self._began
+
+    def finish(self) -> None:
+        """Stop, and wait for the last answers."""
+        self._done.set()
+        self.join(60)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self.failure is not None:
+            raise AssertionError("the traffic failed") from self.failure
+
+    def run(self) -> None:
+        """Commit until told to stop."""
+        try:
+            with Committer(self._servers, self._answered) as committer:
+                done = 0.0
+                while not self._done.wait(self._tick_s):
+                    now = self.seconds
+                    for commit in self._plan.between(done, now):
+                        committer.commit(commit)
+                    done = now
+                    committer.exchange(0)
+                    committer.exchange_while_more_wait()
+                    self.requests, self.processor_s = committer.answered, time.thread_time()
+                committer.finish()
+                self.requests = committer.answered
+        except BaseException as error:
+            self.failure = error
