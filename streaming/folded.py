@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.fs import DeltaStorageHandler
 
 from streaming.arrow_numpy import from_numbers, from_texts, to_numbers
+from streaming.data_files import append_rows
 from streaming.delta_sql import is_one_of, names, select
 from streaming.parquet import writer_properties
 from streaming.partitioner import offsets_partitions
@@ -43,7 +45,9 @@ def fold_mark(table: DeltaTable) -> int:
     return table.transaction_version(FOLD_TRANSACTION) or 0
 
 
-def fold_table(name: str, table: DeltaTable, changes: DeltaTable, sequence: int) -> int:
+def fold_table(
+    name: str, table: DeltaTable, storage: DeltaStorageHandler, changes: DeltaTable, sequence: int
+) -> int:
     """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed."""
     mark = fold_mark(table)
     if mark >= sequence:
@@ -51,14 +55,12 @@ def fold_table(name: str, table: DeltaTable, changes: DeltaTable, sequence: int)
     newest = with_buckets(_changed(name, changes, above=mark, up_to=sequence, is_undone=False))
     commit = CommitProperties(app_transactions=[Transaction(FOLD_TRANSACTION, sequence)])
     if mark == 0:
-        rows = newest.filter(pc.invert(newest["is_absent"])).drop_columns("is_absent")
-        properties = writer_properties(table)
-        write_deltalake(table, rows, mode="append", writer_properties=properties, commit_properties=commit)
+        append_rows(table, storage, _present(newest), commit)
     else:
         _merge(name, table, newest, commit)
     if fold_mark(table) < sequence:  # a merge that changes no row makes no commit
         nothing = ROWS[name].append(BUCKET).empty_table()
-        write_deltalake(table, nothing, mode="append", commit_properties=commit)
+        append_rows(table, storage, nothing, commit)
     return len(newest)
 
 
@@ -75,8 +77,7 @@ def rows_at(
         return held
     low, high = sorted((mark, sequence))
     changed = _changed(name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups)
-    present = changed.filter(pc.invert(changed["is_absent"])).drop_columns("is_absent")
-    return pa.concat_tables([_without(held, changed, KEYS[name]), present])
+    return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
 
 
 def with_buckets(rows: pa.Table) -> pa.Table:
@@ -129,15 +130,23 @@ def _changed(
     return _last_of_each_key(rows.cast(schema), KEYS[name], is_undone).drop_columns("sequence")
 
 
+def _present(changed: pa.Table) -> pa.Table:
+    """Return the rows of changed keys that are there (`_changed`), without `is_absent`."""
+    is_absent = changed["is_absent"]
+    rows = changed.filter(pc.invert(is_absent)) if pc.any(is_absent).as_py() else changed
+    return rows.drop_columns("is_absent")
+
+
 def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Table:
     """Keep the row of each key with the highest (`is_undone`: lowest) sequence."""
     if not len(rows):
         return rows
     codes = _codes(rows.select(keys))
     sequences = to_numbers(rows["sequence"]) * (-1 if is_undone else 1)
-    order = np.lexsort((to_numbers(rows["source_partition"]), sequences, codes))
-    is_last = np.diff(codes[order], append=-1) != 0
-    return rows.take(from_numbers(order[is_last]))
+    order = np.lexsort((to_numbers(rows["source_partition"]), sequences))
+    last = np.empty(codes.max() + 1, np.int64)
+    last[codes[order]] = order  # of repeated indices numpy keeps the last
+    return rows.take(from_numbers(last))
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:

@@ -9,6 +9,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from streaming import packets
 from streaming.coordinator import Shard, replay
+from streaming.freed_memory import handled_rows
 from streaming.groups import GROUP_RECORDS
 from streaming.narrow import narrow
 from streaming.progress import totals_to_json
@@ -46,6 +47,7 @@ class ReplayOffsetsPartition(StatefulProcessor):
         """Replay the packets of one offsets partition; give its changes, its failed records and its
         counters."""
         records, totals = unpack_bounded(row["records"] for row in rows)
+        handled_rows(len(records))
         partition = key[0]
         entries, group_records = self._entries.read(partition), self._group_records.read(partition)
         before = Shard(entries.layers(), group_records.layers())

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from streaming.broker import Broker
 from streaming.follow import Follower, Listener
+from streaming.freed_memory import expect_many_rows
 from streaming.jars import ensure_jars
 from streaming.java import find_java
 from streaming.running_query import JobFailedError, as_failure
@@ -43,6 +44,7 @@ def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event
 def _with_follower(
     settings: Settings, listener: Listener, stop: threading.Event, act: Callable[[Follower], object]
 ) -> None:
+    expect_many_rows()
     find_java()  # the jars may be there without it
     jars = ensure_jars("connector")
     broker = Broker(settings.source)

@@ -20,13 +20,13 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from streaming.data_files import append_rows
 from streaming.delta_sql import FilesGoneError, in_one_line, names, select
 from streaming.drops import drops_between, removals_of
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
 from streaming.history import read_steps, whole_since
 from streaming.observations import Gap, Observation, observation_row, observed_at
-from streaming.parquet import writer_properties
 from streaming.progress import Progress
 from streaming.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
 
@@ -326,14 +326,14 @@ class Tables:
 
         Every commit of ours says it; commits of other programs, an ALTER for instance, are passed over.
         """
-        log = self._log(changes)
+        log = self._storage(changes)
         for version in range(changes.version(), -1, -1):
             document = _commit_info(log, version).get(PROGRESS_KEY)
             if document is not None:
                 return Progress.from_json(document)
         return Progress()
 
-    def _log(self, table: DeltaTable) -> DeltaStorageHandler:
+    def _storage(self, table: DeltaTable) -> DeltaStorageHandler:
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
 
     def _moment(self, as_of: int | None, names: Sequence[str]) -> Moment:
@@ -368,18 +368,16 @@ class Tables:
         table, transactions = self._open(name), commit.app_transactions or []
         is_done = [_has_transaction(table, done.app_id, done.version) for done in transactions]
         if not (transactions and all(is_done)):
-            properties = writer_properties(table)
-            write_deltalake(
-                table, rows, mode="append", writer_properties=properties, commit_properties=commit
-            )
+            append_rows(table, self._storage(table), rows, commit)
 
     def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
-        return fold_table(name, self._open(name), changes, sequence)
+        table = self._open(name)
+        return fold_table(name, table, self._storage(table), changes, sequence)
 
     def _restate_progress_once(self) -> None:
         changes = self._open("changes")
         progress = self._progress(changes)
-        if progress == Progress() or PROGRESS_KEY in _commit_info(self._log(changes), changes.version()):
+        if progress == Progress() or PROGRESS_KEY in _commit_info(self._storage(changes), changes.version()):
             return
         commit = CommitProperties(custom_metadata={PROGRESS_KEY: progress.to_json()}, max_commit_retries=0)
         write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)

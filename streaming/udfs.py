@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from decoders import RECORD_SCHEMA, decode_columns
+from streaming.freed_memory import handled_rows
 from streaming.packing import pack_by_partition
 from streaming.workers import spare_modules_from_collection
 
@@ -59,6 +60,7 @@ def packing_udf(partition_count: int | None = None) -> Any:
             "records": _padded(pa.array(packets.values(), pa.binary()), padding),
         }
         spare_modules_from_collection()
+        handled_rows(len(decoded))
         return _as_frame(pa.table(columns))
 
     return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from streaming import packets
 from streaming.causes import Evidence, undecided, with_causes, without_evidence
 from streaming.errors import MisuseError
+from streaming.freed_memory import handled_rows
 from streaming.narrow import widen
 from streaming.observations import is_observation_due
 from streaming.progress import (
@@ -113,7 +114,9 @@ class BatchWriter:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
         started = time.monotonic()
-        report = self.apply(ShardResults.collect(batch), batch_id)
+        results = ShardResults.collect(batch)
+        handled_rows(len(results.changes))
+        report = self.apply(results, batch_id)
         self._report(replace(report, seconds=time.monotonic() - started))
 
     def apply(self, results: ShardResults, batch_id: int) -> BatchReport:
@@ -131,6 +134,7 @@ class BatchWriter:
         with self._lock:
             if self._is_broken:
                 return
+            handled_rows(0)
             now = self._clock()
             seen = self.progress.with_ends(ends, now).with_retention(retention)
             self.progress = replace(seen, heartbeat=now)

@@ -1,5 +1,6 @@
 """The files of the tables are small, and other engines than the one that wrote them read the same values."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 from pyspark.sql import SparkSession
 
-from streaming.parquet import writer_properties
+from streaming.parquet import arrow_options, writer_properties
 
 SCHEMA = pa.schema(
     [
@@ -49,7 +50,7 @@ ROWS = pa.Table.from_pylist(
 )
 
 
-def written(folder: Path, properties: WriterProperties | None) -> Path:
+def by_delta(folder: Path, properties: WriterProperties | None = None) -> Path:
     table = DeltaTable.create(folder, SCHEMA)
     properties = properties or writer_properties(table)
     write_deltalake(table, ROWS, mode="append", writer_properties=properties)
@@ -57,29 +58,55 @@ def written(folder: Path, properties: WriterProperties | None) -> Path:
     return file
 
 
-def test_offsets_and_moments_are_written_as_differences_and_names_by_dictionary(tmp_path: Path) -> None:
-    columns = pq.read_metadata(written(tmp_path, None)).row_group(0)
-    encodings = {
+def by_arrow(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(ROWS, folder / "rows.parquet", **arrow_options(SCHEMA))
+    return folder / "rows.parquet"
+
+
+Write = Callable[[Path], Path]
+both_writers = pytest.mark.parametrize("write", [by_delta, by_arrow])
+
+
+def encodings(file: Path) -> dict[str, set[str]]:
+    columns = pq.read_metadata(file).row_group(0)
+    return {
         column.path_in_schema: set(column.encodings)
         for column in (columns.column(number) for number in range(columns.num_columns))
     }
-    assert "DELTA_BINARY_PACKED" in encodings["offset"] & encodings["moment"]
-    assert "RLE_DICTIONARY" in encodings["name"] & encodings["partition"]
-    assert not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"} & (encodings["offset"] | encodings["value.offset"])
 
 
-def test_files_are_smaller_than_as_delta_rs_would_write_them(tmp_path: Path) -> None:
-    plain = written(tmp_path / "plain", WriterProperties(compression="ZSTD"))
-    assert written(tmp_path / "ours", None).stat().st_size < 0.7 * plain.stat().st_size
+@both_writers
+def test_offsets_and_moments_are_written_as_differences_and_names_by_dictionary(
+    tmp_path: Path, write: Write
+) -> None:
+    found = encodings(write(tmp_path))
+    assert "DELTA_BINARY_PACKED" in found["offset"] & found["moment"]
+    assert "RLE_DICTIONARY" in found["name"] & found["partition"]
+    assert not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"} & (found["offset"] | found["value.offset"])
 
 
-def test_arrow_reads_what_was_written(tmp_path: Path) -> None:
-    assert pq.read_table(written(tmp_path, None)).cast(SCHEMA).equals(ROWS)
+def test_so_does_arrow_write_fields_of_structs_and_elements_of_lists(tmp_path: Path) -> None:
+    found = encodings(by_arrow(tmp_path))
+    assert "DELTA_BINARY_PACKED" in found["value.offset"] & found["items.list.element"]
+    assert "RLE_DICTIONARY" in found["value.text"]
+
+
+@both_writers
+def test_files_are_smaller_than_as_delta_rs_would_write_them(tmp_path: Path, write: Write) -> None:
+    plain = by_delta(tmp_path / "plain", WriterProperties(compression="ZSTD"))
+    assert write(tmp_path / "ours").stat().st_size < 0.7 * plain.stat().st_size
+
+
+@both_writers
+def test_arrow_reads_what_was_written(tmp_path: Path, write: Write) -> None:
+    assert pq.read_table(write(tmp_path)).cast(SCHEMA).equals(ROWS)
 
 
 @pytest.mark.spark
-def test_spark_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
-    file = written(tmp_path, None)
+@both_writers
+def test_spark_reads_what_was_written(spark: SparkSession, tmp_path: Path, write: Write) -> None:
+    file = write(tmp_path)
     wanted = ROWS.sort_by([("moment", "ascending")])
     found = spark.read.parquet(str(file)).toArrow().select(SCHEMA.names).cast(SCHEMA)
     assert found.sort_by([("moment", "ascending")]).equals(wanted)

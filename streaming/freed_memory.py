@@ -1,0 +1,79 @@
+"""What becomes of memory that is freed: kept for the next rows while they are many, else given back.
+
+Batch after batch of a first reading takes as much memory as the one before. The C library and Arrow give
+large pieces back at once and ask for them anew, and the system then clears every page of them again: a tenth
+of the time of such batches, and more on virtual machines that give free memory back to their host.
+"""
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+
+MANY_ROWS: Final = 50_000
+"""So many rows are worth memory for the next ones."""
+
+KEPT_FOR_S: Final = 60.0
+"""So long after the last of many rows freed memory is kept; other work goes on in between."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8  # of glibc's malloc.h
+_KEPT: Final = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1}
+_GIVEN_BACK: Final = {_M_MMAP_MAX: 65_536, _M_MMAP_THRESHOLD: 32 * 2**20, _M_TRIM_THRESHOLD: 64 * 2**20}
+"""What glibc comes to by itself where large pieces are freed often."""
+
+
+class FreedMemory:
+    """What this process does with memory that it frees; without glibc (`library` None) nothing is changed."""
+
+    def __init__(self, library: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._library = library
+        self._clock = clock
+        self._default_pool = pa.default_memory_pool()
+        self._last_many = 0.0
+        self.is_kept = False
+
+    def expect_many_rows(self) -> None:
+        """Keep freed memory from the first rows on, for all threads that start from now on together."""
+        if self._library is not None:
+            self._library.mallopt(_M_ARENA_MAX, 1)
+        self.handled(MANY_ROWS)
+
+    def handled(self, rows: int) -> None:
+        """Keep freed memory if these rows were many; give it back if it is a while since there were many."""
+        if rows >= MANY_ROWS:
+            self._last_many = self._clock()
+            self._set(is_kept=True)
+        elif self._clock() - self._last_many > KEPT_FOR_S:
+            self._set(is_kept=False)
+
+    def _set(self, *, is_kept: bool) -> None:
+        if self._library is None or is_kept == self.is_kept:
+            return
+        self.is_kept = is_kept
+        for name, value in (_KEPT if is_kept else _GIVEN_BACK).items():
+            self._library.mallopt(name, value)
+        pa.set_memory_pool(pa.system_memory_pool() if is_kept else self._default_pool)
+        if not is_kept:
+            self._library.malloc_trim(0)
+
+
+def glibc() -> Any:
+    """Return the C library of this process if it is glibc, else None."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return library if hasattr(library, "gnu_get_libc_version") else None
+
+
+_OF_THIS_PROCESS: Final = FreedMemory(glibc())
+
+
+def expect_many_rows() -> None:
+    """Do as `FreedMemory.expect_many_rows` says in this process."""
+    _OF_THIS_PROCESS.expect_many_rows()
+
+
+def handled_rows(rows: int) -> None:
+    """Do as `FreedMemory.handled` says in this process: it has handled so many rows."""
+    _OF_THIS_PROCESS.handled(rows)
