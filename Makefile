@@ -28,8 +28,10 @@ demo: setup ## Watch real consumer groups in a live table (ARGS="--for 60s" ends
 	@$(BIN)/offsetlake demo $(ARGS)
 
 .PHONY: test
+# Much of the time is waiting. Each worker has a Spark session and a broker; ARGS="-n 0": one test after the other.
+TWO_WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: setup ## Run all tests, against a real broker (ARGS="-m 'not broker and not spark'" for the quick ones)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(TWO_WORKERS) $(ARGS)
 
 .PHONY: test-kill
 KILLS ?= 30

@@ -265,11 +265,15 @@ def stable_offsets(bootstrap: str, group: str) -> dict[TopicPartitionKey, Commit
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = _TIMEOUT_S) -> None:
-    """Wait until the condition holds; fail with `what` was waited for."""
-    deadline = time.monotonic() + timeout_s
+    """Wait until the condition holds; fail with `what` was waited for.
+
+    It is looked at less and less often, so that those who are waited for have the processor.
+    """
+    started = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
-        time.sleep(0.05)
+        waited = time.monotonic() - started
+        assert waited < timeout_s, f"waited {timeout_s:g} s in vain for {what}"
+        time.sleep(max(0.05, waited / 20))
 
 
 def retrying(request: Callable[[], Result]) -> Result:

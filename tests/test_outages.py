@@ -3,7 +3,7 @@ tables equal what the brokers say, and their history is whole."""
 
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,21 +27,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 Record = tuple[bytes, bytes | None]
 
 
-class CrashError(Exception):
-    """The end of the job, at once."""
-
-
-def crash(_report: BatchReport) -> None:
-    raise CrashError
-
-
-def run_until_the_first_append(job: RunningJob) -> None:
-    """The batch is in the tables, but Spark does not know it."""
-    follower = job.follower(threading.Event(), on_batch=crash)
-    with pytest.raises(OffsetlakeError):
-        follower.follow(once=True)
-
-
 def commit(group: str, offset: int) -> Record:
     fields = {"offset": offset, "leaderEpoch": -1, "metadata": "", "commitTimestamp": 1_000}
     return _key(group), INT16.build(3) + RECORD_TYPES[1].values[3].build(fields)
@@ -56,6 +41,12 @@ def committed(job: RunningJob) -> dict[str, int]:
 
 
 # --- brokers ---------------------------------------------------------------------------------------------
+
+ABSENT = ("Going on without.", "Waiting for the brokers.")
+
+
+def has_said(job: RunningJob, *endings: str) -> bool:
+    return any(sentence.endswith(endings) for sentence in job.said)
 
 
 def test_the_job_outlasts_a_restart_of_the_brokers(
@@ -76,8 +67,9 @@ def test_the_job_outlasts_a_restart_of_the_brokers(
             kafka.wait_until(lambda wanted=offset: committed(job) == {"g": wanted}, "it", timeout_s=90)
             job.said.clear()
             end()
-            kafka.wait_until(lambda: bool(job.said), "the job to notice", timeout_s=90)
+            kafka.wait_until(lambda: has_said(job, *ABSENT), "the job to notice", timeout_s=90)
             broker.start()
+            kafka.wait_until(lambda: has_said(job, "answers again"), "the job to notice", timeout_s=90)
         kafka.commit_offsets(bootstrap, "h", {("t", 0): 4})
         kafka.wait_until(lambda: committed(job) == {"g": 3, "h": 4}, "the commit after it", timeout_s=120)
     finally:
@@ -134,18 +126,42 @@ def test_after_a_full_disk_or_a_folder_that_cannot_be_written_the_job_goes_on_wh
     check_history(job.tables)
 
 
-# --- what compaction takes between two readings of a batch -----------------------------------------------
+# --- what becomes of the records between two readings of a batch -----------------------------------------
+
+CrashedJob = Callable[..., RunningJob]
+
+
+class CrashError(Exception):
+    """The end of the job, at once."""
+
+
+def crash(_report: BatchReport) -> None:
+    raise CrashError
+
+
+@pytest.fixture
+def crashed_job(spark: SparkSession, tmp_path: Path) -> CrashedJob:
+    """A function that makes a topic of records, by partition, and a job whose first batch is in the tables
+    without Spark's knowing it; it takes more settings of the topic."""
+
+    def make(bootstrap: str, topic: str, *records: list[Record], **config: str) -> RunningJob:
+        kafka.create_topics(bootstrap, {topic: len(records)}, **config)
+        for partition, of_partition in enumerate(records):
+            kafka.produce_raw(bootstrap, topic, of_partition, partition=partition)
+        job = RunningJob(spark, bootstrap, tmp_path, topic=topic)
+        with pytest.raises(OffsetlakeError):
+            job.follower(threading.Event(), on_batch=crash).follow(once=True)
+        return job
+
+    return make
 
 
 def test_records_deleted_between_the_append_and_the_replay_of_a_batch_lead_to_a_rebuild(
-    spark: SparkSession, broker: LocalBroker, tmp_path: Path
+    crashed_job: CrashedJob, broker: LocalBroker
 ) -> None:
     """What was read is past the beginning of the log, what Spark wants to read again is before it."""
     bootstrap = broker.bootstrap_servers
-    kafka.create_topics(bootstrap, {"deleted-before": 1})
-    job = RunningJob(spark, bootstrap, tmp_path, topic="deleted-before")
-    kafka.produce_raw(bootstrap, job.topic, [commit("g", 1), commit("h", 1)])
-    run_until_the_first_append(job)
+    job = crashed_job(bootstrap, "deleted-before", [commit("g", 1), commit("h", 1)])
     assert committed(job) == {"g": 1, "h": 1}
     kafka.produce_raw(bootstrap, job.topic, [commit("g", 2)])
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -158,14 +174,12 @@ def test_records_deleted_between_the_append_and_the_replay_of_a_batch_lead_to_a_
 
 
 def test_a_batch_that_was_compacted_before_its_replay_leads_to_a_rebuild(
-    make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
+    crashed_job: CrashedJob, make_broker: BrokerFactory
 ) -> None:
     bootstrap = make_broker(overrides={"log.cleaner.backoff.ms": 100}).bootstrap_servers
     compacted = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0"}
-    kafka.create_topics(bootstrap, {"compacted": 1}, **compacted)
-    job = RunningJob(spark, bootstrap, tmp_path, topic="compacted")
-    kafka.produce_raw(bootstrap, job.topic, [commit("g", 1), commit("h", 1), (_key("i"), None)])
-    run_until_the_first_append(job)
+    records = [commit("g", 1), commit("h", 1), (_key("i"), None)]
+    job = crashed_job(bootstrap, "compacted", records, **compacted)
     assert committed(job) == {"g": 1, "h": 1}
 
     def first_commit_is_gone() -> bool:
@@ -184,15 +198,10 @@ def test_a_batch_that_was_compacted_before_its_replay_leads_to_a_rebuild(
 
 
 def test_a_batch_that_is_read_again_as_it_was_is_no_reason_to_rebuild(
-    spark: SparkSession, broker: LocalBroker, tmp_path: Path
+    crashed_job: CrashedJob, broker: LocalBroker
 ) -> None:
-    bootstrap = broker.bootstrap_servers
-    kafka.create_topics(bootstrap, {"read-again": 2})
-    job = RunningJob(spark, bootstrap, tmp_path, topic="read-again")
-    for partition in range(2):
-        records = [commit(f"g{partition}-{number}", number) for number in range(20)]
-        kafka.produce_raw(bootstrap, job.topic, records, partition=partition)
-    run_until_the_first_append(job)
+    records = [[commit(f"g{partition}-{number}", number) for number in range(20)] for partition in range(2)]
+    job = crashed_job(broker.bootstrap_servers, "read-again", *records)
     job.run_once()
     assert job.tables.progress().generation == 0
     check_history(job.tables)
