@@ -9,6 +9,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -239,7 +240,17 @@ class Broker:
                 failure = answer
             else:
                 found[partition.topic, partition.partition] = answer.offset
+        if failure is not None and failure.args[0].code() > 0:  # a broker said no, perhaps to an old leader
+            self._learn_leaders()
         return found, failure
+
+    def _learn_leaders(self) -> None:
+        """Ask who leads which partition since when, so that the next request goes by that.
+
+        By itself librdkafka asks every few minutes, and until then goes on with what brokers refuse.
+        """
+        with suppress(BrokerError):
+            self._metadata(QUICK_TIMEOUT_S)
 
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
         self._admin.poll(0)  # hands over what librdkafka has said

@@ -71,7 +71,7 @@ class Shell:
             "PYTHONPATH": str(ROOT),
         }
         self._count += 1
-        with self._output.open("wb") as output:
+        with self.output.open("wb") as output:
             process = subprocess.Popen(
                 ["bash", "-c", command.replace(BROKER, self._bootstrap)],
                 cwd=self.directory,
@@ -90,10 +90,11 @@ class Shell:
         """Run a command line to its end, which must be the one that is expected."""
         with self.started(command) as process:
             code = process.wait(LIMIT_S)
-            assert code == bool(FAILS.match(command)), f"{command}\n{self._output.read_text()}"
+            assert code == bool(FAILS.match(command)), f"{command}\n{self.output.read_text()}"
 
     @property
-    def _output(self) -> Path:
+    def output(self) -> Path:
+        """Where the last command line prints to."""
         return self.directory / f"output-{self._count}.txt"
 
 
@@ -116,12 +117,14 @@ def test_the_commands_of_the_documentation_do_what_they_say(
     shell, all_of_them = Shell(tmp_path, bootstrap), list(commands())
     all_of_them.remove(JOB)
     with shell.started(JOB) as job:
-        tables = Tables(str(tmp_path / "warehouse"))
+        tables, said = Tables(str(tmp_path / "warehouse")), shell.output
         kafka.wait_until(lambda: is_followed(tables), "the job to follow", timeout_s=LIMIT_S)
         for command in filter(may_run_beside_the_job, all_of_them):
             shell.run(command)
-        os.killpg(job.pid, signal.SIGTERM)
+        os.killpg(job.pid, signal.SIGTERM)  # to the whole group, as a service manager does
         assert job.wait(LIMIT_S) == 0
+        assert said.read_text().rstrip().endswith("stopped")
+        assert "Traceback" not in said.read_text()
     for command in all_of_them:
         if not may_run_beside_the_job(command):
             shell.run(command)

@@ -69,7 +69,7 @@ def test_the_job_outlasts_a_restart_of_the_brokers(
             end()
             kafka.wait_until(lambda: has_said(job, *ABSENT), "the job to notice", timeout_s=90)
             broker.start()
-            kafka.wait_until(lambda: has_said(job, "answers again"), "the job to notice", timeout_s=90)
+            kafka.wait_until(lambda: has_said(job, "answers again"), "a heartbeat")
         kafka.commit_offsets(bootstrap, "h", {("t", 0): 4})
         kafka.wait_until(lambda: committed(job) == {"g": 3, "h": 4}, "the commit after it", timeout_s=120)
     finally:
