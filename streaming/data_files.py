@@ -1,4 +1,4 @@
-"""Adds rows to a Delta table: Arrow writes the files, on all cores, and delta-rs commits them together.
+"""Writes rows of Delta tables: Arrow makes the files, on all cores, and delta-rs commits them together.
 
 delta-rs alone writes a million rows on one core while the others wait. What the log says of the files is the
 same: their partition, number of rows and nulls, and the bounds of the columns by which files are passed over.
@@ -43,15 +43,31 @@ def append_rows(
     The table is partitioned by one column; `storage` is where it is. If this fails, files may be left that
     nobody refers to: maintenance deletes them.
     """
-    [column] = partitioned_by = table.metadata().partition_columns
+    commit_files(table, write_files(table, storage, rows), [], commit)
+
+
+def write_files(table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table) -> list[AddAction]:
+    """Write rows to files, on all cores; they belong to the table once they are committed."""
+    [column] = table.metadata().partition_columns
     write = partial(_write, PyFileSystem(storage), column, _bounded_columns(table))
-    parts, files = _parts(rows, column), list[AddAction | RemoveAction]()
-    if len(parts) > 1:
-        with ThreadPoolExecutor(_CORES, "offsetlake-files") as cores:
-            files += cores.map(write, parts)
-    else:
-        files += map(write, parts)
-    table.create_write_transaction(files, "append", table.schema(), partitioned_by, commit_properties=commit)
+    parts = _parts(rows, column)
+    if len(parts) < 2:
+        return [write(part) for part in parts]
+    with ThreadPoolExecutor(_CORES, "offsetlake-files") as cores:
+        return list(cores.map(write, parts))
+
+
+def commit_files(
+    table: DeltaTable, added: Sequence[AddAction], removed: Sequence[RemoveAction], commit: CommitProperties
+) -> None:
+    """Add and remove files in one commit; `table` then is as of that.
+
+    Raises `CommitFailedError` where another commit has removed one of these files meanwhile.
+    """
+    columns = table.metadata().partition_columns
+    table.create_write_transaction(
+        [*added, *removed], "append", table.schema(), columns, commit_properties=commit
+    )
     table.update_incremental()
 
 

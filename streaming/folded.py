@@ -8,8 +8,8 @@ Both tables are partitioned by `bucket`, a hash of the group: the rows of one gr
 and a fold rewrites only the files of groups that changed.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import RemoveAction
 
 from streaming.arrow_numpy import from_numbers, from_texts, to_numbers
-from streaming.data_files import append_rows
+from streaming.data_files import commit_files, write_files
 from streaming.delta_sql import is_one_of, names, select
-from streaming.parquet import writer_properties
 from streaming.partitioner import offsets_partitions
+from streaming.progress import now_ms
 from streaming.schemas import GROUPS, KEY, OFFSETS
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
@@ -30,6 +31,8 @@ FOLD_TRANSACTION: Final = "offsetlake.fold"
 
 BUCKETS: Final = 16
 """Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
+
+_PORTION_ROWS: Final = 1_000_000
 
 BUCKET: Final = pa.field("bucket", pa.int32())
 
@@ -48,19 +51,24 @@ def fold_mark(table: DeltaTable) -> int:
 def fold_table(
     name: str, table: DeltaTable, storage: DeltaStorageHandler, changes: DeltaTable, sequence: int
 ) -> int:
-    """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed."""
+    """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed.
+
+    Buckets with changes are written anew. Raises `CommitFailedError` where anybody has committed meanwhile.
+    """
     mark = fold_mark(table)
     if mark >= sequence:
         return 0
     newest = with_buckets(_changed(name, changes, above=mark, up_to=sequence, is_undone=False))
-    commit = CommitProperties(app_transactions=[Transaction(FOLD_TRANSACTION, sequence)])
-    if mark == 0:
-        append_rows(table, storage, _present(newest), commit)
-    else:
-        _merge(name, table, newest, commit)
-    if fold_mark(table) < sequence:  # a merge that changes no row makes no commit
-        nothing = ROWS[name].append(BUCKET).empty_table()
-        append_rows(table, storage, nothing, commit)
+    transaction = Transaction(FOLD_TRANSACTION, sequence)
+    # Directly on top of what was read: delta-rs would not notice that a compaction has replaced these files.
+    commit = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
+    replaced = _files_in(table, pc.unique(newest[BUCKET.name]).to_pylist())
+    added = [
+        file
+        for buckets in _portions(replaced)
+        for file in write_files(table, storage, _folded(name, table, newest, buckets))
+    ]
+    commit_files(table, added, _removals(replaced), commit)
     return len(newest)
 
 
@@ -83,6 +91,58 @@ def rows_at(
 def with_buckets(rows: pa.Table) -> pa.Table:
     """Add the column `bucket`: the offsets partition that the group would have if there were `BUCKETS`."""
     return rows.append_column(BUCKET, from_numbers(offsets_partitions(rows["group"], BUCKETS)))
+
+
+Files = list[dict[str, Any]]
+"""Files of a folded table, as delta-rs lists them."""
+
+
+def _files_in(table: DeltaTable, buckets: Sequence[int]) -> dict[int, Files]:
+    """Return the files of each of these buckets; a bucket may have none."""
+    files: dict[int, Files] = {bucket: [] for bucket in buckets}
+    for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        if (bucket := file[f"partition.{BUCKET.name}"]) in files:
+            files[bucket].append(file)
+    return files
+
+
+def _portions(files: Mapping[int, Files]) -> Iterator[list[int]]:
+    """Divide buckets into portions, each with as many rows as are well held at a time."""
+    portion, rows = list[int](), 0
+    for bucket, own in files.items():
+        if rows >= _PORTION_ROWS:
+            yield portion
+            portion, rows = [], 0
+        portion.append(bucket)
+        rows += sum(file["num_records"] or 0 for file in own)
+    if portion:
+        yield portion
+
+
+def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[int]) -> pa.Table:
+    """Return what is live in these buckets after the newest changes (the columns `ROWS`, and `bucket`)."""
+    is_here = pc.is_in(newest[BUCKET.name], value_set=pa.array(buckets, BUCKET.type))
+    changed = newest if pc.all(is_here).as_py() else newest.filter(is_here)
+    schema = ROWS[name].append(BUCKET)
+    held = select(
+        f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}", base=table
+    )
+    present = _present(changed).select(schema.names)
+    return pa.concat_tables([_without(held.cast(schema), changed, KEYS[name]), present])
+
+
+def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
+    return [
+        RemoveAction(
+            path=file["path"],
+            data_change=True,
+            deletion_timestamp=now_ms(),
+            size=file["size_bytes"],
+            partition_values={BUCKET.name: str(bucket)},
+        )
+        for bucket, own in files.items()
+        for file in own
+    ]
 
 
 def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
@@ -167,22 +227,3 @@ def _codes(keys: pa.Table) -> npt.NDArray[np.int64]:
         both = codes * len(coded.dictionary) + to_numbers(coded.indices)
         codes = to_numbers(from_numbers(both).dictionary_encode().indices).astype(np.int64)
     return codes
-
-
-def _merge(name: str, table: DeltaTable, newest: pa.Table, commit: CommitProperties) -> None:
-    """Write the newest changes into a folded table: rows that are absent go, others are replaced or come."""
-    columns = {f'"{column}"': f's."{column}"' for column in [*ROWS[name].names, BUCKET.name]}
-    (
-        table.merge(
-            newest,
-            " AND ".join(f't."{key}" = s."{key}"' for key in [BUCKET.name, *KEYS[name]]),
-            source_alias="s",
-            target_alias="t",
-            writer_properties=writer_properties(table),
-            commit_properties=commit,
-        )
-        .when_matched_delete("s.is_absent")
-        .when_matched_update(columns)
-        .when_not_matched_insert(columns, "NOT s.is_absent")
-        .execute()
-    )

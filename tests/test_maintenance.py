@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from alert_tables import RETENTION, Lake
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, group, live_in, offset
 
 from streaming.alert_rules import UNKNOWN_RECORD_VERSION
@@ -378,17 +379,33 @@ def test_a_batch_is_appended_once_although_history_is_trimmed_meanwhile(
     assert len(kept(tables)) == 1
 
 
-def test_a_fold_is_done_once_although_its_table_is_compacted_meanwhile(
+def test_a_fold_is_done_once_although_its_table_is_rewritten_meanwhile(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
         append(tables, set_offset(f"g{number}", number), now=NOW)
         tables.fold()
     append(tables, set_offset("g1", 100), now=NOW)
-    between(tables, monkeypatch, "offsets", lambda: tables.delta("offsets").optimize.compact())
+    between(tables, monkeypatch, "offsets", lambda: tables.delta("offsets").optimize.z_order(["group"]))
     assert tables.fold() == 1
     assert tables.read(["g1"]).offsets["committed_offset"].to_pylist() == [100]
     assert len(tables.delta("offsets").to_pyarrow_table()) == 5
+
+
+@pytest.mark.parametrize("rewrite", ["compact", "z_order"])
+def test_a_rewrite_is_refused_once_a_fold_has_replaced_its_files(tables: Tables, rewrite: str) -> None:
+    for number in range(2):
+        append(tables, set_offset("g", number), now=NOW)
+        tables.fold()
+    same_bucket = tables.delta("offsets").to_pyarrow_table().set_column(0, "group", pa.array(["other"]))
+    write_deltalake(tables.delta("offsets"), same_bucket, mode="append")  # now there is something to join
+    read_before = tables.delta("offsets")
+    append(tables, set_offset("g", 7), now=NOW)
+    assert tables.fold() == 1
+    columns = [["group"]] if rewrite == "z_order" else []
+    with pytest.raises(CommitFailedError):
+        getattr(read_before.optimize, rewrite)(*columns)
+    assert sorted(tables.delta("offsets").to_pyarrow_table()["group"].to_pylist()) == ["g", "other"]
 
 
 def test_two_cannot_maintain_at_once(tables: Tables) -> None:
