@@ -29,6 +29,9 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # What a batch gives is bounded by its records; Spark's own limit (1g) would fail it for ever instead.
     "spark.driver.maxResultSize": "0",
+    # Spark keeps workers with this setting apart from those of stateful operators, which do not heed it: then
+    # there are twice as many, each of which has to start and import everything.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
     # Spark notes finished work for its UI, even without one: by default a thousand of each, and of tasks a

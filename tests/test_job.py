@@ -1,5 +1,6 @@
 """The job against a real broker: what it writes into the tables is what the broker itself answers."""
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from streaming.errors import MisuseError
 from streaming.lease import LEASE_TRANSACTION
 from streaming.local_broker import LocalBroker
 from streaming.tables import Tables
+from tests.processes import descendants
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -188,6 +190,30 @@ def test_a_checkpoint_and_tables_that_do_not_belong_together_are_refused(
             make_job(options=options).run_once()
     with pytest.raises(MisuseError, match="expected topic __consumer_offsets"):
         make_job(topic="pair").run_once()
+
+
+def test_decoding_and_state_take_turns_in_the_same_python_workers(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    kafka.create_topics(broker.bootstrap_servers, {"workers": 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "workers", {("workers", 0): 1})
+    make_job().run_once()
+    daemons = [pid for pid in descendants(os.getpid(), without=broker.pid) if is_daemon_of_workers(pid)]
+    assert len(daemons) == 1  # else each of them has workers of its own
+
+
+def is_daemon_of_workers(pid: int) -> bool:
+    """Tell whether a process is one that workers are forked from, and no worker."""
+    by_module = [b"-m", b"pyspark.daemon", b"pyspark.worker"]
+    return is_command(pid, by_module) and not is_command(parent(pid), by_module)
+
+
+def is_command(pid: int, arguments: list[bytes]) -> bool:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:-1] == arguments
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_bad_records_are_kept_counted_and_stop_nothing(make_job: JobFactory, broker: LocalBroker) -> None:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
+from streaming.freed_memory import expect_many_rows
 from streaming.jars import ensure_jars
 from streaming.local_broker import LocalBroker
 from streaming.session import start_session
@@ -100,6 +101,7 @@ def measure_jobs(
             for workload in workloads
         ]
         any_settings = settings[0][0]
+        expect_many_rows()  # as the command does
         spark = start_session(any_settings.spark, any_settings.job, ensure_jars("connector"))
         stack.callback(spark.stop)
         measured = [
