@@ -210,13 +210,19 @@ def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Ta
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
-    """Leave out the rows whose key is among the changed."""
-    if not len(changed) or not len(rows):
+    """Leave out the rows whose key is among the changed. Only groups that both have are looked at closely."""
+    groups = pc.unique(changed["group"])
+    numbers = to_numbers(pc.indices_nonzero(pc.is_in(rows["group"], value_set=groups)).cast(pa.int64()))
+    if not len(numbers):
         return rows
-    codes = _codes(pa.concat_tables([rows.select(keys), changed.select(keys)]))
+    concerned = rows.select(keys).take(from_numbers(numbers))
+    is_concerned = pc.is_in(changed["group"], value_set=pc.unique(concerned["group"]))
+    codes = _codes(pa.concat_tables([concerned, changed.select(keys).filter(is_concerned)]))
     is_changed = np.zeros(codes.max() + 1, np.bool_)
-    is_changed[codes[len(rows) :]] = True
-    return rows.take(from_numbers(np.flatnonzero(~is_changed[codes[: len(rows)]])))
+    is_changed[codes[len(concerned) :]] = True
+    is_kept = np.ones(len(rows), np.bool_)
+    is_kept[numbers[is_changed[codes[: len(concerned)]]]] = False
+    return rows.take(from_numbers(np.flatnonzero(is_kept)))
 
 
 def _codes(keys: pa.Table) -> npt.NDArray[np.int64]:
