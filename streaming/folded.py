@@ -32,12 +32,15 @@ FOLD_TRANSACTION: Final = "offsetlake.fold"
 BUCKETS: Final = 16
 """Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
 
-_PORTION_ROWS: Final = 1_000_000
+_PORTION_ROWS: Final = 1_000_000  # so many are held at a time while they are folded
 
 BUCKET: Final = pa.field("bucket", pa.int32())
 
 ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
 """The columns of each folded table that readers see; in the table `bucket` follows."""
+
+Files = list[dict[str, Any]]
+"""Files of a folded table, as delta-rs lists them."""
 
 KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
 KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
@@ -91,10 +94,6 @@ def rows_at(
 def with_buckets(rows: pa.Table) -> pa.Table:
     """Add the column `bucket`: the offsets partition that the group would have if there were `BUCKETS`."""
     return rows.append_column(BUCKET, from_numbers(offsets_partitions(rows["group"], BUCKETS)))
-
-
-Files = list[dict[str, Any]]
-"""Files of a folded table, as delta-rs lists them."""
 
 
 def _files_in(table: DeltaTable, buckets: Sequence[int]) -> dict[int, Files]:

@@ -28,6 +28,7 @@ from table_batches import (
     running,
 )
 
+from streaming import folded
 from streaming.progress import PartitionEnds, Progress, Totals
 from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.table_rows import quarantine_rows
@@ -204,6 +205,25 @@ def test_fold_goes_on_where_an_interrupted_one_stopped(tables: Tables, tmp_path:
     assert tables.fold() == 2
     assert as_read(tables) == completed(live)
     assert tables.unfolded_rows() == 0
+
+
+def test_a_large_fold_is_done_portion_by_portion_in_one_commit(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folded, "_PORTION_ROWS", 2)
+    groups = [f"g{number}" for number in range(40)]  # some in each bucket
+    append(tables, {(name, "t", 0): offset(committed_offset=1) for name in groups})
+    tables.fold()
+    version = tables.delta("offsets").version()
+    append(tables, {(name, "t", 0): offset(committed_offset=2) for name in groups[::2]})
+    tables.fold()
+    assert tables.delta("offsets").version() == version + 1
+    found = tables.delta("offsets").to_pyarrow_table().sort_by("group")
+    wanted = {name: 1 + (number % 2 == 0) for number, name in enumerate(groups)}
+    assert (
+        dict(zip(*(found[name].to_pylist() for name in ("group", "committed_offset")), strict=True)) == wanted
+    )
+    assert len(found) == len(groups)
 
 
 @pytest.mark.parametrize("first", [{}, {"g": group()}], ids=["first fold", "later fold"])
