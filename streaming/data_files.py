@@ -38,7 +38,7 @@ _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 def append_rows(
     table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table, commit: CommitProperties
 ) -> None:
-    """Append rows, which have the columns of the table, in one commit; `table` then is as of that.
+    """Append rows, which have the columns of the table, in one commit; `table` stays as it was opened.
 
     The table is partitioned by one column; `storage` is where it is. If this fails, files may be left that
     nobody refers to: maintenance deletes them.
@@ -60,7 +60,7 @@ def write_files(table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table)
 def commit_files(
     table: DeltaTable, added: Sequence[AddAction], removed: Sequence[RemoveAction], commit: CommitProperties
 ) -> None:
-    """Add and remove files in one commit; `table` then is as of that.
+    """Add and remove files in one commit; `table` stays as it was opened.
 
     Raises `CommitFailedError` where another commit has removed one of these files meanwhile.
     """
@@ -68,7 +68,6 @@ def commit_files(
     table.create_write_transaction(
         [*added, *removed], "append", table.schema(), columns, commit_properties=commit
     )
-    table.update_incremental()
 
 
 def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def rows(count: int, buckets: int = 1) -> pa.Table:
 def appended(root: Path, appended: pa.Table, **commit: Any) -> DeltaTable:
     table = DeltaTable.create(root, SCHEMA, partition_by=["bucket"], mode="ignore")
     append_rows(table, DeltaStorageHandler(table.table_uri), appended, CommitProperties(**commit))
+    table.update_incremental()
     return table
 
 
