@@ -30,13 +30,21 @@ demo: setup ## Watch real consumer groups in a live table (ARGS="--for 60s" ends
 .PHONY: test
 # Much of the time is waiting. Each worker has a Spark session and a broker; ARGS="-n 0": one test after the other.
 TWO_WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-test: setup ## Run all tests, against a real broker (ARGS="-m 'not broker and not spark'" for the quick ones)
-	@$(BIN)/pytest $(TWO_WORKERS) $(ARGS)
+KAFKA ?=
+test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0; ARGS="-m 'not broker and not spark'" for the quick ones)
+	@KAFKA=$(KAFKA) $(BIN)/pytest $(TWO_WORKERS) $(ARGS)
 
 .PHONY: test-kill
 KILLS ?= 30
 test-kill: setup ## Kill the real job again and again under live traffic (KILLS=30 KILL_SEED=1)
 	@KILLS=$(KILLS) $(BIN)/pytest -s tests/test_kills.py $(ARGS)
+
+.PHONY: test-grid
+GRID ?=
+test-grid: setup ## Walk the grid of faults and moments, two cells at a time, and print it (45 minutes; GRID=folder goes on)
+	@folder=$(or $(GRID),$$(mktemp -d)); mkdir -p $$folder; \
+	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/test_grid.py $(ARGS); status=$$?; \
+	  PYTHONPATH=.:tests $(BIN)/python -m tests.grid_table $$folder; exit $$status
 
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers, and kill one of them

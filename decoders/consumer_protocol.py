@@ -7,12 +7,14 @@ versions only append, so a version that we do not know is read with the newest l
 Source: `ConsumerProtocolSubscription.json` and `ConsumerProtocolAssignment.json` of Kafka's clients.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
 from construct import Default, Struct
 
 from decoders.errors import DecodeError, ErrorKind
+from decoders.generated import UNREADABLE, reader_of
 from decoders.rows import PREFIX_BYTES, Document, malformed, parse_message, read_prefix
 from decoders.wire import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, WireError, array
 
@@ -58,10 +60,10 @@ def subscribed_topics(subscription: bytes) -> list[str] | None:
     The coordinator reads what every version begins with (version 0), and does not look at the version.
     """
     try:
-        message = parse_message(SUBSCRIPTION_VERSIONS[0], subscription, PREFIX_BYTES)
-    except WireError:
+        text, _ = reader_of(SUBSCRIPTION_VERSIONS[0])(subscription, PREFIX_BYTES)
+    except UNREADABLE:
         return None
-    topics: list[str] = message["topics"]
+    topics: list[str] = json.loads(text)["topics"]
     return topics
 
 

@@ -1,7 +1,7 @@
 """Fast reader of one record at a time: bytes to the JSON text that Kafka prints.
 
 The functions that read keys and values are derived from their declarations (`generated`). Bytes that these
-refuse go to `construct`, whose error names field and byte.
+refuse go to `construct`, whose error names field and byte, or says that it was not looked for to the end.
 """
 
 import json
@@ -14,12 +14,12 @@ from construct import Struct
 from decoders.generated import UNREADABLE, reader_of, with_kafkas_escapes
 from decoders.memory import Memory
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.rows import PREFIX_BYTES, parse_message, read_key, read_value
+from decoders.rows import PREFIX_BYTES, Search, parse_message, read_key, read_value
 from decoders.wire import INT16, FlexibleStruct
 
 # What is known of a key: the text of the record up to its value, and what makes the whole of that text and
-# the value (None for a tombstone).
-ReadValue = Callable[[str, bytes | None], str]
+# the value (None for a tombstone); a search is for what is wrong with it.
+ReadValue = Callable[[str, bytes | None, Search], str]
 KeyReader = Memory[bytes | None, tuple[str, ReadValue]]
 
 
@@ -30,12 +30,12 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
     '{"key":{"type":2,"data":{"group":"g"}},"value":null}'
     """
     before_value, read_value = key_reader(record_types)[key]
-    return read_value(before_value, value)
+    return read_value(before_value, value, Search())
 
 
 def key_reader(record_types: RecordTypes) -> KeyReader:
-    """What reads the records of a table: `read_value(before_value, value)` makes the text of a record, where
-    `before_value, read_value = reader[key]`. Both steps raise `DecodeError`.
+    """What reads the records of a table: `read_value(before_value, value, search)` makes the text of a
+    record, where `before_value, read_value = reader[key]`. Both steps raise `DecodeError`.
 
     It remembers keys: the same groups and members come again and again.
     """
@@ -54,13 +54,13 @@ def _value_reader(record_type: RecordType) -> ReadValue:
         for version, declaration in record_type.values.items()
     }
 
-    def read(before_value: str, value: bytes | None) -> str:
+    def read(before_value: str, value: bytes | None, search: Search) -> str:
         if value is None:
             return f"{before_value}null}}"
         try:
             text, _ = readers[value[:PREFIX_BYTES]](value, PREFIX_BYTES, before_value)
         except (KeyError, *UNREADABLE):
-            version, message = read_value(value, record_type, parse_message)  # raises what is wrong
+            version, message = read_value(value, record_type, search.parse)  # raises what is wrong
             return f'{before_value}{{"version":{version},"data":{_compact_json(message)}}}}}'
         return text
 
@@ -89,7 +89,7 @@ def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, i
     try:
         return reader_of(section)(data, at)
     except UNREADABLE:
-        parse_message(section, data, at)  # raises what is wrong
+        Search().parse(section, data, at)  # raises what is wrong
         raise
 
 

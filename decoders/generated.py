@@ -213,7 +213,9 @@ def _write_integers(declaration: Sequence, element: Integer, name: str, source: 
 
 
 def _write_elements(declaration: Construct, name: str, source: _Source) -> None:
-    """Write what reads `length` elements of any kind."""
+    """Write what reads `length` elements of any kind; more than there are bytes are refused at once."""
+    with source.block("if length > len(data) - at:"):
+        source.add("raise IndexError")
     with source.block("if length:"):
         source.add(f"{name}_elements = []")
         with source.block("for _ in range(length):"):

@@ -1,4 +1,4 @@
-"""A memory of what a function has made of short byte strings that come again and again."""
+"""A memory of what a function has made of byte strings or texts that come again and again."""
 
 from collections.abc import Callable, Sized
 from typing import TypeVar

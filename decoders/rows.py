@@ -7,20 +7,39 @@ itself, which is the reference, or the fast reader derived from the declarations
 
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import singledispatch
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from construct import Construct, Default, Renamed, Struct
 
 from decoders.errors import DecodeError, ErrorKind
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.wire import Blob, Fault, FlexibleStruct, NullableStruct, Sequence, WireError, unexpected
+from decoders.wire import (
+    Blob,
+    Fault,
+    FlexibleStruct,
+    NullableStruct,
+    ReadsLeft,
+    Sequence,
+    WireError,
+    unexpected,
+)
 
 Message = dict[str, Any]
 Document = dict[str, Any]
 M = TypeVar("M")  # what a message is read as
 ReadMessage = Callable[[Struct, bytes, int], M]
+
+MESSAGE_READS: Final = 500
+"""So many fields and lengths of a message are always read to find what is wrong with it."""
+
+MORE_MESSAGE_READS: Final = 3_500
+"""So many more, if there are not many such messages: 20 ms or so in all."""
+
+SEARCH_READS: Final = 20_000
+"""So many more in all messages of one search: 0.1 s or so."""
 
 PREFIX_BYTES = 2  # the record type in front of a key, the version in front of a value
 
@@ -30,7 +49,29 @@ def parse_message(declaration: Struct, data: bytes, at_byte: int = 0) -> Message
 
     Raises `WireError`. Bytes after the last known field are ignored, as Kafka ignores them.
     """
-    stream = BytesIO(data)
+    return _parse(declaration, BytesIO(data), at_byte)
+
+
+@dataclass
+class Search:
+    """Looks for what is wrong with messages, within bounds: in each, and in all that it is asked about.
+
+    What is ordinary is always found. `reads_left` is for longer searches, of which there may be a flood.
+    """
+
+    reads_left: int = SEARCH_READS
+
+    def parse(self, declaration: Struct, data: bytes, at_byte: int = 0) -> Message:
+        """As `parse_message`; the `WireError` may say that the search was given up."""
+        stream = ReadsLeft(data, MESSAGE_READS + min(self.reads_left, MORE_MESSAGE_READS))
+        allowed = stream.reads_left
+        try:
+            return _parse(declaration, stream, at_byte)
+        finally:
+            self.reads_left -= max(0, allowed - stream.reads_left - MESSAGE_READS)
+
+
+def _parse(declaration: Struct, stream: BytesIO, at_byte: int) -> Message:
     stream.seek(at_byte)
     message: Message = _shown(declaration, declaration.parse_stream(stream))
     return message

@@ -18,7 +18,7 @@ from decoders.errors import DecodeError
 from decoders.layout import Layout, Part, is_any_of, layout_of
 from decoders.outcomes import Failures, spread_texts
 from decoders.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.rows import PREFIX_BYTES
+from decoders.rows import PREFIX_BYTES, Search
 from decoders.shapes import Shape, shape_of
 from decoders.wire import INT16
 
@@ -49,6 +49,8 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     - where the record cannot be decoded: `error_kind` (an `ErrorKind`), `reason` (a sentence), `field` (as
       Kafka names it) and `at_byte` (of the key or the value).
 
+    What is wrong with records of very many fields is looked for up to a point, which the reason then names.
+
     No bytes make it raise; `ValueError` if there are not as many keys as values.
     """
     if len(keys) != len(values):
@@ -57,6 +59,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     read_key = _READ_KEY if record_types is RECORD_TYPES else key_reader(record_types)
     key_array, value_array = _unchunked(keys), _unchunked(values)
     is_small = key_array.nbytes + value_array.nbytes > FEW_BYTES
+    search = Search()
     block_rows = SMALL_BLOCK_ROWS if is_small else BLOCK_ROWS
     blocks = [
         _decode_block(
@@ -65,6 +68,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
             layout,
             record_types,
             read_key,
+            search,
         )
         for start in range(0, len(keys), block_rows)
     ]
@@ -82,7 +86,12 @@ def _unchunked(column: Arrays) -> Array:
 
 
 def _decode_block(
-    keys: BinaryColumn, values: BinaryColumn, layout: Layout, record_types: RecordTypes, read_key: KeyReader
+    keys: BinaryColumn,
+    values: BinaryColumn,
+    layout: Layout,
+    record_types: RecordTypes,
+    read_key: KeyReader,
+    search: Search,
 ) -> pa.Table:
     count = len(keys)
     prefix = shape_of(INT16)
@@ -112,7 +121,7 @@ def _decode_block(
         unknown = _add_unknown_types(failures, np.flatnonzero(is_open), type_ids, record_types)
         is_open[unknown] = False
         rows = np.flatnonzero(is_open)
-        texts, without_key = _read_alone(rows, keys, values, read_key, failures)
+        texts, without_key = _read_alone(rows, keys, values, read_key, search, failures)
         documents = spread_texts(pa.array(texts, pa.string()), rows, count)
         with_key = np.delete(rows, without_key) if without_key else rows
         for part in layout.groups:
@@ -192,7 +201,12 @@ def _add_unknown_types(
 
 
 def _read_alone(
-    rows: Ints, keys: BinaryColumn, values: BinaryColumn, read_key: KeyReader, failures: Failures
+    rows: Ints,
+    keys: BinaryColumn,
+    values: BinaryColumn,
+    read_key: KeyReader,
+    search: Search,
+    failures: Failures,
 ) -> tuple[list[str | None], list[int]]:
     """The documents of k rows, read one by one (None: a failure), and which of them (0 to k - 1) have no
     readable key.
@@ -208,7 +222,7 @@ def _read_alone(
             failures.add(row, error)
         else:
             try:
-                document = read_value(before_value, value)
+                document = read_value(before_value, value, search)
             except DecodeError as error:
                 failures.add(row, error)
         documents.append(document)

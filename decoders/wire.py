@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import lru_cache
+from io import BytesIO
 from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple
 
@@ -81,6 +82,11 @@ def overlong_text(length: int, field: str, at_byte: int) -> str:
     return unexpected(f"at most {MAX_TEXT_BYTES} bytes of text", length, field, at_byte)
 
 
+def given_up(size: int, field: str, at_byte: int) -> str:
+    """The message about data in which what is wrong was not looked for any further."""
+    return f"cannot be read; why was looked for up to {field} at byte {at_byte} of {size}, not further"
+
+
 Why = Callable[..., str]  # makes such a message from facts, the field and the byte
 
 
@@ -118,7 +124,28 @@ def decode_uuid(data: bytes) -> str:
 ZERO_UUID: Final = decode_uuid(bytes(16))
 
 
+class ReadsLeft(BytesIO):
+    """Bytes that may be read from so many times: each takes `construct` some 5 µs, and a megabyte may hold a
+    million things. Then comes a `WireError`."""
+
+    def __init__(self, data: bytes, reads_left: int) -> None:
+        super().__init__(data)
+        self.reads_left = reads_left
+
+    def count(self, path: str) -> None:
+        """Count one time."""
+        if not self.reads_left:
+            raise WireError(given_up, stream_size(self), field=_field(path), at_byte=self.tell())
+        self.reads_left -= 1
+
+
+def _count(stream: IO[bytes], path: str) -> None:
+    if isinstance(stream, ReadsLeft):
+        stream.count(path)
+
+
 def _read(stream: IO[bytes], size: int, path: str) -> bytes:
+    _count(stream, path)
     at_byte = stream.tell()
     data = stream.read(size)
     if len(data) < size:
@@ -146,6 +173,7 @@ class Varint(Construct):
     """Unsigned LEB128 of at most five bytes, read into Java's `int`: from 2^31 on the value is negative."""
 
     def _parse(self, stream: IO[bytes], context: Container, path: str) -> int:
+        _count(stream, path)
         at_byte = stream.tell()
         value = 0
         for shift in range(0, 7 * MAX_VARINT_BYTES, 7):

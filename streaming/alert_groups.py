@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alert_settings import AlertSettings, GroupAlerts
+from streaming.keys import numbered
 
 Mask = npt.NDArray[np.bool_]
 
@@ -103,8 +104,8 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     soon = soon.sort_by([("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")])
     ends = _ms(soon["expires_at"])
     kept = ends - _ms(pc.coalesce(soon["clock_starts_at"], soon["commit_timestamp"]))
-    codes, names = _codes(soon["group"])
-    of_group = [policies.of(name) for name in names]
+    codes, groups = numbered(soon["group"])
+    of_group = [policies.of(name) for name in groups.to_pylist()]
     warning = np.array([policy.warning_ms for policy in of_group], np.int64)[codes]
     critical = np.array([policy.critical_ms for policy in of_group], np.int64)[codes]
     is_warning = ends - now <= np.minimum(warning, kept // 2)
@@ -117,7 +118,8 @@ def worst_of_each_subject(
     rows: pa.Table, policies: GroupPolicies, is_critical: Mask | None = None
 ) -> Iterator[Worst]:
     """Yield the first row of each subject, given n rows with the worst first (and n booleans)."""
-    codes, names = _codes(rows["group"])
+    codes, encoded = numbered(rows["group"])
+    names = encoded.to_pylist()
     of_group = [policies.of(name) for name in names]
     numbers, number_of_group = _numbered_subjects(names, of_group)
     number_of_row = number_of_group[codes]
@@ -151,12 +153,6 @@ def _numbered_subjects(
             subject = (name, None) if policy.pattern is None else (None, policy.pattern)
             of_group[place] = numbers.setdefault(subject, len(numbers))
     return numbers, of_group
-
-
-def _codes(groups: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return for each of n rows the number of its group, and the names of the groups."""
-    encoded = groups.combine_chunks().dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 
 
 def _ms(timestamps: pa.ChunkedArray) -> npt.NDArray[np.int64]:

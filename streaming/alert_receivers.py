@@ -1,21 +1,23 @@
 """Those who are told of alerts: lines of a log, a webhook, Prometheus Alertmanager."""
 
-import base64
+import errno
 import json
+import os
+import socket
+import ssl
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from streaming.alert_messages import alertmanager_alerts, document
 from streaming.alert_settings import AlertmanagerSettings, AlertSettings, WebhookSettings
 from streaming.alert_table import Told
 from streaming.errors import OffsetlakeError
 from streaming.escapes import json_text
-from streaming.settings import shown_url
+from streaming.http_values import shown_url, without_user
 
 LOG: Final = "log"
 WEBHOOK: Final = "webhook"
@@ -143,22 +145,47 @@ def receivers(
 
 def post(url: str, body: object, headers: Mapping[str, str], timeout_ms: int) -> None:
     """Post JSON; raises `DeliveryError`, which names no secret, unless the answer is a success (2xx)."""
-    address, authorization = _without_user(url)
-    request = urllib.request.Request(
-        address,
-        data=json.dumps(body).encode("utf-8"),
-        headers={"Content-Type": "application/json", **authorization, **headers},
-        method="POST",
-    )
     try:
-        with _OPENER.open(request, timeout=timeout_ms / 1_000):
+        with _OPENER.open(_request(url, body, headers), timeout=timeout_ms / 1_000):
             pass
     except urllib.error.HTTPError as error:
         error.close()
         raise _failed(url, f"HTTP status {error.code}", is_answer=True) from None
     except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError
-        reason = getattr(error, "reason", error)
-        raise _failed(url, f"{type(reason).__name__} ({reason})", is_answer=False) from None
+        raise _failed(url, _kind(error), is_answer=False) from None
+
+
+def _request(url: str, body: object, headers: Mapping[str, str]) -> urllib.request.Request:
+    address, authorization = without_user(url)
+    return urllib.request.Request(
+        address,
+        data=json.dumps(body).encode("utf-8"),
+        headers={"Content-Type": "application/json", **authorization, **headers},
+        method="POST",
+    )
+
+
+def _kind(error: BaseException) -> str:
+    """Name the class of an error, and what it means: its text may quote an address or a header."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    cause = reason if isinstance(reason, BaseException) else error
+    meaning = _meaning(cause)
+    return type(cause).__name__ + (f" ({meaning})" if meaning else "")
+
+
+def _meaning(error: BaseException) -> str | None:
+    """Say what an error means, from its class and number alone."""
+    match error:
+        case socket.gaierror():
+            return "the name of the host cannot be resolved"
+        case ssl.SSLCertVerificationError():
+            return "the certificate is not trusted"
+        case ssl.SSLError():
+            return None  # its numbers are other ones
+        case OSError(errno=int(number)) if number in errno.errorcode:
+            return os.strerror(number)
+        case _:
+            return None
 
 
 def _failed(url: str, found: str, *, is_answer: bool) -> DeliveryError:
@@ -167,21 +194,20 @@ def _failed(url: str, found: str, *, is_answer: bool) -> DeliveryError:
     )
 
 
-def _without_user(url: str) -> tuple[str, dict[str, str]]:
-    """Take user and password out of an address; return it, and the header that says them."""
-    parts = urllib.parse.urlsplit(url)
-    userinfo, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, {}
-    token = base64.b64encode(urllib.parse.unquote(userinfo).encode("utf-8")).decode("ascii")
-    return urllib.parse.urlunsplit(parts._replace(netloc=host)), {"Authorization": f"Basic {token}"}
+def _opener() -> urllib.request.OpenerDirector:
+    """Return what opens http and https addresses alone, and takes redirects for failures: followed, a POST
+    would become a GET, and arrive as nothing."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for a failure: followed, a POST would become a GET, and arrive as nothing."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Do not follow."""
-
-
-_OPENER: Final = urllib.request.build_opener(_NoRedirect)
+_OPENER: Final = _opener()

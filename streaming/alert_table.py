@@ -19,9 +19,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from streaming.alerts import Episode, Finding
+from streaming.data_files import replace_rows
 from streaming.delta_sql import FilesGoneError, names, select
 from streaming.errors import OffsetlakeError
-from streaming.parquet import writer_properties
 from streaming.schemas import ALERTS, TIMESTAMPS
 from streaming.tables import Tables
 
@@ -213,20 +213,27 @@ class AlertTable:
     def _merge(
         self, state: AlertState, rows: list[dict[str, Any]], updated: list[str], marks: list[Transaction]
     ) -> None:
-        """Write rows on top of the version that was read, else raise `CommitFailedError`."""
-        (
-            state.table.merge(
-                pa.Table.from_pylist(rows, ALERTS),
-                't."id" = s."id"',
-                source_alias="s",
-                target_alias="t",
-                writer_properties=writer_properties(state.table),
-                commit_properties=CommitProperties(app_transactions=marks, max_commit_retries=0),
-            )
-            .when_matched_update({f'"{name}"': f's."{name}"' for name in updated})
-            .when_not_matched_insert_all()
-            .execute()
-        )
+        """Write rows on top of the version that was read, else raise `CommitFailedError`.
+
+        Of those whose id is there the columns `updated` alone are taken.
+        """
+        if not rows:
+            return
+        commit = CommitProperties(app_transactions=marks, max_commit_retries=0)
+        merged = _merged(state.rows, pa.Table.from_pylist(rows, ALERTS), updated)
+        replace_rows(state.table, self._tables.storage(state.table), merged, commit)
+
+
+def _merged(held: pa.Table, rows: pa.Table, updated: Sequence[str]) -> pa.Table:
+    """Return the rows held, with others (schema `ALERTS`) added or, in some columns, in their place."""
+    places = pc.index_in(rows["id"], value_set=held["id"])
+    before, is_new = held.take(places), pc.is_null(places)
+    columns = [
+        rows[name] if name in updated else pc.if_else(is_new, rows[name], before[name])
+        for name in ALERTS.names
+    ]
+    others = held.filter(pc.invert(pc.is_in(held["id"], value_set=rows["id"])))
+    return pa.concat_tables([others, pa.table(columns, schema=ALERTS)])
 
 
 def _flattened(lists: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from streaming.client_log import ClientLog
 from streaming.client_settings import librdkafka_settings
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.progress import PartitionEnds
@@ -28,7 +29,7 @@ from streaming.settings import SourceSettings
 
 REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
-"""For what a micro-batch waits for."""
+"""For what batches and heartbeats wait for: silence of a broker is to be said within 15 seconds."""
 _GIVE_UP_EVERY_S: Final = 0.2
 
 RETENTION: Final = "offsets.retention.minutes"
@@ -36,15 +37,23 @@ CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
 DELETE_RETENTION: Final = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS: Final = 86_400_000
 
-_THREAD: Final = re.compile(r"^\[thrd:[^\]]*\]: ")
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NO_OFFSET: Final = -1
+"""What brokers say where no record has the timestamp asked for. Below it librdkafka means "no answer": a
+partition whose leader is silent has the offset -1001, and no error."""
+_DENIED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _ABSENT: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
 )
+_TIMED_OUT: Final = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 class BrokerError(OffsetlakeError):
     """The brokers could not be reached, or refused what was asked."""
+
+
+class AccessRefusedError(BrokerError):
+    """The brokers have refused this user or its certificates for `connect_timeout`: waiting does not help."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +92,16 @@ class Broker:
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
-        self._complaints = _LastComplaint()
+        self._log = ClientLog()
+        self._may_have_moved = False
         settings: dict[str, Any] = {
             "client.id": "offsetlake",
             **librdkafka_settings(source.client),
             "bootstrap.servers": source.bootstrap_servers,
+            "error_cb": self._log.error,
         }
         try:
-            self._admin = AdminClient(settings, logger=self._complaints)
+            self._admin = AdminClient(settings, logger=self._log)
         except KafkaException as error:
             raise MisuseError(
                 "setting up a Kafka client: expected settings that librdkafka takes, "
@@ -122,18 +133,48 @@ class Broker:
         topic = metadata.topics.get(self._source.topic)
         if topic is None or not topic.partitions:
             return None
-        topic_id = (self.topic_ids([self._source.topic]) or {}).get(self._source.topic)
-        return TopicFacts(metadata.cluster_id, len(topic.partitions), topic_id or None)
+        ids = self.topic_ids([self._source.topic], timeout_s)
+        if ids is None:
+            raise self._unreachable(_TIMED_OUT, timeout_s)
+        if ids.get(self._source.topic, "") is None:  # deleted since
+            return None
+        return TopicFacts(metadata.cluster_id, len(topic.partitions), ids.get(self._source.topic) or None)
 
-    def ends(self, partition_count: int) -> dict[int, PartitionEnds]:
-        """Return the present ends of all partitions (those that answered); raises `BrokerError` if none
-        did."""
-        stable = self._latest(partition_count, IsolationLevel.READ_COMMITTED)
-        high = self._latest(partition_count, IsolationLevel.READ_UNCOMMITTED)
-        return {
-            partition: PartitionEnds(stable[partition], max(high[partition], stable[partition]))
-            for partition in sorted(stable.keys() & high.keys())
+    def ends(self, partition_count: int, timeout_s: float = QUICK_TIMEOUT_S) -> dict[int, PartitionEnds]:
+        """Return the present ends of all partitions whose leader answers in time; raises `BrokerError` if
+        none does."""
+        if self._may_have_moved:
+            self._learn_leaders()
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = [
+            self._ask_offsets(partitions, latest, isolation, timeout_s)
+            for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        ]
+        (stable, failure), (high, other) = [self._offsets(answers) for answers in asked]
+        found = {
+            key[1]: PartitionEnds(stable[key], max(high[key], stable[key]))
+            for key in sorted(stable.keys() & high.keys())
         }
+        if not found and partition_count:
+            raise self._unreachable(failure or other or _TIMED_OUT, timeout_s)
+        return found
+
+    def starts(self, partition_count: int, timeout_s: float) -> dict[int, int]:
+        """Return the first offset that is held, of all partitions whose leader answers in time."""
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        asked = self._ask_offsets(partitions, earliest, IsolationLevel.READ_UNCOMMITTED, timeout_s)
+        return {number: offset for (_, number), offset in self._offsets(asked)[0].items()}
+
+    def silence_of(self, partitions: Iterable[int]) -> BrokerError:
+        """Return an error that names partitions whose leader does not answer, and what the client says."""
+        complaint = self._complaint()
+        return BrokerError(
+            f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: expected an answer "
+            f"of the leader of each partition, found none for {', '.join(map(str, sorted(partitions)))}"
+            f"{f' (last failure: {complaint})' if complaint else ''}."
+        )
 
     def first_since(self, timestamp_ms: int, partition_count: int) -> dict[int, int]:
         """Return the offset of the first record with this timestamp or a later one, by partition.
@@ -161,13 +202,15 @@ class Broker:
         silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
         return agreed_retention(told, silent)
 
-    def delete_retention_ms(self) -> int:
-        """Return for how long the topic keeps a tombstone at least; Kafka's default where brokers do not
-        say (that takes the right DescribeConfigs on the topic)."""
+    def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
+        """Return for how long the topic keeps a tombstone at least; Kafka's default where this user may not
+        know (it takes the right DescribeConfigs on the topic). Raises `BrokerError` if nobody answers."""
         asked = self._admin.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=REQUEST_TIMEOUT_S
+            [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=timeout_s
         )
         answer = _answer(next(iter(asked.values())))
+        if isinstance(answer, KafkaException) and answer.args[0].code() not in _DENIED:
+            raise self._unreachable(answer, timeout_s)
         known = answer.get(DELETE_RETENTION) if isinstance(answer, dict) else None
         return DEFAULT_DELETE_RETENTION_MS if known is None else int(known.value)
 
@@ -192,16 +235,18 @@ class Broker:
             key: LogRange(earliest[key], latest[key]) for key in existing if key in earliest and key in latest
         }
 
-    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None] | None:
+    def topic_ids(
+        self, names: Iterable[str], timeout_s: float = QUICK_TIMEOUT_S
+    ) -> dict[str, str | None] | None:
         """Return the ids of topics as the tables write them; None for one that does not exist.
 
         `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe
-        or that no broker can have are left out. No answer at all within a few seconds: None.
+        or that no broker can have are left out. No answer at all in time: None.
         """
         wanted = sorted(name for name in set(names) if _TOPIC_NAME.fullmatch(name))
         if not wanted:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=QUICK_TIMEOUT_S)
+        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
         answers = {name: _answer(future) for name, future in asked.items()}
         ids = {name: _topic_id(answer) for name, answer in answers.items() if _tells_of_topic(answer)}
         return ids or None
@@ -210,36 +255,47 @@ class Broker:
         self._admin.poll(0)  # or log lines would pile up
         # asking for all topics: asking for one by name would make brokers with auto-creation create it
         try:
-            return self._admin.list_topics(timeout=timeout_s)
+            metadata = self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
             raise self._unreachable(error, timeout_s) from error
-
-    def _latest(self, partition_count: int, isolation: IsolationLevel) -> dict[int, int]:
-        partitions = [(self._source.topic, number) for number in range(partition_count)]
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        found, failure = self._list_offsets(partitions, latest, isolation)
-        if failure is not None and not found:
-            raise self._unreachable(failure, REQUEST_TIMEOUT_S) from failure
-        return {number: offset for (_, number), offset in found.items()}
+        self._log.answered()
+        return metadata
 
     def _list_offsets(
         self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, isolation: IsolationLevel
     ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
         """Return the offsets of the partitions that answered, and why another did not."""
+        return self._offsets(self._ask_offsets(partitions, spec, isolation, REQUEST_TIMEOUT_S))
+
+    def _ask_offsets(
+        self,
+        partitions: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+        timeout_s: float,
+    ) -> "Mapping[TopicPartition, Future[Any]]":
         asked = {TopicPartition(topic, number): spec for topic, number in partitions}
         if not asked:
-            return {}, None
-        futures = self._admin.list_offsets(
-            asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
-        )
+            return {}
+        return self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+
+    def _offsets(
+        self, futures: "Mapping[TopicPartition, Future[Any]]"
+    ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
+        """Wait for answers; return the offsets of the partitions that answered, and why another did not."""
         found: dict[tuple[str, int], int] = {}
         failure: KafkaException | None = None
         for partition, future in futures.items():
             answer = _answer(future)
             if isinstance(answer, KafkaException):
                 failure = answer
+            elif answer.offset < _NO_OFFSET:
+                failure = _TIMED_OUT
             else:
                 found[partition.topic, partition.partition] = answer.offset
+        if found:
+            self._log.answered()
+        self._may_have_moved = failure is not None
         if failure is not None and failure.args[0].code() > 0:  # a broker said no, perhaps to an old leader
             self._learn_leaders()
         return found, failure
@@ -249,13 +305,20 @@ class Broker:
 
         By itself librdkafka asks every few minutes, and until then goes on with what brokers refuse.
         """
+        self._may_have_moved = False
         with suppress(BrokerError):
             self._metadata(QUICK_TIMEOUT_S)
 
-    def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
+    def _complaint(self) -> str:
+        """Return why the last connection failed, if one has."""
         self._admin.poll(0)  # hands over what librdkafka has said
-        complaint = self._complaints.last
-        return BrokerError(
+        return self._log.last
+
+    def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
+        complaint = self._complaint()
+        is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
+        kind = AccessRefusedError if is_refused else BrokerError
+        return kind(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "
             f"expected an answer within {timeout_s:g} s, found: {error.args[0].str()}"
             f"{f' ({complaint})' if complaint else ''}. "
@@ -337,19 +400,3 @@ def java_client_settings(source: SourceSettings) -> Mapping[str, str]:
     """Return the settings for Kafka's Java client inside Spark's connector, without Spark's `kafka.`
     prefix."""
     return {**source.client, "bootstrap.servers": source.bootstrap_servers}
-
-
-class _LastComplaint:
-    """Takes what librdkafka logs; keeps the last reason why a connection failed, for our own messages.
-
-    Errors given to a callback would lack some, such as a connection that the broker closed at once because it
-    expects TLS.
-    """
-
-    def __init__(self) -> None:
-        self.last = ""
-
-    def log(self, _level: int, _form: str, facility: str, _client: str, text: str) -> None:
-        """Keep the line if it tells of a failed connection."""
-        if facility == "FAIL":
-            self.last = _THREAD.sub("", text)

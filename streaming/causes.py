@@ -20,8 +20,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.arrow_numpy import from_numbers
 from streaming.changes import HIDDEN, TOMBSTONED
 from streaming.expiry import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
+from streaming.keys import key_codes, numbered
+from streaming.pieces import take
 from streaming.progress import Retention
 from streaming.schemas import KEY, OFFSETS
 
@@ -98,7 +101,7 @@ def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
     rows = np.flatnonzero(undecided(changes, evidence.retention, evidence.now))
     causes = without_evidence(changes)["cause"].to_numpy(zero_copy_only=False).copy()
     if len(rows):
-        causes[rows] = _causes(changes, changes.take(rows), evidence)
+        causes[rows] = _causes(changes, take(changes, rows), evidence)
     return _with_cause(changes, pa.array(causes, pa.string()))
 
 
@@ -115,7 +118,7 @@ def with_causes_of_absence(
     rows = np.flatnonzero(is_gone)
     causes = changes["cause"].to_numpy(zero_copy_only=False).copy()
     if len(rows):
-        removed = changes.take(rows)
+        removed = take(changes, rows)
         causes[rows[_is_expired_meanwhile(changes, removed, evidence, seen_at)]] = EXPIRED
     return _with_cause(changes, pa.array(causes, pa.string()))
 
@@ -219,8 +222,10 @@ def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evi
     is_asked = pc.is_in(evidence.offsets["group"], value_set=pc.unique(removed["group"]))
     staying = _untouched(evidence.offsets.filter(is_asked), changes)
     judged = expiry(staying, evidence.groups, evidence.retention.retention_ms, stalled=evidence.held_back)
-    first_due = pd.Series(_milliseconds(judged["expires_at"])).groupby(_texts(staying["group"])).min()
-    others = first_due.reindex(_texts(removed["group"]), fill_value=_NEVER).to_numpy()
+    codes, _ = numbered(pa.chunked_array([*staying["group"].chunks, *removed["group"].chunks], pa.string()))
+    first_due = np.full(len(codes), _NEVER)
+    np.minimum.at(first_due, codes[: len(staying)], _milliseconds(judged["expires_at"]))
+    others = first_due[codes[len(staying) :]]
     is_changed = pc.is_in(removed["group"], value_set=_changed_groups(changes))
     removed_at = _milliseconds(removed["source_timestamp"])
     outlived: Mask = (
@@ -236,10 +241,8 @@ def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
         pd.Series(changes["source_offset"].to_numpy()).groupby(changes["source_partition"].to_numpy()).max()
     )
     is_last = removed["source_offset"].to_numpy() == ends.reindex(partitions).to_numpy()
-    times = pd.factorize(pd.MultiIndex.from_arrays([partitions, _milliseconds(removed["source_timestamp"])]))[
-        0
-    ]
-    is_large = np.bincount(times)[times] >= LARGE_CHECK
+    checks = key_codes(_times(removed))
+    is_large = np.bincount(checks)[checks] >= LARGE_CHECK
     may_go_on: Mask = is_large & _in_same(operations, is_last)
     return may_go_on
 
@@ -251,8 +254,8 @@ def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[M
     name is taken for the same as long as the removal is recent.
     """
     ids = evidence.topic_ids or {}
-    topics = removed["topic"].combine_chunks().dictionary_encode()
-    names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
+    codes, topics = numbered(removed["topic"])
+    names = topics.to_pylist()
     is_absent = np.array([name in ids and ids[name] is None for name in names])[codes]
     present_id = np.array([ids.get(name) or "" for name in names], dtype=object)[codes]
     is_present = np.array([ids.get(name) is not None for name in names])[codes]
@@ -277,7 +280,7 @@ def _untouched(offsets: pa.Table, changes: pa.Table) -> pa.Table:
     changed = changes.filter(pc.equal(changes["kind"], "offset")).select(_KEY)
     numbered = offsets.select(_KEY).append_column("row", pa.array(np.arange(len(offsets))))
     rows = numbered.join(changed, keys=_KEY, join_type="left anti")["row"]
-    return offsets.take(rows)
+    return take(offsets, rows.to_numpy())
 
 
 def _changed_groups(changes: pa.Table) -> pa.Array:
@@ -288,20 +291,18 @@ def _changed_groups(changes: pa.Table) -> pa.Array:
 
 def _operations(removed: pa.Table) -> Index:
     """Number the requests and checks that the removals came from, group by group."""
-    keys = [removed["source_partition"].to_numpy(), _milliseconds(removed["source_timestamp"])]
-    numbers, _ = pd.factorize(pd.MultiIndex.from_arrays([_texts(removed["group"]), *keys]))
-    return numbers.astype(np.int64)
+    return key_codes([removed["group"], *_times(removed)])
+
+
+def _times(removed: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
+    """Return what tells the moments of removals apart: offsets partition and timestamp."""
+    return [removed["source_partition"], from_numbers(_milliseconds(removed["source_timestamp"]))]
 
 
 def _in_same(operations: Index, is_so: Mask) -> Mask:
     """Tell whether anything of the same operation is so."""
     counts: Mask = np.bincount(operations, weights=is_so)[operations] > 0
     return counts
-
-
-def _texts(column: pa.ChunkedArray) -> npt.NDArray[np.object_]:
-    texts: npt.NDArray[np.object_] = column.to_numpy()
-    return texts
 
 
 def _milliseconds(column: pa.ChunkedArray) -> Index:

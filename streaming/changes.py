@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from streaming.entries import ABSENT, KEY_NAMES, MergedEntries
 from streaming.groups import Group
-from streaming.layers import Index, Mask
+from streaming.layers import Mask
+from streaming.pieces import by_batches, take
 from streaming.schemas import CHANGES_IN_BATCH, VALUE
 
 TOMBSTONED: Final = "tombstoned"
@@ -24,6 +25,7 @@ batch. `tombstoned after change`: the same, but the batch holds a later commit o
 its group, so `before` is not what the tombstone met. `hidden`: it has no tombstone, only its group has.
 """
 
+_IS_ABSENT: Final = "is_absent"
 _NONE: Final = CHANGES_IN_BATCH.empty_table()
 
 
@@ -63,9 +65,9 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
         "offset",
         is_set=after_rows != ABSENT,
         reasons=pa.array(reasons, pa.string(), mask=after_rows != ABSENT),
-        keys=merged.pool.select(KEY_NAMES).take(key_rows).columns,
-        before=_values(merged.pool.take(_nullable(before_rows)), before_rows == ABSENT),
-        after=_values(merged.rows(slots, after_rows), after_rows == ABSENT),
+        keys=take(merged.pool.select(KEY_NAMES), key_rows).columns,
+        before=as_values(take(merged.pool, before_rows), before_rows == ABSENT),
+        after=as_values(merged.rows(slots, after_rows), after_rows == ABSENT),
         source=[pa.array(offsets), pa.array(timestamps)],
     )
 
@@ -95,9 +97,9 @@ def _changes(
     *,
     is_set: Mask,
     reasons: pa.Array,
-    keys: list[pa.Array],
-    before: pa.Array,
-    after: pa.Array,
+    keys: list[pa.Array | pa.ChunkedArray],
+    before: pa.Array | pa.ChunkedArray,
+    after: pa.Array | pa.ChunkedArray,
     source: list[pa.Array],
 ) -> pa.Table:
     ops = pc.if_else(pa.array(is_set), "set", "remove")
@@ -105,15 +107,23 @@ def _changes(
     return pa.table([kinds, ops, *keys, before, after, reasons, *source], schema=CHANGES_IN_BATCH)
 
 
-def _values(entries: pa.Table, is_absent: Mask) -> pa.Array:
-    """Wrap the values of entries as `VALUE` structs, null where absent; the fields of groups are null."""
+def as_values(rows: pa.Table, is_absent: Mask, kind: pa.DataType = VALUE) -> pa.ChunkedArray:
+    """Wrap the columns of n rows as structs like `VALUE`, null where absent, in as many chunks as they have.
+
+    Fields that the rows lack are null: those of groups in the value of an offset, for instance.
+    """
+    marked = rows.append_column(_IS_ABSENT, pa.array(is_absent))
+    return by_batches(marked, lambda batch: _struct(batch, kind), kind)
+
+
+def _struct(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
     columns = [
-        entries[field.name].combine_chunks()
-        if field.name in entries.column_names
-        else pa.nulls(len(entries), field.type)
-        for field in VALUE
+        batch[field.name].cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in kind
     ]
-    return pa.StructArray.from_arrays(columns, fields=list(VALUE), mask=pa.array(is_absent))
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=batch[_IS_ABSENT])
 
 
 def _structs(groups: list[Group | None]) -> pa.Array:
@@ -121,7 +131,3 @@ def _structs(groups: list[Group | None]) -> pa.Array:
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     distinct = pa.array([asdict(group) if group is not None else None for group in numbers], VALUE)
     return distinct.take(pa.array([numbers[group] for group in groups], pa.int64()))
-
-
-def _nullable(rows: Index) -> pa.Array:
-    return pa.array(rows, mask=rows == ABSENT)

@@ -16,11 +16,11 @@ from streaming.cli_options import (
     Command,
     command_config_option,
     config_option,
-    whose_reader_may_leave,
     with_command_config,
 )
 from streaming.errors import MisuseError, OffsetlakeError
-from streaming.escapes import json_text, shown_lines
+from streaming.escapes import json_text
+from streaming.output import complain, finish, telling, watched_output
 from streaming.settings import Settings, parse_duration_ms, read_settings
 
 if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
@@ -29,17 +29,28 @@ if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
 
 def main() -> None:
     """Run the command; errors that a user can act on are one message without a traceback."""
+    with watched_output():
+        sys.exit(finish(_run_command()))
+
+
+def _run_command() -> int:
+    """Run the command and say what went wrong; return the exit code."""
     try:
         _refuse_other_bytes(sys.argv)
-        sys.exit(cli(prog_name="offsetlake", standalone_mode=False))
+        return int(cli(prog_name="offsetlake", standalone_mode=False) or 0)
+    except SystemExit as ended:
+        return int(ended.code or 0)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        with telling():
+            error.show()
+        return error.exit_code
     except click.Abort:  # Ctrl-C
-        sys.exit(130)
+        return 130
+    except BrokenPipeError:  # nobody reads on, as in `offsetlake offsets | head`
+        return 0
     except OffsetlakeError as error:
-        print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        complain(error)
+        return error.exit_code
 
 
 def _refuse_other_bytes(arguments: list[str]) -> None:
@@ -158,7 +169,6 @@ def _run_settings(
 
 @cli.command()
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), default="-")
-@whose_reader_may_leave()
 def decode(file: TextIO) -> None:
     """Decode records: JSON lines {"key": hex, "value": hex or null} from FILE or standard input.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streaming.cli_options import query_options, whose_reader_may_leave, with_command_config
+from streaming.cli_options import query_options, with_command_config
 from streaming.errors import MisuseError
 from streaming.escapes import shown
 from streaming.settings import Settings, read_settings
@@ -30,7 +30,6 @@ from streaming.tables import Tables
     help="With --bootstrap-server: properties file with Kafka client settings.",
 )
 @query_options
-@whose_reader_may_leave()
 def alerts(
     closed_too: bool,
     evaluate: bool,

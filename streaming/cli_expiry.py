@@ -13,7 +13,6 @@ from streaming.cli_options import (
     group_option,
     print_answer,
     tables_of,
-    whose_reader_may_leave,
     with_command_config,
 )
 from streaming.escapes import shown
@@ -27,7 +26,6 @@ from streaming.tables import Tables
 @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask what is at stake.")
 @command_config_option
 @answer_options
-@whose_reader_may_leave()
 def expiring(
     groups: tuple[str, ...],
     within: str | None,
@@ -78,7 +76,6 @@ def expiring(
 )
 @click.option("--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]")
 @config_option
-@whose_reader_may_leave()
 def retired(
     groups: tuple[str, ...],
     since: str | None,
@@ -98,7 +95,7 @@ def retired(
         --reset-offsets --from-file lost.csv --execute
     """
     from streaming.progress import now_ms
-    from streaming.retired import list_retired, parse_since, reset_lines
+    from streaming.retired import PRINTED, list_retired, parse_since, reset_lines
 
     now, tables = now_ms(), tables_of(table_root, config)
     moment = None if since is None else parse_since(since, now)
@@ -106,7 +103,7 @@ def retired(
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))
     else:
-        print_answer(listing.rows, output, listing.about)
+        print_answer(listing.rows.select(PRINTED.names), output, listing.about)
     _complain(listing)
 
 

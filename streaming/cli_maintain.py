@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from streaming.cli_options import query_options, whose_reader_may_leave
+from streaming.cli_options import query_options
 
 
 @click.command()
 @query_options
-@whose_reader_may_leave()
 def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
     """Compact the tables, drop what is older than its retention, and delete files that nobody needs.
 
@@ -29,8 +28,9 @@ def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
     from streaming.render import print_rows
     from streaming.settings import read_settings
     from streaming.tables import Tables
+    from streaming.too_old import TableRetention
 
     settings = read_settings(config, {"tables.root": table_root}).tables
     tables = Tables(settings.root, settings.storage_options)
-    reports = maintenance.maintain(tables, maintenance.TableRetention.of(settings), clock=now_ms)
+    reports = maintenance.maintain(tables, TableRetention.of(settings), clock=now_ms)
     print_rows(pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT), output)

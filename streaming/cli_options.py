@@ -1,10 +1,7 @@
-"""What the commands share: options, the tables they speak of, and a quiet end when nobody reads on."""
+"""What the commands share: options, and the tables they speak of."""
 
 import functools
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -41,17 +38,6 @@ class Asking:
     def check(self, about: "AsOf") -> None:
         """Raise `IncompleteError` where an answer is less than was asked for."""
         about.check(is_complete=self.is_complete, max_age_ms=self.max_age_ms)
-
-
-@contextmanager
-def whose_reader_may_leave() -> Iterator[None]:
-    """Let a command end quietly when nobody reads on, as in `offsetlake offsets | head`."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # for what is still buffered
 
 
 def config_option(command: Command) -> Command:

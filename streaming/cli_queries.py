@@ -15,7 +15,6 @@ from streaming.cli_options import (
     group_option,
     print_answer,
     tables_of,
-    whose_reader_may_leave,
     with_command_config,
 )
 from streaming.errors import MisuseError
@@ -48,7 +47,6 @@ topic_option = click.option(
 @broker_options
 @asking_options
 @answer_options
-@whose_reader_may_leave()
 def offsets(
     groups: tuple[str, ...],
     all_groups: bool,
@@ -107,7 +105,6 @@ def offsets(
 )
 @asking_options
 @answer_options
-@whose_reader_may_leave()
 def groups(
     groups: tuple[str, ...],
     only_names: bool,
@@ -154,7 +151,6 @@ def groups(
 @click.option("--since", metavar="TIME", help="Only steps since this moment (as --as-of).")
 @asking_options
 @answer_options
-@whose_reader_may_leave()
 def history(
     group: str,
     topics: tuple[str, ...],
@@ -194,7 +190,6 @@ def history(
 @click.argument("query")
 @asking_options
 @answer_options
-@whose_reader_may_leave()
 def sql(query: str, asking: Asking, table_root: str | None, output: Any, config: Path | None) -> None:
     """Answer a query in SQL over the tables: offsets, groups, changes, quarantine, live_offsets, live_groups.
 
@@ -219,7 +214,6 @@ def sql(query: str, asking: Asking, table_root: str | None, output: Any, config:
 @click.option("--totals", "only_totals", is_flag=True, help="Print the counters instead of the partitions.")
 @asking_options
 @answer_options
-@whose_reader_may_leave()
 def status(
     only_totals: bool, asking: Asking, table_root: str | None, output: Any, config: Path | None
 ) -> None:

@@ -31,6 +31,7 @@ class AsOf:
     progress: Progress
     partitions: frozenset[int]
     gap: Gap | None = None
+    is_past: bool = False
 
     @classmethod
     def of(
@@ -42,6 +43,7 @@ class AsOf:
             progress=progress,
             partitions=partitions_of(groups, progress),
             gap=gap,
+            is_past=moment is not None,
         )
 
     @property
@@ -87,9 +89,24 @@ class AsOf:
                 f"offsets partitions {_listed(stalled)} are stalled: "
                 "an open transaction holds newer commits back"
             )
+        found += self._unanswered()
         if self.gap is not None:
             found.append(str(self.gap))
         return found
+
+    def _unanswered(self) -> list[str]:
+        """Say of which partitions nobody knows what has been committed lately."""
+        known = {number: self.progress.partitions[number] for number in self.states}
+        since = {number: one.unanswered_since for number, one in known.items() if one.unanswered_since}
+        if since:
+            return [
+                f"the brokers have not answered for offsets partitions {_listed(list(since))} since "
+                f"{iso(min(since.values()))}: commits after that are not known"
+            ]
+        endless = [number for number, one in known.items() if one.loaded and one.last_stable_offset is None]
+        if endless and self.is_past:  # nothing else is kept of it
+            return [f"where offsets partitions {_listed(endless)} ended was not known then"]
+        return []
 
     def silence(self) -> list[str]:
         """Say that the job has given no sign of life for a while; nothing if it has, or never began."""
@@ -126,8 +143,8 @@ class AsOf:
                 number: {
                     "state": state,
                     "position": known[number].position,
-                    "last_stable_offset": known[number].last_stable_offset,
-                    "high_watermark": known[number].high_watermark,
+                    "last_stable_offset": known[number].as_shown.last_stable_offset,
+                    "high_watermark": known[number].as_shown.high_watermark,
                 }
                 for number, state in self.states.items()
             },

@@ -5,6 +5,7 @@ import time
 from typing import Final, TextIO
 
 from streaming.escapes import shown
+from streaming.output import let_go
 from streaming.progress import Progress
 from streaming.writer import BatchReport
 
@@ -78,6 +79,9 @@ class Console:
             return
         try:
             print(text, end="", file=self._out, flush=True)
+        except BrokenPipeError:
+            self._is_quiet = True
+            let_go(self._out)
         except OSError:
             self._is_quiet = True
 

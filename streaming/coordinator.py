@@ -26,6 +26,7 @@ from streaming.changes import GroupTransition, group_changes, offset_changes
 from streaming.entries import KEY_NAMES, MergedEntries, entry_codes, merge_entries
 from streaming.groups import GROUP_RECORDS, Group, GroupEvent, GroupRecords
 from streaming.layers import Index, Layers, Mask
+from streaming.pieces import take
 from streaming.schemas import ENTRIES
 
 COMMIT_TYPES: Final = pa.array([0, 1], pa.int16())
@@ -101,7 +102,8 @@ def drop_superseded(records: pa.Table) -> pa.Table:
 
 def _in_log_order(records: pa.Table) -> pa.Table:
     offsets = records["source_offset"].to_numpy()
-    return records if np.all(offsets[:-1] < offsets[1:]) else records.take(np.argsort(offsets, kind="stable"))
+    is_ordered = np.all(offsets[:-1] < offsets[1:])
+    return records if is_ordered else take(records, np.argsort(offsets, kind="stable"))
 
 
 def _is_commit(records: pa.Table) -> Mask:

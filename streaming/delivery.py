@@ -107,6 +107,8 @@ class Courier:
             self._receiver.send(batch, self._clock())
         except DeliveryError as error:
             return error
+        except Exception as error:  # whatever it is, the next attempt may succeed; its text may hold a secret
+            return DeliveryError(f"{type(error).__name__}, which nobody foresaw.", is_answer=False)
         return None
 
     def _arrived(self, told: Told) -> Delivery:

@@ -1,7 +1,8 @@
 """Questions to Delta tables in SQL, by the engine inside delta-rs: it opens only the files that they need."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -28,10 +29,26 @@ def select(sql: str, **tables: DeltaTable) -> pa.Table:
     return execute(builder, sql)
 
 
+def stream(sql: str, **tables: DeltaTable) -> Iterator[pa.Table]:
+    """Run a query as `select` does, and yield its rows, some thousands at a time."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder.register(name, table)
+    with _explained():
+        for batch in pa.RecordBatchReader.from_stream(builder.execute(sql)):
+            yield pa.Table.from_batches([batch])
+
+
 def execute(builder: QueryBuilder, sql: str) -> pa.Table:
     """Run a query on the tables that are registered; raises `QueryFailedError`."""
-    try:
+    with _explained():
         return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # delta-rs raises just this, whatever its engine has to say
         kind = FilesGoneError if _FILE_GONE.search(str(error)) else QueryFailedError
         raise kind(f"asking the tables: {in_one_line(error)}.") from error
@@ -50,6 +67,11 @@ def written_after(moment: int) -> str:
 def written_until(moment: int) -> str:
     """Write the condition that a row of `changes` was written at a moment (ms) or before."""
     return f'"batch_time" <= {_timestamp(moment)}'
+
+
+def between(column: str, first: int, last: int) -> str:
+    """Write the condition that a timestamp lies between two moments (ms), these included."""
+    return f'"{column}" BETWEEN {_timestamp(first)} AND {_timestamp(last)}'
 
 
 def names(columns: Sequence[str]) -> str:

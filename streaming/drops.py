@@ -7,6 +7,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from streaming.delta_sql import is_one_of, names, select
+from streaming.formats import is_of_groups
 from streaming.schemas import CHANGES, KEY, OFFSETS, TIMESTAMP
 
 DROPS: Final = pa.schema(
@@ -25,13 +26,15 @@ REMOVALS: Final = pa.schema(
         OFFSETS.field("committed_offset"),  # the last before it went; null = it was never readable
         pa.field("removed_at", TIMESTAMP),  # of the record that removed it
         CHANGES.field("cause"),  # one of `causes.CAUSES`
+        CHANGES.field("sequence"),  # of the batch: which of two removals came later, whatever the clocks say
     ]
 )
-"""What people are told of removed offsets."""
+"""What is read of removed offsets for people."""
 
 
 def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) -> pa.Table:
-    """Read the offsets (schema `DROPS`) that were removed for a cause in a range of sequences, by key."""
+    """Read the offsets (schema `DROPS`) that were removed for a cause in a range of sequences, the last
+    first."""
     keys = names([column.name for column in KEY])
     rows = select(
         f"""
@@ -40,30 +43,27 @@ def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) ->
         FROM changes
         WHERE "sequence" > {after} AND "sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove'
             AND {is_one_of("cause", [cause])}
-        ORDER BY {keys}, "sequence"
+        ORDER BY "sequence" DESC, {keys}
         """,
         changes=changes,
     )
     return rows.cast(DROPS)
 
 
-def removals_of(
-    changes: DeltaTable, groups: Sequence[str] | None, *, since: int | None, up_to: int
-) -> pa.Table:
-    """Read the offsets (schema `REMOVALS`) that were removed since a time (ms) and up to a sequence.
+def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+    """Read the offsets (schema `REMOVALS`) that were removed up to a sequence.
 
     Of all groups or of the named ones, in no order. Left out are tombstones of offsets that were not held:
     what they removed is not known.
     """
     conditions = [
         f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",
-        "true" if groups is None else is_one_of("group", groups),
-        "true" if since is None else f'CAST("source_timestamp" AS BIGINT) >= {since * 1_000}',
+        "true" if groups is None else is_of_groups(changes, groups),
     ]
     rows = select(
         f"""
         SELECT {names([column.name for column in KEY])}, "before"['committed_offset'] AS "committed_offset",
-            "source_timestamp" AS "removed_at", "cause"
+            "source_timestamp" AS "removed_at", "cause", "sequence"
         FROM changes WHERE {" AND ".join(conditions)}
         """,
         changes=changes,

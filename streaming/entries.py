@@ -13,14 +13,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from streaming.arrow_numpy import from_numbers
 from streaming.groups import GroupEvent
+from streaming.keys import key_codes, numbered
 from streaming.layers import Index, Layers, Mask
+from streaming.pieces import take
 from streaming.schemas import ENTRIES, KEY
 
 Number = TypeVar("Number", bound=np.generic)
 
 ABSENT: Final = -1
-"""Stands in an index for "no such row"."""
+"""Stands in an index for "no such row", also for `streaming.pieces.take`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class MergedEntries:
     def rows(self, slots: Index, pool_rows: Index) -> pa.Table:
         """Return `pool_rows` of the pool as they are after the batch in `slots` (nulls where `ABSENT`)."""
         since = self.unreadable_since[slots]
-        table = self.pool.take(pa.array(pool_rows, mask=pool_rows == ABSENT))
+        table = take(self.pool, pool_rows)
         table = _with_column(table, "unreadable_since", pa.array(since, mask=since == ABSENT))
         return _with_column(table, "hidden", pa.array(self.hidden_after[slots]))
 
@@ -196,12 +199,10 @@ def entry_codes(table: pa.Table) -> tuple[Index, Index, list[str]]:
 
     Returns n key codes, n group codes (positions in the group names) and the group names.
     """
-    groups = table["group"].combine_chunks().dictionary_encode()
-    topics = table["topic"].combine_chunks().dictionary_encode()
-    group_codes, topic_codes = (column.indices.to_numpy().astype(np.int64) for column in (groups, topics))
-    pairs, _ = pd.factorize(group_codes << 32 | topic_codes)
+    group_codes, groups = numbered(table["group"])
+    pairs = key_codes([from_numbers(group_codes), table["topic"]])
     partitions = table["partition"].to_numpy().astype(np.int64) & 0xFFFF_FFFF
-    return pairs.astype(np.int64) << 32 | partitions, group_codes, groups.dictionary.to_pylist()
+    return pairs << 32 | partitions, group_codes, groups.to_pylist()
 
 
 def _as_entries(commits: pa.Table) -> pa.Table:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.keys import numbered
 from streaming.schemas import TIMESTAMP
 from streaming.table_rows import FIRST_MS, LAST_MS
 
@@ -170,7 +171,7 @@ def _is_subscribed(offsets: pa.Table, groups: pa.Table, group_rows: Index, asked
     """Tell for each offset that is `asked` about whether its group subscribes to its topic."""
     subscribed = groups["subscribed_topics"].combine_chunks()
     names = pa.chunked_array([subscribed.flatten(), *offsets["topic"].chunks], pa.string())
-    codes = names.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes, _ = numbered(names)
     parents = pc.list_parent_indices(subscribed).to_numpy().astype(np.int64)
     topics_subscribed, topics_of_offsets = codes[: len(parents)], codes[len(parents) :]
     pairs = group_rows[asked] << 32 | topics_of_offsets[asked]

@@ -9,10 +9,10 @@ and a fold rewrites only the files of groups that changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -21,8 +21,11 @@ from deltalake.transaction import RemoveAction
 
 from streaming.arrow_numpy import from_numbers, from_texts, to_numbers
 from streaming.data_files import commit_files, write_files
-from streaming.delta_sql import is_one_of, names, select
+from streaming.delta_sql import is_one_of, names, select, stream
+from streaming.formats import is_of_groups
+from streaming.keys import key_codes
 from streaming.partitioner import offsets_partitions
+from streaming.pieces import joined, pieces, take
 from streaming.progress import now_ms
 from streaming.schemas import GROUPS, KEY, OFFSETS
 
@@ -32,7 +35,8 @@ FOLD_TRANSACTION: Final = "offsetlake.fold"
 BUCKETS: Final = 16
 """Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
 
-_PORTION_ROWS: Final = 1_000_000  # so many are held at a time while they are folded
+_PORTION_ROWS: Final = 1_000_000  # so many are held at a time while they are folded,
+_PORTION_BYTES: Final = 1024 * 1024 * 1024  # and no more than so many bytes of them
 
 BUCKET: Final = pa.field("bucket", pa.int32())
 
@@ -68,8 +72,9 @@ def fold_table(
     replaced = _files_in(table, pc.unique(newest[BUCKET.name]).to_pylist())
     added = [
         file
-        for buckets in _portions(replaced)
-        for file in write_files(table, storage, _folded(name, table, newest, buckets))
+        for buckets in _portions(replaced, newest.nbytes // max(1, len(newest)))
+        for rows in _folded(name, table, newest, buckets)
+        for file in write_files(table, storage, rows)
     ]
     commit_files(table, added, _removals(replaced), commit)
     return len(newest)
@@ -105,11 +110,14 @@ def _files_in(table: DeltaTable, buckets: Sequence[int]) -> dict[int, Files]:
     return files
 
 
-def _portions(files: Mapping[int, Files]) -> Iterator[list[int]]:
-    """Divide buckets into portions, each with as many rows as are well held at a time."""
+def _portions(files: Mapping[int, Files], row_bytes: int) -> Iterator[list[int]]:
+    """Divide buckets into portions, each with as many rows as are well held at a time.
+
+    Taken together they are as large as rows of so many bytes would be: a guess, from those that changed.
+    """
     portion, rows = list[int](), 0
     for bucket, own in files.items():
-        if rows >= _PORTION_ROWS:
+        if rows >= _PORTION_ROWS or rows * row_bytes >= _PORTION_BYTES:
             yield portion
             portion, rows = [], 0
         portion.append(bucket)
@@ -118,16 +126,19 @@ def _portions(files: Mapping[int, Files]) -> Iterator[list[int]]:
         yield portion
 
 
-def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[int]) -> pa.Table:
-    """Return what is live in these buckets after the newest changes (the columns `ROWS`, and `bucket`)."""
+def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
+    """Yield what is live in these buckets after the newest changes (the columns `ROWS`, and `bucket`).
+
+    That is one table, but where it would be larger than is well held at a time.
+    """
     is_here = pc.is_in(newest[BUCKET.name], value_set=pa.array(buckets, BUCKET.type))
     changed = newest if pc.all(is_here).as_py() else newest.filter(is_here)
     schema = ROWS[name].append(BUCKET)
-    held = select(
-        f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}", base=table
-    )
-    present = _present(changed).select(schema.names)
-    return pa.concat_tables([_without(held.cast(schema), changed, KEYS[name]), present])
+    sql = f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
+    held = joined((rows.cast(schema) for rows in stream(sql, base=table)), _PORTION_BYTES)
+    left = (_without(rows, changed, KEYS[name]) for rows in held)
+    present = pieces(_present(changed).select(schema.names))
+    return joined(chain(left, present), _PORTION_BYTES)
 
 
 def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
@@ -145,15 +156,15 @@ def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
 
 
 def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
-    rows = select(f"SELECT {names(ROWS[name].names)} FROM base WHERE {_in_buckets(groups)}", base=base)
+    rows = select(f"SELECT {names(ROWS[name].names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
     return rows.cast(ROWS[name])
 
 
-def _in_buckets(groups: Sequence[str] | None) -> str:
+def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
     if groups is None:
         return "true"
     buckets = sorted(set(offsets_partitions(from_texts(groups), BUCKETS).tolist()))
-    return f"{is_one_of('bucket', buckets)} AND {is_one_of('group', groups)}"
+    return f"{is_one_of('bucket', buckets)} AND {is_of_groups(base, groups)}"
 
 
 def _changed(
@@ -172,7 +183,7 @@ def _changed(
     spread a group over several: of those the highest is taken.
     """
     value = "before" if is_undone else "after"
-    wanted = "true" if groups is None else is_one_of("group", groups)
+    wanted = "true" if groups is None else is_of_groups(changes, groups)
     own = {*KEYS[name], "source_partition"}
     columns = ", ".join(
         f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
@@ -200,12 +211,12 @@ def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Ta
     """Keep the row of each key with the highest (`is_undone`: lowest) sequence."""
     if not len(rows):
         return rows
-    codes = _codes(rows.select(keys))
+    codes = key_codes(rows.select(keys).columns)
     sequences = to_numbers(rows["sequence"]) * (-1 if is_undone else 1)
     order = np.lexsort((to_numbers(rows["source_partition"]), sequences))
     last = np.empty(codes.max() + 1, np.int64)
     last[codes[order]] = order  # of repeated indices numpy keeps the last
-    return rows.take(from_numbers(last))
+    return take(rows, last)
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
@@ -214,21 +225,11 @@ def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
     numbers = to_numbers(pc.indices_nonzero(pc.is_in(rows["group"], value_set=groups)).cast(pa.int64()))
     if not len(numbers):
         return rows
-    concerned = rows.select(keys).take(from_numbers(numbers))
+    concerned = take(rows.select(keys), numbers)
     is_concerned = pc.is_in(changed["group"], value_set=pc.unique(concerned["group"]))
-    codes = _codes(pa.concat_tables([concerned, changed.select(keys).filter(is_concerned)]))
+    codes = key_codes(pa.concat_tables([concerned, changed.select(keys).filter(is_concerned)]).columns)
     is_changed = np.zeros(codes.max() + 1, np.bool_)
     is_changed[codes[len(concerned) :]] = True
     is_kept = np.ones(len(rows), np.bool_)
     is_kept[numbers[is_changed[codes[: len(concerned)]]]] = False
-    return rows.take(from_numbers(np.flatnonzero(is_kept)))
-
-
-def _codes(keys: pa.Table) -> npt.NDArray[np.int64]:
-    """Number the keys (columns of texts or numbers) from 0: equal keys have equal numbers (n int64)."""
-    codes = np.zeros(len(keys), np.int64)
-    for column in keys.columns:
-        coded = column.combine_chunks().dictionary_encode()
-        both = codes * len(coded.dictionary) + to_numbers(coded.indices)
-        codes = to_numbers(from_numbers(both).dictionary_encode().indices).astype(np.int64)
-    return codes
+    return take(rows, np.flatnonzero(is_kept))

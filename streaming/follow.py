@@ -5,49 +5,62 @@ rebuild reads the next generation into tables beside the live ones, which stay a
 answering. What is different in the end is one commit to the live tables, with which they change over to the
 new checkpoint; before that commit an interrupted rebuild is taken up again, after it there is nothing left to
 do but to delete what it used.
+
+Every reading begins with what the brokers say about the topic then (`TopicNow`): it may have become another
+one since the process started, or since a rebuild was interrupted.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from streaming.alert_receivers import receivers, source_labels
 from streaming.alert_watch import AlertWatch
 from streaming.binding import bound, check_checkpoint, check_source, is_pair
-from streaming.broker import Broker, BrokerError, TopicFacts
-from streaming.causes import GONE_WHILE_AWAY, Evidence, with_causes_of_absence
+from streaming.broker import AccessRefusedError, Broker, BrokerError, TopicFacts
+from streaming.change_over import change_over
 from streaming.checkpoint import Checkpoint
 from streaming.errors import OffsetlakeError
-from streaming.housekeeping import Housekeeping, Topic
+from streaming.housekeeping import Housekeeping
 from streaming.job import start_query
 from streaming.maintainer import Maintainer
 from streaming.progress import Progress, Rebuild, now_ms
-from streaming.rebuild import RebuildNeededError, differences, not_in
+from streaming.rebuild import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.retention import RetentionReader
 from streaming.running_query import (
     LATEST_TIMESTAMP_MS,
+    BrokersSilentError,
     Gate,
     JobFailedError,
+    JobRefusedError,
     RecordTimestampError,
     as_failure,
     wait_for_end,
 )
-from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
+from streaming.schemas import CHANGES
 from streaming.settings import OFFSETS_TOPIC, Settings
 from streaming.shard_state import FORMAT as STATE_FORMAT
-from streaming.table_rows import quarantine_rows
-from streaming.tables import Snapshot, Tables
+from streaming.tables import Tables
+from streaming.topic_question import TopicQuestion
+from streaming.topic_watch import TopicWatch
 from streaming.writer import BatchReport, BatchWriter, TopicIds
 
 Beside = Sequence[AbstractContextManager[object]]
 
 ASKED_FOR = "it was asked for"
 """The reason of a rebuild that a user wants."""
+
+_REBUILD_ATTEMPTS: Final = 5
+"""How often one rebuild may begin again: a topic that takes longer to read than its tombstones are kept can
+never be read whole."""
+
+_PAUSE_BEATS: Final = 3
+"""Who does not know for so many heartbeats that everything is read was paused, or is behind."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,10 @@ class Listener:
 
 @dataclass(frozen=True)
 class Follower:
-    """Follows one topic into one table root, on a session that is there and a topic that exists."""
+    """Follows one topic into one table root, on a session that is there.
+
+    `facts` are those of the start: they say which cluster it is.
+    """
 
     spark: SparkSession
     settings: Settings
@@ -75,11 +91,25 @@ class Follower:
 
     def follow(self, *, once: bool) -> None:
         """Follow the topic until told to stop (with `once`: until its present end), rebuilding as needed."""
-        reason = self._reason_at_start()
-        while not self.stop.is_set():
-            if reason is not None and not self.rebuild(reason):
-                return
-            reason = self._follow_on(once=once)
+        self._check_at_start()
+        reason: str | None = None
+        while (topic := self._topic_now(once=once)) is not None:
+            progress = self._tables.progress_if_any()
+            check_source(progress, self.settings, topic)
+            noted = None if progress.rebuild is None else progress.rebuild.reason
+            reason = noted or reason or reason_to_rebuild(progress, topic)
+            if reason is not None:
+                if not self.rebuild(reason):
+                    return
+                reason = None
+                continue
+            try:
+                reason = self._read_on(progress, topic, once=once)
+            except RebuildNeededError as needed:
+                reason = str(needed)
+            except (JobFailedError, BrokerError) as failure:
+                self._raise_unless_explained(failure, self._tables)
+                continue
             if reason is None:
                 return
 
@@ -93,61 +123,115 @@ class Follower:
             f"{self.settings.source.topic} anew from its start. Queries answer from the tables as they are "
             "until that is done"
         )
-        while not self._read_aside(live, progress):
-            pass
-        if self.stop.is_set():
-            return False
-        self._change_over(live, live.aside())
-        self.listener.say("the rebuild is done")
-        return True
+        again: str | None = None
+        for _ in range(_REBUILD_ATTEMPTS):
+            again = self._read_aside(live, progress)
+            if self.stop.is_set():
+                return False
+            if again is None:
+                self._delete_leftovers(change_over(live, live.aside(), self._topic_ids))
+                self.listener.say("the rebuild is done")
+                return True
+            self.listener.say(f"{again}. The rebuild begins again.")
+        raise JobFailedError(
+            f"rebuilding: expected to read topic {self.settings.source.topic} whole in one of "
+            f"{_REBUILD_ATTEMPTS} attempts, found at the end of the last one that {again}. The tables stay "
+            "as they are. Where reading takes longer than tombstones are kept, raise delete.retention.ms of "
+            "the topic; then start again."
+        )
 
     def rebuild_as_asked(self) -> None:
         """Read the topic anew because somebody wants it."""
-        progress = self._tables.progress()
+        progress = self._tables.progress_if_any()
         check_source(progress, self.settings, self.facts)
         if progress.rebuild is None:
             self._delete_leftovers(progress)
         self.rebuild(ASKED_FOR if progress.rebuild is None else progress.rebuild.reason)
 
-    def _read_aside(self, live: Tables, progress: Progress) -> bool:
-        """Read the topic into tables beside the live ones, from where an interrupted rebuild left it; False
-        if that has come to nothing."""
-        generation = progress.generation + 1
-        aside, checkpoint = live.aside(), self._checkpoint(generation)
-        read_before = _progress_if_readable(aside)
-        is_readable = read_before.generation == generation and read_before.state_format == STATE_FORMAT
-        if not is_readable or not is_pair(read_before, checkpoint):
-            aside.delete()
-            checkpoint.delete()
-            read_before = Progress(generation=generation)
-        frozen = self._writer(live, progress, checkpoint)
-        watch = self._alert_watch(live)  # nothing is foretold meanwhile, but `job_behind` and delivery go on
-        try:
-            self._read(aside, read_before, checkpoint, once=True, frozen=frozen, beside=[watch])
-        except RebuildNeededError as needed:
-            self.listener.say(f"{needed}. The rebuild begins again.")
-            aside.delete()
-            return False
-        return True
+    def _read_on(self, progress: Progress, topic: TopicNow, *, once: bool) -> str | None:
+        """Read from where the tables are; return why that is not enough, or None at the end."""
+        tables = self._tables
+        check_checkpoint(progress, self._checkpoint(progress.generation), self.settings)
+        watch = self._alert_watch(tables)
+        beside: Beside = [Maintainer(tables, self.settings.tables, self.listener.say), watch]
+        house = self._read(tables, progress, topic, once=once, beside=beside)
+        if once:  # what was read now was not evaluated yet
+            watch.evaluate_and_deliver()
+        return house.reason_to_rebuild
+
+    def _read_aside(self, live: Tables, progress: Progress) -> str | None:
+        """Read the topic into tables beside the live ones, from where an interrupted rebuild left it.
+
+        Returns why that has come to nothing; None if it has not, or if told to stop.
+        """
+        aside = live.aside()
+        while (topic := self._topic_now()) is not None:
+            check_source(progress, self.settings, topic)
+            read_before = self._taken_up(aside, progress.generation + 1, topic)
+            frozen = self._writer(
+                live, _with_unknown_ends(live.progress()), self._checkpoint(progress.generation)
+            )
+            watch = self._alert_watch(live)  # nothing is foretold meanwhile; `job_behind` and delivery go on
+            try:
+                house = self._read(aside, read_before, topic, once=True, frozen=frozen, beside=[watch])
+                again = house.reason_to_rebuild or self._reason_not_to_change_over(aside)
+            except RebuildNeededError as needed:
+                again = str(needed)
+            except (JobFailedError, BrokerError) as failure:
+                self._raise_unless_explained(failure, aside)
+                continue
+            if again is not None:
+                aside.delete()
+            return again
+        return None
+
+    def _taken_up(self, aside: Tables, generation: int, topic: TopicNow) -> Progress:
+        """Return how far an interrupted rebuild has come.
+
+        A fresh progress, with nothing left of it, where there is none, or where what it has read is of no use
+        any more.
+        """
+        checkpoint, found = self._checkpoint(generation), _progress_if_readable(aside)
+        is_ours = found.generation == generation and found.state_format == STATE_FORMAT
+        if is_ours and is_pair(found, checkpoint):
+            reason = reason_to_rebuild(found, topic)
+            if reason is None:
+                return found
+            self.listener.say(f"{reason}. The interrupted rebuild begins again.")
+        aside.delete()
+        checkpoint.delete()
+        return Progress(generation=generation)
+
+    def _reason_not_to_change_over(self, aside: Tables) -> str | None:
+        """Say why tables that have just been read anew are not what the topic says; None if told to stop."""
+        topic = self._topic_now()
+        if topic is None:
+            return None
+        progress = aside.progress()
+        check_source(progress, self.settings, topic)
+        loading = [number for number, partition in progress.partitions.items() if not partition.loaded]
+        if loading:
+            return f"partitions {', '.join(map(str, loading))} were not read to their end"
+        return reason_to_rebuild(progress, topic)
 
     @property
     def _tables(self) -> Tables:
         return Tables(self.settings.tables.root, self.settings.tables.storage_options)
 
+    @cached_property
+    def _watch(self) -> TopicWatch:
+        pause_ms = _PAUSE_BEATS * self.settings.job.heartbeat_every_ms
+        return TopicWatch(self.broker, self.settings.source.topic, pause_ms=pause_ms)
+
     def _checkpoint(self, generation: int) -> Checkpoint:
         return Checkpoint(self.spark, f"{self.settings.job.checkpoint}/{generation}")
 
-    def _topic(self, partition_count: int) -> Topic:
-        return Topic(self.broker, self.settings.source.topic, partition_count)
-
-    def _reason_at_start(self) -> str | None:
+    def _check_at_start(self) -> None:
         progress = self._tables.progress_if_any()
         check_source(progress, self.settings, self.facts)
-        if progress.rebuild is not None:
-            return progress.rebuild.reason
-        check_checkpoint(progress, self._checkpoint(progress.generation), self.settings)
-        self._delete_leftovers(progress)
-        return self._reason(progress)
+        if progress.rebuild is None:
+            check_checkpoint(progress, self._checkpoint(progress.generation), self.settings)
+            self._delete_leftovers(progress)
 
     def _delete_leftovers(self, progress: Progress) -> None:
         """Delete what the last rebuild used; at a start, where it was killed after its last commit."""
@@ -155,64 +239,58 @@ class Follower:
             self._tables.aside().delete()
             self._checkpoint(progress.generation - 1).delete()
 
-    def _reason(self, progress: Progress) -> str | None:
-        """Say why reading on from this progress is not enough, if so."""
-        ends = self.broker.ends(self.facts.partition_count)
-        known = {number: end for number, end in ends.items() if number in progress.partitions}
-        return self._topic(self.facts.partition_count).reason_to_rebuild(progress.with_ends(known, now_ms()))
+    def _topic_now(self, *, once: bool = False) -> TopicNow | None:
+        """Ask what the topic is like until everything is answered; None if told to stop before.
 
-    def _follow_on(self, *, once: bool) -> str | None:
-        """Follow the topic from where the tables are, also over an absence of the brokers; return why that
-        is not enough, or None at the end."""
-        while True:
-            try:
-                return self._follow_until_failure(once=once)
-            except RebuildNeededError as needed:
-                return str(needed)
-            except JobFailedError as failure:
-                reason = self._explanation(failure)
-                if reason is not None or self.stop.is_set():
-                    return reason
-
-    def _follow_until_failure(self, *, once: bool) -> str | None:
-        tables = self._tables
-        progress = tables.progress_if_any()
-        checkpoint = self._checkpoint(progress.generation)
-        check_checkpoint(progress, checkpoint, self.settings)
-        watch = self._alert_watch(tables)
-        beside: Beside = [Maintainer(tables, self.settings.tables, self.listener.say), watch]
-        house = self._read(tables, progress, checkpoint, once=once, beside=beside)
-        if once:  # what was read now was not evaluated yet
-            watch.evaluate_and_deliver()
-        return house.reason_to_rebuild
-
-    def _explanation(self, failure: JobFailedError) -> str | None:
-        """Find out whether what became of the topic, or the absence of brokers, explains a failure.
-
-        Returns the reason to rebuild, or None once the brokers answer again; raises the failure otherwise.
+        With `once` brokers must answer within `connect_timeout`, else `BrokerError`.
         """
-        if self.stop.is_set():
+        tables = self._tables
+        is_filled = bool(tables.progress_if_any().partitions)
+
+        def beat() -> None:
+            if is_filled:
+                progress = tables.progress()
+                writer = self._writer(tables, progress, self._checkpoint(progress.generation))
+                writer.beat({}, asked_at=now_ms())
+
+        question = TopicQuestion(
+            self._watch,
+            self.settings,
+            self.listener.say,
+            beside=lambda: self._alert_watch(tables) if is_filled else nullcontext(),
+            beat=beat,
+        )
+        return question.ask(self.stop, limit_ms=self.settings.source.connect_timeout_ms if once else None)
+
+    def _raise_unless_explained(self, failure: JobFailedError | BrokerError, tables: Tables) -> None:
+        """Raise a failure, unless the absence of the brokers or what became of the topic explains it."""
+        if self.stop.is_set() or isinstance(failure, JobRefusedError | AccessRefusedError):
             raise failure
+        if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
+            self.listener.say(f"{failure} Reading on as soon as they answer.")  # they may be back by now
+            return
         if isinstance(failure, RecordTimestampError):
             places = self.broker.first_since(LATEST_TIMESTAMP_MS + 1, self.facts.partition_count)
             raise RecordTimestampError.of("running the query", places) from failure
         try:
-            reason = self._reason(self._tables.progress())
-        except BrokerError as error:
-            self.listener.say(f"{error} Waiting for the brokers.")
-            self._wait_for_brokers()
-            return None
-        if reason is None:
+            topic = self._watch.now()
+        except AccessRefusedError:
+            raise
+        except BrokerError:
+            return
+        if topic is not None and reason_to_rebuild(tables.progress(), topic) is None:
             raise failure
-        return reason
 
-    def _wait_for_brokers(self) -> None:
-        with self._alert_watch(self._tables):
-            while not self.stop.wait(self.settings.source.topic_poll_every_ms / 1_000):
-                with suppress(BrokerError):
-                    self.broker.ends(self.facts.partition_count)
-                    self.listener.say(f"{self.settings.source.bootstrap_servers} answers again")
-                    return
+    def _has_moved(self, tables: Tables) -> bool:
+        """Tell whether anything was read since this was last asked."""
+        positions = {number: one.position for number, one in tables.progress().partitions.items()}
+        before = self._positions.copy()
+        self._positions.update({**positions, -1: tables.progress().generation})
+        return before != self._positions
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {}
 
     def _alert_watch(self, tables: Tables) -> AlertWatch:
         say, alerts = self.listener.say, self.settings.alerts
@@ -229,7 +307,7 @@ class Follower:
         self,
         tables: Tables,
         progress: Progress,
-        checkpoint: Checkpoint,
+        topic: TopicNow,
         *,
         once: bool,
         frozen: BatchWriter | None = None,
@@ -237,26 +315,25 @@ class Follower:
     ) -> Housekeeping:
         """Read from where the progress is into its tables, until told to stop or (`once`) to the present
         end."""
-        progress = bound(progress, self.settings, self.facts)
-        progress = progress.with_ends(self.broker.ends(self.facts.partition_count), now_ms())
+        checkpoint = self._checkpoint(progress.generation)
+        progress = replace(
+            bound(progress, self.settings, topic).with_ends(topic.ends, topic.now),
+            tombstones_kept_ms=topic.delete_retention_ms,
+        )
         retention = RetentionReader(self.broker, self.settings, self.listener.say)
         progress = progress.with_retention(retention.read(now_ms()))
         tables.create()
         writer = self._writer(tables, progress, checkpoint)
-        topic = self._topic(self.facts.partition_count)
-        house = Housekeeping(writer, topic, retention, self.settings, self.listener.say, frozen=frozen)
+        house = Housekeeping(
+            writer, self.broker, self._watch, retention, self.settings, self.listener.say, frozen=frozen
+        )
 
         def is_stopping() -> bool:
             return self.stop.is_set() or house.wants_end
 
         gate = Gate(writer, is_stopping)
         query = start_query(
-            self.spark,
-            self.settings,
-            checkpoint.path,
-            self.facts.partition_count,
-            gate.write,
-            once=once,
+            self.spark, self.settings, checkpoint.path, topic.partition_count, gate.write, once=once
         )
         with house, ExitStack() as stack:
             for helper in beside:
@@ -281,6 +358,7 @@ class Follower:
             positions=lambda batch_id: checkpoint.positions(batch_id, self.settings.source.topic),
             report=self.listener.batch,
             topic_ids=self._topic_ids,
+            missed=self._watch.missed,
         )
 
     def _announced(self, progress: Progress, reason: str) -> Progress:
@@ -288,56 +366,26 @@ class Follower:
         if progress.rebuild is not None:
             return progress
         now = now_ms()
-        unknown = {
-            number: replace(partition, last_stable_offset=None, high_watermark=None, held_back_since=None)
-            for number, partition in progress.partitions.items()
-        }
         announced = replace(
-            progress, rebuild=Rebuild(since=now, reason=reason), heartbeat=now, partitions=unknown
+            _with_unknown_ends(progress), rebuild=Rebuild(since=now, reason=reason), heartbeat=now
         )
         self._tables.append_changes(CHANGES.empty_table(), announced, is_batch=False)
         return announced
 
-    def _change_over(self, live: Tables, aside: Tables) -> None:
-        """Append to the live tables what is different in those that were read anew, in one commit."""
-        old, new = live.read(), aside.read()
-        loading = [number for number, partition in new.progress.partitions.items() if not partition.loaded]
-        if loading:
-            raise JobFailedError(
-                f"rebuilding: expected to reach the end of topic {new.progress.topic}, found partitions "
-                f"{', '.join(map(str, loading))} not read to their end. Start again to go on."
-            )
-        now, sequence = now_ms(), old.progress.sequence + 1
-        rows = pa.concat_tables(
-            differences(name, getattr(old, name), getattr(new, name), sequence=sequence, batch_time=now)
-            for name in ("offsets", "groups")
-        )
-        rows = self._with_causes(rows, old, new.progress, now)
-        progress = replace(
-            new.progress,
-            sequence=sequence if len(rows) else old.progress.sequence,
-            batch_time=now if len(rows) else old.progress.batch_time,
-            heartbeat=now,
-        )
-        failed = not_in(aside.read_quarantine(), live.read_quarantine())
-        live.append_quarantine(_in_batch(failed, progress), progress)
-        live.append_changes(rows, progress, is_batch=True)
-        self._delete_leftovers(progress)
 
-    def _with_causes(self, rows: pa.Table, old: Snapshot, found: Progress, now: int) -> pa.Table:
-        """Say which of the offsets that are gone were due meanwhile."""
-        gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))
-        retention, before = found.retention, old.progress.retention
-        evidence = Evidence(
-            offsets=old.offsets,
-            groups=old.groups,
-            topic_ids=self._topic_ids(pc.unique(gone["topic"]).to_pylist()),
-            retention=None if retention is None else retention.after(before),
-            held_back=frozenset(),
-            now=now,
+def _with_unknown_ends(progress: Progress) -> Progress:
+    """Return the progress of tables that stay as they are: where the topic ends is not asked for them."""
+    unknown = {
+        number: replace(
+            partition,
+            last_stable_offset=None,
+            high_watermark=None,
+            held_back_since=None,
+            unanswered_since=None,
         )
-        seen_at = {number: partition.stable.since for number, partition in old.progress.partitions.items()}
-        return with_causes_of_absence(rows, evidence, seen_at)
+        for number, partition in progress.partitions.items()
+    }
+    return replace(progress, partitions=unknown)
 
 
 def _progress_if_readable(tables: Tables) -> Progress:
@@ -346,12 +394,3 @@ def _progress_if_readable(tables: Tables) -> Progress:
         return tables.progress_if_any()
     except OffsetlakeError:
         return Progress()
-
-
-def _in_batch(failed: pa.Table, progress: Progress) -> pa.Table:
-    """Return quarantined records as those of the batch that a progress speaks of."""
-    return quarantine_rows(
-        failed.select([*QUARANTINE_IN_BATCH.names, "source_partition"]),
-        sequence=progress.sequence,
-        batch_time=progress.heartbeat,
-    )[0]

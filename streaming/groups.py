@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 import decoders
+from decoders.memory import Memory
 
 GROUP_RECORDS: Final = pa.schema(
     [
@@ -231,12 +232,31 @@ def _classic_topics(value: Value) -> tuple[str, ...] | None:
     if value["protocolType"] != "consumer" or value["protocol"] is None:
         return None
     topics: set[str] = set()
-    for member in value["members"]:
-        found = decoders.subscribed_topics(base64.b64decode(member["subscription"]))
+    for subscription in {member["subscription"] for member in value["members"]}:  # often the same for all
+        found = _topics_of(subscription)
         if found is None:
             return None
         topics.update(found)
     return tuple(sorted(topics))
+
+
+def _topics_of(subscription: str) -> list[str] | None:
+    """Return the topics of a subscription in base64, as `decoders.subscribed_topics`; do not change them."""
+    memory = _SHORT_SUBSCRIPTIONS if len(subscription) <= _SHORT_TEXT else _LONG_SUBSCRIPTIONS
+    return memory[subscription]
+
+
+def _read_topics(subscription: str) -> list[str] | None:
+    return decoders.subscribed_topics(base64.b64decode(subscription))
+
+
+_SHORT_TEXT: Final = 4_096
+_LONGEST_TEXT: Final = 2 * 1024 * 1024  # a record has about a megabyte, base64 makes four bytes of three
+
+# The same members are described before and after each record of their group. Few long ones are remembered:
+# a megabyte of names may take 20 MB.
+_SHORT_SUBSCRIPTIONS: Final = Memory[str, list[str] | None](_read_topics, room=4_096, longest=_SHORT_TEXT)
+_LONG_SUBSCRIPTIONS: Final = Memory[str, list[str] | None](_read_topics, room=4, longest=_LONGEST_TEXT)
 
 
 # --- groups whose members the coordinator assigns --------------------------------------------------------

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.delta_sql import is_one_of, select, written_after
+from streaming.delta_sql import select, written_after
+from streaming.formats import is_of_groups
 from streaming.moments import to_ms
 from streaming.schemas import TIMESTAMP
 
@@ -59,7 +60,7 @@ def read_steps(
             "sequence", "before"['committed_offset'] AS "earlier", "before" IS NULL AS "is_first",
             "op" = 'remove' AS "is_removed"
         FROM changes
-        WHERE "kind" = 'offset' AND {is_one_of("group", groups)}
+        WHERE "kind" = 'offset' AND {is_of_groups(changes, groups)}
             AND "sequence" <= {up_to} AND {"true" if since is None else written_after(since - 1)}
         ORDER BY "sequence", "group", "topic", "partition"
         """,

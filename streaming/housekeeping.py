@@ -3,17 +3,17 @@ at the topic itself."""
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from streaming.broker import Broker, BrokerError
+from streaming.broker import AccessRefusedError, Broker, BrokerError
+from streaming.complaints import Complaints
 from streaming.delta_sql import in_one_line
 from streaming.errors import MisuseError
-from streaming.progress import Progress, Retention, now_ms
-from streaming.rebuild import TopicNow, reason_to_rebuild
+from streaming.progress import PartitionEnds, Retention, now_ms
 from streaming.retention import RetentionReader
 from streaming.settings import Settings
+from streaming.topic_watch import TopicWatch
 from streaming.writer import BatchWriter
 
 _POLL_S: Final = 0.2
@@ -33,10 +33,10 @@ class Patience:
 
     def succeeds(self, work: Callable[[], object]) -> bool:
         """Do the work; False if it failed and is to be done again later. The last failure is raised, and at
-        once what no repetition helps (`MisuseError`)."""
+        once what no repetition helps (`MisuseError`, `AccessRefusedError`)."""
         try:
             work()
-        except MisuseError:
+        except (MisuseError, AccessRefusedError):
             raise
         except Exception as error:  # whatever the storage and its library raise
             self._failures += 1
@@ -67,35 +67,26 @@ class Every:
         return True
 
 
-@dataclass(frozen=True)
-class Topic:
-    """The topic as it is watched while it is read."""
+class ClockPace:
+    """Sees the clock jump: what was read before it was put right counts as read when it was wrong.
 
-    broker: Broker
-    name: str
-    partition_count: int
+    A virtual machine that was suspended may go on with the time at which it was, until somebody tells it.
+    """
 
-    def now(self) -> TopicNow | None:
-        """Ask the brokers what the topic is like; None if it is not there. Raises `BrokerError`."""
-        facts = self.broker.topic_facts()
-        if facts is None:
-            return None
-        partitions = [(self.name, number) for number in range(facts.partition_count)]
-        return TopicNow(
-            partition_count=facts.partition_count,
-            topic_id=facts.topic_id,
-            ranges={number: held for (_, number), held in self.broker.log_ranges(partitions).items()},
-            delete_retention_ms=self.broker.delete_retention_ms(),
-            now=now_ms(),
-        )
+    def __init__(
+        self, clock: Callable[[], int] = now_ms, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._steady = steady
+        self._ahead = self._difference()
 
-    def reason_to_rebuild(self, progress: Progress) -> str | None:
-        """Say why reading on is not enough, if the brokers say so; `progress` has the ends as of now."""
-        try:
-            topic = self.now()
-        except BrokerError:
-            return None  # heartbeats tell of that
-        return None if topic is None else reason_to_rebuild(progress, topic)
+    def jumped_ms(self) -> int:
+        """Return by how much the clock has gained on the time that has passed since this was last asked."""
+        before, self._ahead = self._ahead, self._difference()
+        return self._ahead - before
+
+    def _difference(self) -> int:
+        return self._clock() - int(self._steady() * 1_000)
 
 
 class Housekeeping(threading.Thread):
@@ -108,7 +99,8 @@ class Housekeeping(threading.Thread):
     def __init__(
         self,
         writer: BatchWriter,
-        topic: Topic,
+        broker: Broker,
+        watch: TopicWatch,
         retention: RetentionReader,
         settings: Settings,
         say: Callable[[str], None],
@@ -118,12 +110,15 @@ class Housekeeping(threading.Thread):
         super().__init__(name="offsetlake-housekeeping", daemon=True)
         self._writer = writer
         self._frozen = frozen
-        self._topic = topic
+        self._broker = broker
+        self._watch = watch
         self._retention = retention
         self._settings = settings
         self._say = say
         self._done = threading.Event()
-        self._is_reachable = True
+        self._complaints = Complaints(say)
+        self._is_answered = False
+        self._pace = ClockPace()
         self._reading = Every(settings.expiry.read_every_ms, at_once=False)
         self._look = Every(settings.job.check_topic_every_ms, at_once=False)
         self.failure: BaseException | None = None
@@ -148,10 +143,27 @@ class Housekeeping(threading.Thread):
                 is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
                 if is_due and not folding.succeeds(self._writer.fold):
                     self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
-                if self._look.is_due():
-                    self.reason_to_rebuild = self._topic.reason_to_rebuild(self._writer.progress)
+                self._find_reason_to_rebuild()
         except BaseException as error:
             self.failure = error
+
+    def _find_reason_to_rebuild(self) -> None:
+        """Look at the clock, and now and then at the topic; a reason that was found stays."""
+        if self.reason_to_rebuild is None:
+            self.reason_to_rebuild = self._reason_of_clock()
+        # brokers that are silent would hold up the next heartbeat, which is to tell of it
+        if self.reason_to_rebuild is None and self._is_answered and self._look.is_due():
+            self.reason_to_rebuild = self._watch.reason_to_rebuild(self._writer.progress)
+
+    def _reason_of_clock(self) -> str | None:
+        jumped_ms = self._pace.jumped_ms()
+        if jumped_ms <= self._watch.tombstones_kept_ms:
+            return None
+        return (
+            f"the clock of this machine went on by {jumped_ms // 1_000} s at once, which is longer than "
+            "tombstones are kept: if the machine was suspended and its clock stood still, some may be missed "
+            "for ever"
+        )
 
     def __enter__(self) -> Self:
         self.start()
@@ -169,18 +181,39 @@ class Housekeeping(threading.Thread):
 
     def beat(self) -> None:
         """Commit a heartbeat, with what the brokers say now if they answer."""
-        try:
-            ends = self._topic.broker.ends(self._topic.partition_count)
-        except BrokerError as error:
-            ends = {}
-            if self._is_reachable:
-                self._say(f"{error} Going on without.")
-        if ends and not self._is_reachable:
-            self._say(f"{self._settings.source.bootstrap_servers} answers again")
-        self._is_reachable = bool(ends)
-        self._writer.beat(ends, self._retention_if_due() if ends else None)
+        asked_at = now_ms()  # before they answer: this process may be suspended between the two
+        ends = self._ends()
+        is_answered = len(ends) == len(self._writer.progress.partitions)
+        self._is_answered = is_answered
+        self._writer.beat(
+            ends,
+            self._retention_if_due() if is_answered else None,
+            asked_at=asked_at,
+            tombstones_kept_ms=self._watch.tombstones_kept_ms,
+        )
         if self._frozen is not None:
             self._frozen.beat({})
+
+    def _ends(self) -> Mapping[int, PartitionEnds]:
+        """Ask where the partitions end, and tell of leaders that do not answer."""
+        numbers = self._writer.progress.partitions.keys()
+        try:
+            ends = self._broker.ends(len(numbers))
+        except AccessRefusedError:
+            raise
+        except BrokerError as error:
+            self._complaints.make("brokers", f"{error} Going on without.")
+            return {}
+        servers = self._settings.source.bootstrap_servers
+        if silent := sorted(numbers - ends.keys()):
+            self._complaints.make(
+                "brokers",
+                f"asking {servers} where topic {self._settings.source.topic} ends: expected an answer of the "
+                f"leader of each partition, found none for {', '.join(map(str, silent))}. Going on without.",
+            )
+        else:
+            self._complaints.settle("brokers", f"{servers} answers again")
+        return ends
 
     def _retention_if_due(self) -> Retention | None:
         """Read the brokers' settings anew, if it is time; None: nothing new is known."""

@@ -6,7 +6,7 @@ a temporary directory beside it, which is then renamed: a download that is kille
 Ivy's own downloads, where the next attempt goes on. A set that is complete costs a directory listing: no
 network, no JVM.
 
-    python -m streaming.jars      # fill the cache for every configuration
+    python -m streaming.jars      # fill the cache with all that the commands need, the demo's broker included
 """
 
 import hashlib
@@ -19,15 +19,18 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from streaming.conf_dir import conf_dir
-from streaming.errors import OffsetlakeError
+from streaming.errors import MisuseError, OffsetlakeError
+from streaming.http_values import AN_ADDRESS, is_address, refused_text, without_user
 from streaming.java import find_java
 
-JarSet = Literal["connector", "broker"]
+JarSet = Literal["connector", "broker", "broker-3.9.2", "broker-4.4.0"]
+
+_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker")  # the others are for the tests
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
 _TELLING: Final = (  # what in Ivy's log explains a failure, the most telling first
@@ -171,9 +174,12 @@ def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
 
 def _proxy_options(environment: Mapping[str, str]) -> list[str]:
     """Translate HTTPS_PROXY, which pip and curl follow and Java does not."""
-    proxy = urlsplit(environment.get("HTTPS_PROXY") or environment.get("https_proxy") or "")
-    if not proxy.hostname:
+    address = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
+    if "://" not in address:
         return []
+    if not is_address(address):
+        raise MisuseError(f"HTTPS_PROXY: expected {AN_ADDRESS}, found {refused_text(address)}.")
+    proxy = urlsplit(without_user(address)[0])
     return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
 
 
@@ -201,8 +207,8 @@ def _telling_line(log: Path) -> str:
 
 
 def main() -> int:
-    """Fill the cache for every configuration and print what was done; return the exit code."""
-    for conf in get_args(JarSet):
+    """Fill the cache with all that the commands need and print what was done; return the exit code."""
+    for conf in _WANTED_BY_USERS:
         started = time.monotonic()
         was_complete = is_complete(conf, jar_directory(conf, default_cache()))
         try:

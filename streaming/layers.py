@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.pieces import take
+
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
@@ -21,7 +23,7 @@ Index = npt.NDArray[np.int64]
 class Layers:
     """Rows of `base`, without those in `replaced` (their numbers, ascending), and the `recent` rows.
 
-    Neither `base` nor `recent` has more than one chunk per column.
+    Neither `base` nor `recent` has more chunks per column than its bytes need.
     """
 
     base: pa.Table
@@ -38,7 +40,7 @@ class Layers:
         """The rows in force: those of the base that are left, in its order, then the recent ones."""
         if not len(self.recent) and not len(self.replaced):
             return self.base
-        return pa.concat_tables([self.base.take(pa.array(self._kept)), self.recent]).combine_chunks()
+        return pa.concat_tables([take(self.base, self._kept), self.recent]).combine_chunks()
 
     def __len__(self) -> int:
         """Count the rows in force."""
@@ -52,7 +54,7 @@ class Layers:
             for rows in (self.base, self.recent)
         )
         of_base = of_base[~np.isin(of_base, self.replaced, assume_unique=True)]
-        found = pa.concat_tables([self.base.take(pa.array(of_base)), self.recent.take(pa.array(of_recent))])
+        found = pa.concat_tables([take(self.base, of_base), take(self.recent, of_recent)])
         of_base = of_base - np.searchsorted(self.replaced, of_base)
         of_recent = of_recent + len(self.base) - len(self.replaced)
         return found.combine_chunks(), np.concatenate([of_base, of_recent])

@@ -59,7 +59,7 @@ class LocalBroker:
 
     `overrides` are lines of server.properties that win over the defaults of `server_properties`; what
     `listeners` names are security protocols (such as SASL_SSL) served beside PLAINTEXT, each on a port of
-    its own.
+    its own. `advertised` has, by protocol, ports that clients are sent to instead: those of a proxy.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class LocalBroker:
         offsets_partitions: int = 8,
         overrides: Mapping[str, str | int] | None = None,
         listeners: Sequence[str] = (),
+        advertised: Mapping[str, int] | None = None,
         heap: str = "512m",
         jars: Path | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class LocalBroker:
         self.log = self.directory / "broker.log"
         self._offsets_partitions = offsets_partitions
         self._overrides = dict(overrides or {})
+        self._advertised = dict(advertised or {})
         self._heap = heap
         self._jars = jars
         protocols = ("PLAINTEXT", *listeners, "CONTROLLER")
@@ -148,6 +150,7 @@ class LocalBroker:
         settings = server_properties(
             self.directory / "data",
             ports=self._ports,
+            advertised=self._advertised,
             offsets_partitions=self._offsets_partitions,
         )
         lines = (f"{name}={value}\n" for name, value in (settings | self._overrides).items())
@@ -220,20 +223,26 @@ class LocalBroker:
 
 
 def server_properties(
-    data: Path, *, ports: Mapping[str, int], offsets_partitions: int
+    data: Path,
+    *,
+    ports: Mapping[str, int],
+    offsets_partitions: int,
+    advertised: Mapping[str, int] | None = None,
 ) -> dict[str, str | int]:
     """Return the settings of a broker and controller in one process, with every replication factor 1.
 
-    `ports` are those of each security protocol, and of the listener CONTROLLER.
+    `ports` are those of each security protocol, and of the listener CONTROLLER; clients are sent to the
+    `advertised` ones instead, where there are any.
     """
-    listeners = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}
+    listeners = _addresses(ports)
+    told = _addresses({**ports, **(advertised or {})})
     protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{ports['CONTROLLER']}",
         "listeners": ",".join(listeners.values()),
-        "advertised.listeners": ",".join(listeners[name] for name in ports if name != "CONTROLLER"),
+        "advertised.listeners": ",".join(told[name] for name in ports if name != "CONTROLLER"),
         "listener.security.protocol.map": ",".join(f"{name}:{protocols[name]}" for name in ports),
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
@@ -254,6 +263,10 @@ def server_properties(
         "group.initial.rebalance.delay.ms": 0,  # no wait for further members of a new group
         "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,  # the default of 128 MiB does not fit a small heap
     }
+
+
+def _addresses(ports: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}
 
 
 def free_ports(count: int) -> list[int]:

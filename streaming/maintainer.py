@@ -6,10 +6,11 @@ from typing import Final, Self
 
 from streaming.complaints import Complaints
 from streaming.delta_sql import in_one_line
-from streaming.maintenance import TableRetention, maintain
+from streaming.maintenance import maintain
 from streaming.progress import now_ms
 from streaming.settings import TableSettings
 from streaming.tables import Tables
+from streaming.too_old import TableRetention
 
 _FIRST_ROUND_AFTER: Final = 0.1  # of the interval: jobs that are started often are maintained too
 _STOP_LIMIT_S: Final = (

@@ -58,8 +58,8 @@ def observation_row(progress: Progress) -> pa.Table:
         {
             "partition": number,
             "position": one.position,
-            "last_stable_offset": one.last_stable_offset,
-            "high_watermark": one.high_watermark,
+            "last_stable_offset": one.as_shown.last_stable_offset,
+            "high_watermark": one.as_shown.high_watermark,
             "loaded": one.loaded,
             "held_back_since": _timestamp(one.held_back_since),
         }

@@ -12,6 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 
+ROW_GROUP_ROWS: Final = 128 * 1024
+"""Rows of a row group: readers skip what lies below a fold's mark by row group."""
+
 _DIFFERENCES: Final = "DELTA_BINARY_PACKED"
 _REPEATED: Final = ColumnProperties(dictionary_enabled=True)
 _NUMBERS: Final = ColumnProperties(dictionary_enabled=False, encoding=_DIFFERENCES)
@@ -38,6 +41,7 @@ def arrow_options(schema: pa.Schema) -> dict[str, Any]:
     leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
     return {
         "compression": "zstd",
+        "row_group_size": ROW_GROUP_ROWS,
         "use_dictionary": [path for path, kind in leaves if not _is_large(kind)],
         "column_encoding": {path: _DIFFERENCES for path, kind in leaves if _is_large(kind)},
         "store_schema": False,  # other readers need none of Arrow's own types

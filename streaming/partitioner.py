@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming.arrow_numpy import to_numbers
+from streaming.keys import numbered
 
 _FACTOR: Final = np.uint32(31)
 _LOWEST: Final = -(2**31)
@@ -24,15 +24,13 @@ def offsets_partitions(groups: pa.Array | pa.ChunkedArray, partition_count: int)
     """
     if partition_count < 1:
         raise ValueError(f"computing offsets partitions: expected at least 1, found {partition_count}")
-    distinct = groups.dictionary_encode()
-    if isinstance(distinct, pa.ChunkedArray):
-        distinct = distinct.unify_dictionaries().combine_chunks()
-    if distinct.null_count:
-        raise ValueError(f"computing offsets partitions: expected no null, found {distinct.null_count}")
-    hashes = java_hashes(distinct.dictionary)
+    if groups.null_count:
+        raise ValueError(f"computing offsets partitions: expected no null, found {groups.null_count}")
+    codes, distinct = numbered(groups)
+    hashes = java_hashes(distinct)
     positive = np.where(hashes == _LOWEST, 0, np.abs(hashes))
     of_distinct = (positive % partition_count).astype(np.int32)
-    partitions: npt.NDArray[np.int32] = of_distinct[to_numbers(distinct.indices)]
+    partitions: npt.NDArray[np.int32] = of_distinct[codes]
     return partitions
 
 

@@ -1,21 +1,25 @@
 """The stateful aggregation: Spark's side of `coordinator.replay`, one shard per offsets partition."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from streaming import packets
 from streaming.coordinator import Shard, replay
+from streaming.errors import OffsetlakeError
 from streaming.freed_memory import handled_rows
 from streaming.groups import GROUP_RECORDS
 from streaming.narrow import narrow
-from streaming.progress import totals_to_json
+from streaming.pieces import pieces
+from streaming.progress import Totals, totals_to_json
 from streaming.quarantine import quarantined, unpack_bounded
 from streaming.schemas import ENTRIES
-from streaming.shard_state import LayeredState
+from streaming.shard_state import LayeredState, further_pieces
 from streaming.workers import spare_modules_from_collection
 
 SHARD_RESULT: Final = StructType(
@@ -26,7 +30,11 @@ SHARD_RESULT: Final = StructType(
         StructField("totals", StringType()),
     ]
 )
-"""What the operator gives for every offsets partition that had records in the batch: one row."""
+"""What the operator gives for every offsets partition that had records in the batch: one row, or several
+where a cell would be too large; the totals are their sum."""
+
+RESULT_BYTES: Final = 2**31 - 1
+"""Spark takes the rows of one offsets partition as one Arrow batch, and that counts in 32 bits."""
 
 
 class ReplayOffsetsPartition(StatefulProcessor):
@@ -35,8 +43,9 @@ class ReplayOffsetsPartition(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of the shard's tables."""
         spare_modules_from_collection()
-        self._entries = LayeredState(handle, "entries", ENTRIES)
-        self._group_records = LayeredState(handle, "group_records", GROUP_RECORDS)
+        further = further_pieces(handle)
+        self._entries = LayeredState(handle, "entries", ENTRIES, further)
+        self._group_records = LayeredState(handle, "group_records", GROUP_RECORDS, further)
 
     def handleInputRows(  # noqa: N802 (Spark's name)
         self,
@@ -57,12 +66,37 @@ class ReplayOffsetsPartition(StatefulProcessor):
         if after.group_records is not before.group_records:
             updated = group_records.updated(after.group_records)
             self._group_records.write(partition, group_records, updated)
-        yield Row(
-            source_partition=partition,
-            changes=packets.to_bytes(narrow(changes)),
-            quarantine=packets.to_bytes(narrow(quarantined(records))),
-            totals=totals_to_json(totals),
-        )
+        yield from _results(partition, changes, quarantined(records), totals)
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _results(partition: int, changes: pa.Table, failed: pa.Table, totals: Totals) -> Iterator[Row]:
+    """Yield the rows (`SHARD_RESULT`) that say what became of the records of an offsets partition."""
+    nothing = changes.slice(0, 0), failed.slice(0, 0)
+    size = 0
+    for tables in [*zip_longest(pieces(changes), pieces(failed))] or [nothing]:
+        cells = [_cell(table, none) for table, none in zip(tables, nothing, strict=True)]
+        size += max(map(len, cells))
+        _refuse_too_much(partition, size)
+        yield Row(
+            source_partition=partition,
+            changes=cells[0],
+            quarantine=cells[1],
+            totals=totals_to_json(totals),
+        )
+        totals = Totals()
+
+
+def _cell(table: pa.Table | None, nothing: pa.Table) -> bytes:
+    return packets.to_bytes(narrow(nothing if table is None else table))
+
+
+def _refuse_too_much(partition: int, size: int) -> None:
+    if size > RESULT_BYTES:
+        raise OffsetlakeError(
+            f"replaying offsets partition {partition}: expected what one batch changes in it to take at most "
+            f"{RESULT_BYTES} bytes, found {size}. Set a lower [source] max_records_per_batch, then run "
+            "`offsetlake rebuild`: the batch that was begun keeps its size."
+        )

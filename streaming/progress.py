@@ -13,16 +13,23 @@ from streaming.errors import MisuseError
 
 T = TypeVar("T")
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the document; a newer one is refused. Fields that an older one lacks have their defaults.
 
-1: as first written, without `whole`. 2: as it is now.
+1: as first written, without `whole`. 2: without `unanswered_since` and `tombstones_kept_ms`. 3: as it is
+now.
 """
 
 STALLED_AFTER_MS: Final = 30_000
 """How long a last stable offset may stand still below the high watermark before it counts as stalled.
 
 Transactions that commit offsets are open for seconds at most.
+"""
+
+BEHIND_AFTER_MS: Final = 60_000
+"""How long something may be readable and unread before the partition counts as behind.
+
+A partition that is written to all the time is never read to its newest end; a batch comes every few seconds.
 """
 
 
@@ -40,6 +47,10 @@ class PartitionEnds:
 
     last_stable_offset: int
     high_watermark: int
+
+    def at_least(self, position: int) -> "PartitionEnds":
+        """Return the ends as they must be if there was something to read up to `position`."""
+        return PartitionEnds(max(position, self.last_stable_offset), max(position, self.high_watermark))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +84,8 @@ class Reached:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionProgress:
-    """How far one offsets partition has been read, and where it ended when the broker was last asked.
+    """How far one offsets partition has been read, and where it ended when the broker was last asked, or no
+    lower than `position`: what was read proves that it ended no lower.
 
     `position` is the next source offset to read, from Spark's own offset log. `load_target` is the last
     stable offset seen when the job first started; once `position` has reached it the partition is `loaded`
@@ -81,6 +93,9 @@ class PartitionProgress:
 
     `stable` tells up to when everything readable was read (below the last stable offset), and `whole` up to
     when everything that was in the log (below the high watermark): an open transaction hides the rest.
+
+    `unanswered_since` (ms) is set while the partition's leader does not say where it ends; the ends are then
+    those of before.
     """
 
     position: int = 0
@@ -89,6 +104,7 @@ class PartitionProgress:
     load_target: int | None = None
     loaded: bool = False
     held_back_since: int | None = None  # ms; since when the two ends differ and the lower stands still
+    unanswered_since: int | None = None
     stable: Reached = Reached()
     whole: Reached = Reached()
 
@@ -102,26 +118,49 @@ class PartitionProgress:
         return self.held_back_since is not None and now - self.held_back_since >= STALLED_AFTER_MS
 
     def state(self, now: int) -> str:
-        """Name the state: `loading`, `stalled`, `current` or `behind`."""
+        """Name the state: `loading`, `unanswered`, `stalled`, `current` or `behind`."""
         if not self.loaded:
             return "loading"
+        if self.unanswered_since is not None:
+            return "unanswered"
         if self.is_stalled(now):
             return "stalled"
-        return "current" if self.behind == 0 else "behind"
+        return "behind" if self.is_behind(now) else "current"
 
-    def at(self, position: int) -> "PartitionProgress":
-        """Return the progress after a batch that ended at `position`."""
+    def is_behind(self, now: int) -> bool:
+        """Tell whether something is unread that could be read longer ago than is usual, or whether nobody
+        knows."""
+        if self.behind == 0:
+            return False
+        since = self.stable.as_of if self.stable.target is None else self.stable.target_at
+        return self.behind is None or since is None or now - since > BEHIND_AFTER_MS
+
+    def at(self, position: int, now: int | None = None) -> "PartitionProgress":
+        """Return the progress after a batch that ended at `position` (at `now`, ms; None: not known)."""
         reached = max(position, self.position)
         moved = replace(
-            self,
+            self._with_ends_beyond(reached, now),
             position=reached,
             stable=self.stable.with_position(reached),
             whole=self.whole.with_position(reached),
         )
         return replace(moved, loaded=moved._is_loaded())
 
+    def _with_ends_beyond(self, position: int, now: int | None) -> "PartitionProgress":
+        """Move the known ends to `position` if it lies beyond: a transaction that held it back has ended."""
+        if self.last_stable_offset is None or self.high_watermark is None:
+            return self
+        known = PartitionEnds(self.last_stable_offset, self.high_watermark)
+        ends = known.at_least(position)
+        if ends.last_stable_offset == known.last_stable_offset:
+            return self
+        is_held_back = self.held_back_since is not None and position < ends.high_watermark
+        since = self.held_back_since if now is None else now
+        return replace(self, **asdict(ends), held_back_since=since if is_held_back else None)
+
     def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
         """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
+        ends = ends.at_least(self.position)  # a batch may have gone on while the broker was asked
         is_held_back = ends.last_stable_offset < ends.high_watermark
         stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
         since = self.held_back_since if stands_still and self.held_back_since is not None else now
@@ -131,10 +170,22 @@ class PartitionProgress:
             high_watermark=ends.high_watermark,
             load_target=ends.last_stable_offset if self.load_target is None else self.load_target,
             held_back_since=since if is_held_back else None,
+            unanswered_since=None,
             stable=self.stable.with_end(ends.last_stable_offset, self.position, now),
             whole=self.whole.with_end(ends.high_watermark, self.position, now),
         )
         return replace(seen, loaded=seen._is_loaded())
+
+    def without_answer(self, now: int) -> "PartitionProgress":
+        """Return the progress after the leader, asked at `now` (ms), has not answered."""
+        return self if self.unanswered_since is not None else replace(self, unanswered_since=now)
+
+    @property
+    def as_shown(self) -> "PartitionProgress":
+        """The progress without ends that nobody vouches for any more: those of an unanswered partition."""
+        if self.unanswered_since is None:
+            return self
+        return replace(self, last_stable_offset=None, high_watermark=None)
 
     def _is_loaded(self) -> bool:
         return self.loaded or (self.load_target is not None and self.position >= self.load_target)
@@ -238,7 +289,8 @@ class Progress:
     None: the brokers did not say. `generation` counts how often the topic was read anew from its start,
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
     `fingerprint` is that of the newest batch's changes (`streaming.rebuild`; None: an older release wrote
-    this). Times are milliseconds since 1970 (UTC).
+    this). `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds
+    since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -256,27 +308,37 @@ class Progress:
     retention: Retention | None = None
     rebuild: Rebuild | None = None
     fingerprint: str | None = None
+    tombstones_kept_ms: int | None = None
 
     @property
     def is_loaded(self) -> bool:
         """Whether every partition has once been read to the end that it had when reading began."""
         return all(partition.loaded for partition in self.partitions.values())
 
-    def with_positions(self, positions: Mapping[int, int]) -> "Progress":
-        """Return the progress after a batch that ended at these positions."""
+    def with_positions(self, positions: Mapping[int, int], now: int | None = None) -> "Progress":
+        """Return the progress after a batch that ended at these positions (at `now`, ms; None: not known)."""
         moved = {
-            partition: self.partitions.get(partition, PartitionProgress()).at(position)
+            partition: self.partitions.get(partition, PartitionProgress()).at(position, now)
             for partition, position in positions.items()
         }
         return replace(self, partitions={**self.partitions, **moved})
 
     def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
-        """Return the progress with the partitions' ends as the broker gave them at `now` (ms)."""
+        """Return the progress with the partitions' ends as the brokers, asked at `now` (ms), gave them."""
         seen = {
             partition: self.partitions.get(partition, PartitionProgress()).with_ends(end, now)
             for partition, end in ends.items()
         }
         return replace(self, partitions={**self.partitions, **seen})
+
+    def with_answers(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
+        """Return the progress with these ends, and with what is missing there as unanswered."""
+        silent = {
+            number: partition.without_answer(now)
+            for number, partition in self.partitions.items()
+            if number not in ends
+        }
+        return replace(self, partitions={**self.partitions, **silent}).with_ends(ends, now)
 
     def with_retention(self, retention: Retention | None) -> "Progress":
         """Return the progress with a new reading of the brokers' settings; None leaves what is known."""

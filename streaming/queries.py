@@ -23,10 +23,12 @@ from streaming.answers import (
     Member,
     PartitionOffset,
 )
-from streaming.arrow_numpy import from_numbers, to_numbers
+from streaming.arrow_numpy import to_numbers
 from streaming.completeness import AsOf, partitions_of
 from streaming.errors import MisuseError
+from streaming.keys import numbered
 from streaming.moments import to_ms
+from streaming.pieces import take
 from streaming.tables import Tables
 
 INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
@@ -325,15 +327,15 @@ def _sorted(rows: pa.Table, *columns: str) -> pa.Table:
     if not len(rows):
         return rows
     ranks = [_ranks(rows[column]) for column in columns]
-    return rows.take(from_numbers(np.lexsort(ranks[::-1])))
+    return take(rows, np.lexsort(ranks[::-1]))
 
 
 def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return numbers (n int64) that are in the order of the values."""
     if not pa.types.is_string(column.type):
         return to_numbers(column.cast(pa.int64()))
-    coded = column.combine_chunks().dictionary_encode()
-    ranks: npt.NDArray[np.int64] = np.empty(len(coded.dictionary), np.int64)
-    ranks[to_numbers(pc.sort_indices(coded.dictionary).cast(pa.int64()))] = np.arange(len(ranks))
-    ranked: npt.NDArray[np.int64] = ranks[to_numbers(coded.indices)]
+    codes, texts = numbered(column)
+    ranks: npt.NDArray[np.int64] = np.empty(len(texts), np.int64)
+    ranks[to_numbers(pc.sort_indices(texts).cast(pa.int64()))] = np.arange(len(ranks))
+    ranked: npt.NDArray[np.int64] = ranks[codes]
     return ranked

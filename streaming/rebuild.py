@@ -5,11 +5,11 @@ it the end of an offset; who finds other partitions, or another topic under the 
 that mean nothing. Going on from there would leave ghosts in the tables. So the topic is read anew from its
 start, beside the tables, and what is different in the end becomes one step of their history.
 
-Pure functions; `streaming.run` does the reading.
+Pure functions; `streaming.topic_watch` asks, `streaming.follow` reads.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,15 +19,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.broker import LogRange
+from streaming.broker import LogRange, TopicFacts
 from streaming.causes import GONE_WHILE_AWAY
+from streaming.changes import as_values
 from streaming.errors import OffsetlakeError
-from streaming.progress import PartitionProgress, Progress
+from streaming.keys import key_codes
+from streaming.pieces import take
+from streaming.progress import PartitionEnds, PartitionProgress, Progress
 from streaming.schemas import CHANGES, KEY, TIMESTAMP
 
 Index = npt.NDArray[np.int64]
 
-_ABSENT: Final = -1
+_ABSENT: Final = -1  # stands in an index for "no such row", also for `take`
+_COMPARED_ROWS: Final = 100_000  # at a time: what is compared is held twice
 _VALUE: Final = CHANGES.field("after").type
 
 
@@ -36,24 +40,23 @@ class RebuildNeededError(OffsetlakeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicNow:
-    """What the brokers say about the topic at a moment (`now`, ms).
+class TopicNow(TopicFacts):
+    """What the brokers say about the topic; they were asked at `now` (ms), and answered after it.
 
-    `topic_id` is None where they do not say; `ranges` lacks partitions whose leader did not answer;
-    `delete_retention_ms` is how long a tombstone stays at least.
+    `ends` and `ranges` lack partitions whose leader did not answer; `delete_retention_ms` is how long a
+    tombstone stays at least.
     """
 
-    partition_count: int
-    topic_id: str | None
     ranges: Mapping[int, LogRange]
     delete_retention_ms: int
     now: int
+    ends: Mapping[int, PartitionEnds] = field(default_factory=dict)
 
 
 def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
-    """Say why the tables cannot be brought up to date by reading on; None if they can.
+    """Say why tables with this progress cannot be brought up to date by reading on; None if they can.
 
-    `progress` is what they say about themselves, with the partitions' ends as of now.
+    Where the time for which tombstones are kept was changed meanwhile, the shorter one counts.
     """
     if not progress.partitions:
         return None
@@ -64,9 +67,25 @@ def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
         )
     if None not in (progress.topic_id, topic.topic_id) and progress.topic_id != topic.topic_id:
         return f"topic {progress.topic} was deleted and created anew"
-    for number, partition in sorted(progress.partitions.items()):
-        reason = _out_of_range(partition, topic.ranges.get(number)) or _away_too_long(partition, topic)
+    kept = min(topic.delete_retention_ms, progress.tombstones_kept_ms or topic.delete_retention_ms)
+    for number, partition in sorted(progress.with_ends(topic.ends, topic.now).partitions.items()):
+        reason = _out_of_range(partition, topic.ranges.get(number)) or (
+            None if partition.behind == 0 else _away_too_long(partition, kept, topic.now)
+        )
         if reason:
+            return f"partition {number} of topic {progress.topic} {reason}"
+    return None
+
+
+def missed_tombstones(
+    progress: Progress, positions: Mapping[int, int], *, delete_retention_ms: int, now: int
+) -> str | None:
+    """Say why reading from a progress to these positions, up to `now` (ms), may have missed tombstones; None
+    if it cannot have."""
+    for number, position in sorted(positions.items()):
+        partition = progress.partitions.get(number, PartitionProgress())
+        reason = _away_too_long(partition, delete_retention_ms, now)
+        if reason and position > partition.position:
             return f"partition {number} of topic {progress.topic} {reason}"
     return None
 
@@ -81,16 +100,14 @@ def _out_of_range(partition: PartitionProgress, held: LogRange | None) -> str | 
     return None
 
 
-def _away_too_long(partition: PartitionProgress, topic: TopicNow) -> str | None:
+def _away_too_long(partition: PartitionProgress, delete_retention_ms: int, now: int) -> str | None:
     complete_as_of = partition.stable.since
-    if partition.behind == 0 or complete_as_of is None:
-        return None
-    if topic.now - complete_as_of <= topic.delete_retention_ms:
+    if complete_as_of is None or now - complete_as_of <= delete_retention_ms:
         return None
     since = datetime.fromtimestamp(complete_as_of / 1_000, UTC)
     return (
         f"was last read to its end at {since:%Y-%m-%dT%H:%M:%SZ}, longer ago than tombstones are kept "
-        f"(delete.retention.ms = {topic.delete_retention_ms}): some may be missed for ever"
+        f"(delete.retention.ms = {delete_retention_ms}): some may be missed for ever"
     )
 
 
@@ -123,13 +140,12 @@ def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, 
     `name` says which of the two tables `before` and `after` are.
     """
     keys = [field.name for field in KEY] if name == "offsets" else ["group"]
-    before, after = before.combine_chunks(), after.combine_chunks()
     old_codes, new_codes = _codes(before, after, keys)
     new_row_of_old = pd.Index(new_codes).get_indexer(pd.Index(old_codes)).astype(np.int64)
     is_removed = new_row_of_old == _ABSENT
     is_other = ~is_removed
     kept = np.flatnonzero(is_other)
-    is_other[kept] = _differ(before.take(pa.array(kept)), after.take(pa.array(new_row_of_old[kept])), keys)
+    is_other[kept] = _differ(before, kept, after, new_row_of_old[kept], keys)
     is_new = pd.Index(old_codes).get_indexer(pd.Index(new_codes)) == _ABSENT
     old_rows = np.concatenate(
         [np.flatnonzero(is_removed), np.flatnonzero(is_other), np.full(is_new.sum(), _ABSENT)]
@@ -142,20 +158,28 @@ def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, 
 
 def _codes(before: pa.Table, after: pa.Table, keys: list[str]) -> tuple[Index, Index]:
     """Number the keys of both tables: equal numbers, equal keys."""
-    both = pa.concat_tables([before.select(keys), after.select(keys)])
-    codes = np.zeros(len(both), dtype=np.int64)
-    for key in keys:
-        column = pd.factorize(both[key].combine_chunks().to_numpy(zero_copy_only=False))[0]
-        codes, _ = pd.factorize(codes * (int(column.max(initial=0)) + 1) + column)
+    codes = key_codes(pa.concat_tables([before.select(keys), after.select(keys)]).columns)
     return codes[: len(before)], codes[len(before) :]
 
 
-def _differ(before: pa.Table, after: pa.Table, keys: list[str]) -> npt.NDArray[np.bool_]:
-    """Tell which rows of two tables with the same keys hold other values."""
+def _differ(
+    before: pa.Table, old_rows: Index, after: pa.Table, new_rows: Index, keys: list[str]
+) -> npt.NDArray[np.bool_]:
+    """Tell which of m rows of one table hold other values than m rows of another, with the same keys."""
+    names = [name for name in before.column_names if name not in keys]
+    differ = np.zeros(len(old_rows), dtype=bool)
+    for start in range(0, len(old_rows), _COMPARED_ROWS):
+        some = slice(start, start + _COMPARED_ROWS)
+        differ[some] = _hold_others(
+            take(before.select(names), old_rows[some]), take(after.select(names), new_rows[some])
+        )
+    return differ
+
+
+def _hold_others(before: pa.Table, after: pa.Table) -> npt.NDArray[np.bool_]:
+    """Tell which rows of two tables of n rows hold other values."""
     differ = np.zeros(len(before), dtype=bool)
     for name in before.column_names:
-        if name in keys:
-            continue
         one, other = before[name], after[name]
         if pa.types.is_nested(one.type):
             differ |= np.array(
@@ -178,10 +202,7 @@ def _rows(
     batch_time: int,
 ) -> pa.Table:
     count, is_set = len(new_rows), new_rows != _ABSENT
-    old, new = (
-        table.take(pa.array(rows, mask=rows == _ABSENT))
-        for table, rows in ((before, old_rows), (after, new_rows))
-    )
+    old, new = take(before, old_rows), take(after, new_rows)
     is_lost_offset = ~is_set & (name == "offsets")
     now = datetime.fromtimestamp(batch_time / 1_000, UTC)
     columns = {
@@ -191,8 +212,8 @@ def _rows(
         "kind": pa.repeat(pa.scalar(name.removesuffix("s")), count),
         "op": pc.if_else(pa.array(is_set), "set", "remove"),
         "cause": pc.if_else(pa.array(is_lost_offset), GONE_WHILE_AWAY, pa.scalar(None, pa.string())),
-        "before": _structs(old, old_rows == _ABSENT),
-        "after": _structs(new, new_rows == _ABSENT),
+        "before": as_values(old, old_rows == _ABSENT, _VALUE),
+        "after": as_values(new, new_rows == _ABSENT, _VALUE),
         **{key: pc.coalesce(new[key], old[key]) for key in [*keys, "source_partition"]},
         # nothing in the log tells of what is gone: it has no offset there, and the time when that was noticed
         "source_offset": new["source_offset"],
@@ -201,13 +222,3 @@ def _rows(
     return pa.table(
         [columns.get(field.name, pa.nulls(count, field.type)) for field in CHANGES], schema=CHANGES
     )
-
-
-def _structs(rows: pa.Table, is_absent: npt.NDArray[np.bool_]) -> pa.Array:
-    columns = [
-        rows[field.name].combine_chunks().cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(len(rows), field.type)
-        for field in _VALUE
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(_VALUE), mask=pa.array(is_absent))

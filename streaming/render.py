@@ -1,45 +1,53 @@
 """Prints rows as a table for people, as JSON or as CSV.
 
 JSON is one array of objects, one on a line; CSV has a header line, nothing for null and "" for empty text.
-Both use the column names of the tables and ISO 8601 UTC timestamps. Text from the log is data: control
-characters are shown, never sent to a terminal. Only CSV for a pipe or a file holds them as they are.
+Both use the column names of the tables, and values as `plain_values` gives them. Text from the log is data:
+control characters are shown, never sent to a terminal. Only CSV for a pipe or a file holds them as they are.
 """
 
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.cells import cell_len
 
 if TYPE_CHECKING:  # most of rich is loaded for terminals only
     from rich.table import Table
 
 from streaming.escapes import json_text, shown
+from streaming.plain_values import plain_values, refuse_repeated, refuse_unprintable
 
 Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
 
 _ROWS_AT_ONCE: Final = 10_000
 
-_ISO_8601: Final = "%Y-%m-%dT%H:%M:%SZ"  # of milliseconds, whose %S has them as decimals
-
 
 def print_rows(rows: pa.Table, output: Format, out: TextIO | None = None) -> None:
-    """Print rows in the given format, on standard output unless `out` is given."""
+    """Print rows in the given format, on standard output unless `out` is given.
+
+    Raises `MisuseError`, before anything is printed, for columns that have no form in it.
+    """
     out = out or sys.stdout
+    _refuse_unprintable(rows, output)
     _PRINTERS[output](rows, out)
 
 
 def print_document(about: dict[str, Any], rows: pa.Table, out: TextIO | None = None) -> None:
-    """Print one JSON object: what is about the rows, and as `rows` their array."""
+    """Print one JSON object: what is about the rows, and as `rows` their array; raises as `print_rows`."""
     out = out or sys.stdout
+    _refuse_unprintable(rows, "json")
     out.write(json_text(about).removesuffix("}") + ', "rows": ')
     _print_json(rows, out)
     out.write("}\n")
+
+
+def _refuse_unprintable(rows: pa.Table, output: Format) -> None:
+    refuse_unprintable(rows.schema)
+    if output == "json":
+        refuse_repeated(rows.column_names, "columns as JSON")
 
 
 def with_kafka_titles(rows: pa.Table) -> pa.Table:
@@ -97,14 +105,8 @@ def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def _columns(rows: pa.Table) -> list[list[Any]]:
-    """Give columns of values that JSON has: timestamps as text (ISO 8601, UTC, milliseconds)."""
-    return [_without_timestamps(column).to_pylist() for column in rows.columns]
-
-
-def _without_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not pa.types.is_timestamp(column.type):
-        return column
-    return pc.strftime(column.cast(pa.timestamp("us")).cast(pa.timestamp("ms"), safe=False), format=_ISO_8601)
+    """Give columns of values that JSON has."""
+    return [plain_values(column) for column in rows.columns]
 
 
 def _print_table(rows: pa.Table, out: TextIO) -> None:
@@ -139,9 +141,7 @@ def _aligned(cells: list[str], *, to_the_right: bool) -> list[str]:
 def _print_json(rows: pa.Table, out: TextIO) -> None:
     objects = (dict(zip(rows.column_names, row, strict=True)) for row in _rows(rows))
     out.write("[")
-    out.writelines(
-        (",\n " if number else "") + json_text(row, default=_as_json) for number, row in enumerate(objects)
-    )
+    out.writelines((",\n " if number else "") + json_text(row) for number, row in enumerate(objects))
     out.write("]\n")
 
 
@@ -159,20 +159,9 @@ def _csv_value(value: Any) -> str:
     """Write one value; the `csv` module would write null and the empty group id alike."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json_text(value, default=_as_json)
-    if not isinstance(value, str | dict | list):
-        text = text.strip('"')  # a date, or bytes
+    text = value if isinstance(value, str) else json_text(value)
     is_bare = text and not any(sign in text for sign in ',"\r\n')
     return text if is_bare else '"' + text.replace('"', '""') + '"'
-
-
-def _as_json(value: Any) -> str:
-    """Write a value that JSON has no form for: bytes in hex, moments inside structs in ISO 8601."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return str(value)
 
 
 _PRINTERS: Final = {"table": _print_table, "json": _print_json, "csv": _print_csv}

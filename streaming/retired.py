@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.arrow_numpy import to_numbers
 from streaming.causes import TOPIC_DELETED
 from streaming.drops import REMOVALS
 from streaming.expiring import Listing, listing
+from streaming.keys import key_codes
 from streaming.moments import parse_moment, to_ms
 from streaming.render import csv_line
 from streaming.schemas import KEY
@@ -16,9 +19,16 @@ from streaming.settings import parse_duration_ms
 from streaming.table_rows import FIRST_MS
 from streaming.tables import Tables
 
-RETIRED: Final = REMOVALS.append(
-    pa.field("current_offset", pa.int64())  # what has been committed since; null = nothing
+PRINTED: Final = pa.schema(
+    [
+        *(field for field in REMOVALS if field.name != "sequence"),
+        pa.field("current_offset", pa.int64()),  # what has been committed since; null = nothing
+    ]
 )
+"""What people are shown of an offset that was removed."""
+
+RETIRED: Final = PRINTED.append(pa.field("is_last", pa.bool_()))
+"""`is_last`: it is the last removal of its offset."""
 
 _KEY: Final = [field.name for field in KEY]
 
@@ -26,16 +36,19 @@ _KEY: Final = [field.name for field in KEY]
 def list_retired(
     tables: Tables, groups: Sequence[str] = (), *, now: int, since: int | None = None
 ) -> Listing:
-    """Return the offsets that were removed (schema `RETIRED`), the newest removal first.
+    """Return the offsets that were removed (schema `RETIRED`), those with the newest tombstones first.
 
-    Of the named groups or of all, and since a time (ms). An offset that was removed twice is there twice.
+    Of the named groups or of all, and since a time (ms). An offset that was removed twice is there twice. The
+    last of its removals is that of the latest batch: brokers' clocks differ, and time may run backwards.
     Left out are tombstones of offsets that the job did not hold: what they removed is not known.
     """
     gone, offsets, progress = tables.ask(
-        lambda at: (at.removals(groups or None, since=since), at.offsets(groups or None), at.progress)
+        lambda at: (at.removals(groups or None), at.offsets(groups or None), at.progress)
     )
     live = offsets.select([*_KEY, "committed_offset"]).rename_columns([*_KEY, "current_offset"])
-    rows = gone.join(live, keys=_KEY, join_type="left outer").cast(RETIRED)
+    gone = gone.append_column("is_last", _is_last(gone))
+    gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
+    rows = gone.join(live, keys=_KEY, join_type="left outer").select(RETIRED.names).cast(RETIRED)
     by = [("removed_at", "descending"), *((name, "ascending") for name in _KEY)]
     return listing(rows.sort_by(by), progress, groups, now)
 
@@ -44,21 +57,32 @@ def reset_lines(rows: pa.Table) -> Iterator[str]:
     """Write lines `group,topic,partition,offset` for the offsets that can be put back.
 
     That is what `kafka-consumer-groups --reset-offsets --from-file` takes (Kafka 2.4 or newer;
-    `ConsumerGroupCommand.parseResetPlan`): for each offset its newest removal, unless something has been
+    `ConsumerGroupCommand.parseResetPlan`): for each offset its last removal, unless something has been
     committed since or its topic is gone.
     """
     for row in rows.filter(_can_be_put_back(rows)).select([*_KEY, "committed_offset"]).to_pylist():
         yield csv_line(row.values())
 
 
+def _is_last(gone: pa.Table) -> pa.Array:
+    """Tell of each of n removals whether no other of the same offset has a higher sequence."""
+    codes = key_codes(gone[name] for name in _KEY)
+    order = np.argsort(to_numbers(gone["sequence"]), kind="stable")
+    last = np.full(len(gone), -1, np.int64)
+    last[codes[order]] = order  # of repeated indices numpy keeps the last
+    return pa.array(last[codes] == np.arange(len(gone)))
+
+
+def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
+    """Tell which moments are not before a time (ms)."""
+    return pc.greater_equal(moments.cast(pa.int64()), since * 1_000)
+
+
 def _can_be_put_back(rows: pa.Table) -> pa.Array:
-    """Tell which of the rows, newest removal first, are worth a line."""
-    keys = list(zip(*(rows[name].to_pylist() for name in _KEY), strict=True))
-    seen: set[tuple[str, str, int]] = set()
-    is_newest = pa.array([not (key in seen or seen.add(key)) for key in keys], pa.bool_())  # type: ignore[func-returns-value]
+    """Tell which of the rows are worth a line."""
     is_plain = pc.invert(pc.match_substring_regex(rows["group"], "[\r\n]"))  # the tool splits at line ends
     return pc.and_(
-        pc.and_(is_newest, is_plain),
+        pc.and_(rows["is_last"], is_plain),
         pc.and_(
             pc.and_(pc.is_valid(rows["committed_offset"]), pc.is_null(rows["current_offset"])),
             pc.not_equal(rows["cause"], TOPIC_DELETED),

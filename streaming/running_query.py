@@ -31,8 +31,26 @@ _TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
 milliseconds."""
 
 
+_REFUSED: Final = re.compile(r"\w+(Authentication|Authorization)Exception\b")
+"""Kafka's exceptions for credentials, certificates and rights."""
+
+_SILENT: Final = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b"
+    r"|TimeoutException: Cannot fetch record"
+)
+"""What Kafka's client and Spark's connector say when nobody answers."""
+
+
 class JobFailedError(OffsetlakeError):
     """The query or its housekeeping failed."""
+
+
+class JobRefusedError(JobFailedError):
+    """The brokers refuse credentials or certificates, or the user lacks a right: waiting does not help."""
+
+
+class BrokersSilentError(JobFailedError):
+    """Brokers did not answer the query for as long as it waits for them."""
 
 
 class RecordTimestampError(JobFailedError):
@@ -125,6 +143,10 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
             "A checkpoint cannot be moved: Spark keeps the place in it. Put it back, or run `offsetlake "
             "rebuild`, which makes a new one and keeps the tables."
         )
+    if _SILENT.search(f"{cause} {said}"):
+        return BrokersSilentError(f"{doing} failed: {said}")
+    if _REFUSED.search(f"{cause} {said}"):
+        return JobRefusedError(f"{doing} failed: {said}")
     if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
         return RecordTimestampError.of(doing, {})
     return JobFailedError(f"{doing} failed: {said}")

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from decoders import RECORD_SCHEMA
 
-TABLES_FORMAT: Final = 2
+TABLES_FORMAT: Final = 3
 """Version of the tables: it grows with every column or meaning that an older release does not know.
 
-1: as first written. 2: `quarantine` has the lengths of key and value.
+1: as first written. 2: `quarantine` has the lengths of key and value. 3: texts of any length and characters
+have true bounds in the log.
 """
 
 KEY: Final = [

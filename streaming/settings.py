@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from streaming import http_values
 from streaming.alert_settings import AlertmanagerSettings, AlertSettings, GroupAlerts, WebhookSettings
 from streaming.conf_dir import conf_dir
 from streaming.errors import MisuseError
@@ -73,6 +74,9 @@ MAY_BE_EMPTY: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url"
 URLS: Final = frozenset({"alerts.webhook.url", "alerts.alertmanager.url"})
 """Settings that are http or https addresses; what follows the host may be secret and is never shown."""
 
+HEADER_TABLES: Final = frozenset({"alerts.webhook.headers", "alerts.alertmanager.headers"})
+"""Tables of HTTP headers, whose values are never shown."""
+
 MAY_REFER: Final = (FREE_TABLES - {"spark.conf"}) | URLS
 """Settings that may refer to secrets (`${env:NAME}`); Spark has references of its own in `spark.conf`."""
 
@@ -92,8 +96,6 @@ _SECRET: Final = re.compile(
     r"(password|secret|jaas|token|credential|signature|(?<![a-z])key(?![a-z]))[^=]*=", re.IGNORECASE
 )
 """Finds a secret in `name=value`: by its name, or as an option inside the value (`-Dpassword=...`)."""
-_SECRET_TABLES: Final = ("alerts.webhook.headers.", "alerts.alertmanager.headers.")
-_URL: Final = re.compile(r"(?P<scheme>https?)://(?:[^/@?#\s]*@)?(?P<host>[^/@?#\s]+)(?P<rest>[/?#]\S*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,8 +295,8 @@ def _unmet_expectation(name: str, value: object, default: object) -> str | None:
         return f"one of {', '.join(CHOICES[general])}"
     if general in MAY_BE_EMPTY and value == "":
         return None
-    if general in URLS and not _URL.fullmatch(str(value)):
-        return "an address such as https://host:port/path"
+    if general in URLS and not http_values.is_address(str(value)):
+        return http_values.AN_ADDRESS
     match value:
         case "":
             return "text that is not empty"
@@ -302,6 +304,8 @@ def _unmet_expectation(name: str, value: object, default: object) -> str | None:
             return "a number above 0"
         case dict() if not all(isinstance(item, str | int | float) for item in value.values()):
             return "texts, numbers, true or false in its table"
+        case dict() if name in HEADER_TABLES and http_values.refused_header(value):
+            return http_values.HEADERS
         case _:
             return None
 
@@ -315,8 +319,8 @@ def _quoted(name: str, value: object) -> str:
     """Quote a value that was refused, unless it may hold a secret."""
     if name in FREE_TABLES and isinstance(value, dict):
         others = [key for key, item in value.items() if not isinstance(item, str | int | float)]
-        return f"something else as {', '.join(others)}"
-    return "something else" if name in MAY_REFER and isinstance(value, str) else repr(value)
+        return f"something else as {', '.join(others)}" if others else str(http_values.refused_header(value))
+    return http_values.refused_text(value) if name in MAY_REFER and isinstance(value, str) else repr(value)
 
 
 def _build(values: Mapping[str, Any]) -> Settings:
@@ -399,18 +403,7 @@ def _shown(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _shown_value(name: str, value: object) -> str:
     if name in URLS:
-        return shown_url(str(value))
-    is_secret = (
-        isinstance(value, Secret) or name.startswith(_SECRET_TABLES) or _SECRET.search(f"{name}={value}")
-    )
-    return "(hidden)" if is_secret else str(value)
-
-
-def shown_url(url: str) -> str:
-    """Return an address without what may be secret: user, password, path and query.
-
-    >>> shown_url("https://user:password@hooks.example:8443/services/T0/B1?key=x")
-    'https://hooks.example:8443/...'
-    """
-    found = _URL.fullmatch(url)
-    return f"{found['scheme']}://{found['host']}{'/...' if found['rest'] else ''}" if found else url
+        return http_values.shown_url(str(value))
+    is_header = name.startswith(tuple(f"{table}." for table in HEADER_TABLES))
+    is_secret = isinstance(value, Secret) or is_header or _SECRET.search(f"{name}={value}")
+    return "(hidden)" if is_secret or http_values.holds_user(str(value)) else str(value)

@@ -15,19 +15,29 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from streaming import packets
 from streaming.errors import OffsetlakeError
 from streaming.layers import Layers
+from streaming.pieces import divided, pieces_in
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the state: of the values, their names and what they mean.
+
+1: as first written. 2: a value has further pieces where it is too large for one.
 
 The progress in the tables notes it too (`Progress.state_format`), so that another one is refused at start.
 """
 
-_STATE_TYPE: Final = StructType([StructField("data", BinaryType())])
+_STATE_TYPE: Final = StructType(
+    [
+        StructField("data", BinaryType()),
+        StructField("further", IntegerType()),  # how many pieces follow in the map
+    ]
+)
+_PIECE_KEY: Final = StructType([StructField("name", StringType()), StructField("place", IntegerType())])
+_PIECE: Final = StructType([StructField("data", BinaryType())])
 _FORMAT_KEY: Final = b"offsetlake.format"
 _REPLACED_KEY: Final = b"offsetlake.replaced"
 _WRITTEN_KEY: Final = b"offsetlake.written"  # bytes of earlier changes to the same base
@@ -121,34 +131,70 @@ class Bases:
 _BASES: Final = Bases(_HELD_BYTES)
 
 
+class DividedState:
+    """One value of the state: bytes, however many.
+
+    In the JVM a value ends at 2 GiB. So what does not fit into one piece goes on in `further`, a map by name
+    and place that all values share. Small values, nearly all, cost what they would cost without it.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle, name: str, further: Any) -> None:
+        self._name = name
+        self._first: Any = handle.getValueState(name, _STATE_TYPE)
+        self._further = further
+
+    def read(self) -> bytes | None:
+        """Read the value; None where nothing was written yet."""
+        found = self._first.get()
+        if not found:
+            return None
+        data, count = found
+        rest = (self._further.getValue((self._name, place))[0] for place in range(count))
+        return b"".join((data, *rest)) if count else bytes(data)
+
+    def write(self, former_length: int, data: bytes) -> None:
+        """Write the value in place of a former one of so many bytes."""
+        first, *rest = divided(data)
+        self._first.update((first, len(rest)))
+        for place, piece in enumerate(rest):
+            self._further.updateValue((self._name, place), (piece,))
+        for place in range(len(rest), pieces_in(former_length) - 1):
+            self._further.removeKey((self._name, place))
+
+
+def further_pieces(handle: StatefulProcessorHandle) -> Any:
+    """Open the map in which values of the state go on that are too large for one piece."""
+    return handle.getMapState("further_pieces", _PIECE_KEY, _PIECE)
+
+
 class LayeredState:
     """One table of the shard that Spark's current key stands for."""
 
-    def __init__(self, handle: StatefulProcessorHandle, name: str, schema: pa.Schema) -> None:
+    def __init__(self, handle: StatefulProcessorHandle, name: str, schema: pa.Schema, further: Any) -> None:
         self._name = name
-        self._base: Any = handle.getValueState(name, _STATE_TYPE)
-        self._recent: Any = handle.getValueState(f"{name}_recent", _STATE_TYPE)
+        self._base = DividedState(handle, name, further)
+        self._recent = DividedState(handle, f"{name}_recent", further)
         self._nothing = Values.of(Layers.of(schema.empty_table()))
 
     def read(self, partition: int) -> Values:
         """Read the table of an offsets partition; an empty one where nothing was written yet."""
-        recent = self._recent.get()
-        if recent and (known := _BASES.find((self._name, partition), recent[0])) is not None:
+        recent = self._recent.read()
+        if recent and (known := _BASES.find((self._name, partition), recent)) is not None:
             return known
-        base = self._base.get()
+        base = self._base.read()
         if not base:
             return self._nothing
-        values = Values(base[0], recent[0] if recent else None, _base_table(base[0]))
+        values = Values(base, recent, _base_table(base))
         _BASES.hold((self._name, partition), values)
         return values
 
     def write(self, partition: int, before: Values, after: Values) -> None:
         """Write what is not the same as before."""
         if after.base is not before.base:
-            self._base.update((after.base,))
+            self._base.write(len(before.base), after.base)
             _BASES.hold((self._name, partition), after)
-        if after.recent is not before.recent:
-            self._recent.update((after.recent,))
+        if after.recent is not None and after.recent is not before.recent:
+            self._recent.write(len(before.recent or b""), after.recent)
 
 
 def _to_bytes(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:

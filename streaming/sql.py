@@ -11,6 +11,7 @@ from streaming.completeness import AsOf
 from streaming.delta_sql import execute, in_one_line, names
 from streaming.errors import MisuseError
 from streaming.folded import KEYS, KINDS, ROWS, fold_mark
+from streaming.formats import as_held
 from streaming.moments import to_ms
 from streaming.tables import Moment, Tables, TablesMissingError
 
@@ -35,7 +36,7 @@ def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
 def _run(at: Moment, others: dict[str, DeltaTable], text: str) -> pa.Table:
     builder = QueryBuilder()
     for name, table in {**at.bases, "changes": at.changes, **others}.items():
-        builder.register(name, table)
+        _register(builder, name, table)
     for name, base in at.bases.items():
         execute(builder, f"CREATE VIEW live_{name} AS {_live(name, fold_mark(base), at.progress.sequence)}")
     try:  # only a query can stand in parentheses: COPY would write files. Planning it runs nothing.
@@ -49,6 +50,15 @@ def _run(at: Moment, others: dict[str, DeltaTable], text: str) -> pa.Table:
             'Put "group" and "partition" in double quotes.'
         ) from error
     return execute(builder, text)
+
+
+def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
+    """Make a table known under its name; in older formats as a view that finds every text."""
+    if (query := as_held(table, f"{name}_as_written")) is None:
+        builder.register(name, table)
+    else:
+        builder.register(f"{name}_as_written", table)
+        execute(builder, f"CREATE VIEW {name} AS {query}")
 
 
 def _live(name: str, mark: int, sequence: int) -> str:

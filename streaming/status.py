@@ -10,9 +10,9 @@ from streaming.schemas import TIMESTAMP
 STATUS: Final = pa.schema(
     [
         ("partition", pa.int32()),
-        ("state", pa.string()),  # loading, current, behind or stalled
+        ("state", pa.string()),  # loading, current, behind, unanswered or stalled
         ("position", pa.int64()),  # the next source offset to read
-        ("last_stable_offset", pa.int64()),
+        ("last_stable_offset", pa.int64()),  # this and the next: never below the position
         ("high_watermark", pa.int64()),
         ("behind", pa.int64()),  # source offsets between position and last stable offset
         ("loaded", pa.bool_()),
@@ -41,9 +41,9 @@ def partitions(progress: Progress, now: int) -> pa.Table:
             "partition": number,
             "state": partition.state(now),
             "position": partition.position,
-            "last_stable_offset": partition.last_stable_offset,
-            "high_watermark": partition.high_watermark,
-            "behind": partition.behind,
+            "last_stable_offset": partition.as_shown.last_stable_offset,
+            "high_watermark": partition.as_shown.high_watermark,
+            "behind": partition.as_shown.behind,
             "loaded": partition.loaded,
             "held_back_since": None
             if partition.held_back_since is None

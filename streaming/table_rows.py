@@ -6,6 +6,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.pieces import PIECE_BYTES
 from streaming.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
 
 FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00.000Z
@@ -28,7 +29,8 @@ def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tupl
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
     """Convert large tables chunk by chunk: what need not change is not copied, a chunk is all that is held
     twice. Of a small one all shards' chunks are joined first: their number is what would take time."""
-    table = table if len(table) > MANY_ROWS else table.combine_chunks()
+    is_small = len(table) <= MANY_ROWS and table.nbytes <= PIECE_BYTES
+    table = table.combine_chunks() if is_small else table
     day = datetime.fromtimestamp(batch_time / 1_000, UTC).date()
     constants = {
         "sequence": pa.scalar(sequence, pa.int64()),

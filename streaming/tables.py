@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
@@ -25,6 +25,7 @@ from streaming.delta_sql import FilesGoneError, in_one_line, names, select
 from streaming.drops import drops_between, removals_of
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.folded import BUCKET, ROWS, fold_mark, fold_table, rows_at
+from streaming.formats import FORMAT, format_of, upgrade
 from streaming.history import read_steps, whole_since
 from streaming.observations import Gap, Observation, observation_row, observed_at
 from streaming.progress import Progress
@@ -49,9 +50,6 @@ _LOG: Final[Mapping[str, str]] = {
     # Only maintenance cleans the log, once the newest commit says how far the job has come.
     "delta.enableExpiredLogCleanup": "false",
 }
-
-_FORMAT: Final = "offsetlake.format"
-"""The table property that says in which format a table is; those of the first have none."""
 
 _ATTEMPTS: Final = 5
 
@@ -115,10 +113,10 @@ class Moment:
         """Return from when on (ms) no change has been dropped; None: none ever was."""
         return whole_since(self.changes)
 
-    def removals(self, groups: Sequence[str] | None = None, *, since: int | None = None) -> pa.Table:
-        """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, since a
-        time (ms), in no order."""
-        return removals_of(self.changes, groups, since=since, up_to=self.progress.sequence)
+    def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, in no
+        order."""
+        return removals_of(self.changes, groups, up_to=self.progress.sequence)
 
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
         return rows_at(name, self.bases[name], self.changes, self.progress.sequence, groups)
@@ -148,7 +146,7 @@ class Tables:
                     storage_options=dict(self.storage_options),
                     raise_if_key_not_exists=False,  # for our own
                 )
-                _despite_others(partial(self._migrate, name, schema))
+                _despite_others(partial(self._upgrade, name, schema))
 
     def aside(self) -> "Tables":
         """Return the tables that are filled beside these while they are rebuilt."""
@@ -272,23 +270,13 @@ class Tables:
     def _uri(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
-    def _migrate(self, name: str, schema: pa.Schema) -> None:
-        """Add the columns that a table of an older format lacks (null in its rows), then note the format.
-
-        A change of any other kind, inside a struct for instance, takes a step of its own here.
-        """
+    def _upgrade(self, name: str, schema: pa.Schema) -> None:
         table = self._open(name)
-        if _format_of(table) == TABLES_FORMAT:
-            return
-        held = {column.name for column in table.schema().fields}
-        missing = [Field.from_arrow(column) for column in schema if column.name not in held]
-        if missing:
-            table.alter.add_columns(missing)
-        table.alter.set_table_properties({_FORMAT: str(TABLES_FORMAT)}, raise_if_not_exists=False)
+        upgrade(table, self.storage(table), schema)
 
     def _open(self, name: str) -> DeltaTable:
         table = self._open_any(name)
-        found = _format_of(table)
+        found = format_of(table)
         if found > TABLES_FORMAT:
             raise TablesTooNewError(
                 f"opening {self._uri(name)}: expected a table of format {TABLES_FORMAT} or older, found "
@@ -326,14 +314,15 @@ class Tables:
 
         Every commit of ours says it; commits of other programs, an ALTER for instance, are passed over.
         """
-        log = self._storage(changes)
+        log = self.storage(changes)
         for version in range(changes.version(), -1, -1):
             document = _commit_info(log, version).get(PROGRESS_KEY)
             if document is not None:
                 return Progress.from_json(document)
         return Progress()
 
-    def _storage(self, table: DeltaTable) -> DeltaStorageHandler:
+    def storage(self, table: DeltaTable) -> DeltaStorageHandler:
+        """Return where a table is."""
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
 
     def _moment(self, as_of: int | None, names: Sequence[str]) -> Moment:
@@ -368,16 +357,16 @@ class Tables:
         table, transactions = self._open(name), commit.app_transactions or []
         is_done = [_has_transaction(table, done.app_id, done.version) for done in transactions]
         if not (transactions and all(is_done)):
-            append_rows(table, self._storage(table), rows, commit)
+            append_rows(table, self.storage(table), rows, commit)
 
     def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
         table = self._open(name)
-        return fold_table(name, table, self._storage(table), changes, sequence)
+        return fold_table(name, table, self.storage(table), changes, sequence)
 
     def _restate_progress_once(self) -> None:
         changes = self._open("changes")
         progress = self._progress(changes)
-        if progress == Progress() or PROGRESS_KEY in _commit_info(self._storage(changes), changes.version()):
+        if progress == Progress() or PROGRESS_KEY in _commit_info(self.storage(changes), changes.version()):
             return
         commit = CommitProperties(custom_metadata={PROGRESS_KEY: progress.to_json()}, max_commit_retries=0)
         write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
@@ -396,11 +385,7 @@ def _despite_others(commit: Callable[[], T]) -> T:
 
 def _configuration(name: str) -> dict[str, str | None]:
     statistics = {"delta.dataSkippingStatsColumns": _STATISTICS[name]} if name in _STATISTICS else {}
-    return {**_LOG, **statistics, _FORMAT: str(TABLES_FORMAT)}
-
-
-def _format_of(table: DeltaTable) -> int:
-    return int(table.metadata().configuration.get(_FORMAT, 1))
+    return {**_LOG, **statistics, FORMAT: str(TABLES_FORMAT)}
 
 
 def _commit_info(log: DeltaStorageHandler, version: int) -> dict[str, Any]:

@@ -33,6 +33,8 @@ from streaming.tables import Tables
 Clock = Callable[[], int]
 TopicIds = Callable[[Iterable[str]], Mapping[str, str | None] | None]
 """Asks the brokers which topics there are, as `Broker.topic_ids` does."""
+Missed = Callable[[Progress, Mapping[int, int]], str | None]
+"""Says why records may have been missed on the way to these positions, as `TopicWatch.missed` does."""
 
 MAX_NAMED_GROUPS: Final = 500
 """Up to so many groups are looked up by name; for more it is quicker to read the tables whole."""
@@ -95,6 +97,7 @@ class BatchWriter:
         positions: Callable[[int], Mapping[int, int]],
         report: Callable[[BatchReport], None],
         topic_ids: TopicIds = lambda _: None,
+        missed: Missed = lambda _progress, _positions: None,
         clock: Clock = now_ms,
     ) -> None:
         self._tables = tables
@@ -102,6 +105,7 @@ class BatchWriter:
         self._positions = positions
         self._report = report
         self._topic_ids = topic_ids
+        self._missed = missed
         self._clock = clock
         self._lock = threading.Lock()
         self._folding = threading.Lock()
@@ -128,16 +132,33 @@ class BatchWriter:
                 self._is_broken = True
                 raise
 
-    def beat(self, ends: Mapping[int, PartitionEnds], retention: Retention | None = None) -> None:
-        """Commit a heartbeat: the progress as it stands, with the partitions' ends as the broker now gives
-        them, and the retention if it was read anew."""
+    def beat(
+        self,
+        ends: Mapping[int, PartitionEnds],
+        retention: Retention | None = None,
+        *,
+        asked_at: int | None = None,
+        tombstones_kept_ms: int | None = None,
+    ) -> None:
+        """Commit a heartbeat: the progress as it stands, with the partitions' ends as the brokers give them,
+        and the retention if it was read anew.
+
+        `asked_at` (ms) is when the brokers were asked for all ends, and before they answered. What is read to
+        these ends is complete as of then: a process may have been suspended since. None: not all were asked.
+        `tombstones_kept_ms` is `delete.retention.ms` of the topic; None leaves what is known.
+        """
         with self._lock:
             if self._is_broken:
                 return
             handled_rows(0)
             now = self._clock()
-            seen = self.progress.with_ends(ends, now).with_retention(retention)
-            self.progress = replace(seen, heartbeat=now)
+            seen = (
+                self.progress.with_ends(ends, now)
+                if asked_at is None
+                else self.progress.with_answers(ends, asked_at)
+            ).with_retention(retention)
+            kept = seen.tombstones_kept_ms if tombstones_kept_ms is None else tombstones_kept_ms
+            self.progress = replace(seen, heartbeat=now, tombstones_kept_ms=kept)
             self._commit(CHANGES.empty_table(), self.progress, is_batch=False)
 
     def fold(self) -> int:
@@ -182,6 +203,9 @@ class BatchWriter:
 
     def _append(self, results: ShardResults, progress: Progress) -> None:
         """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""
+        positions = self._positions(progress.batch_id)
+        if reason := self._missed(progress, positions):
+            raise RebuildNeededError(reason)
         now, is_first = self._clock(), self.progress.query_id is None
         sequence = progress.sequence + 1 if len(results.changes) else progress.sequence
         changes, clamped = change_rows(results.changes, sequence=sequence, batch_time=now)
@@ -189,7 +213,7 @@ class BatchWriter:
         failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
         counted = results.totals + Totals(clamped=clamped + clamped_failed)
         after = replace(
-            progress.with_positions(self._positions(progress.batch_id)),
+            progress.with_positions(positions, now),
             sequence=sequence,
             batch_time=now if len(changes) else progress.batch_time,
             totals=progress.totals + counted,

@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 import xdist
 from java_records import JavaRecords, start_java_records
+from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, header, missing_features
 from pyspark.sql import SparkSession
 
 from streaming.cli import main
@@ -48,6 +49,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Let workers begin with the modules that take longest, so that both come to their end together."""
+    skip_what_the_broker_lacks(items)
     if xdist.is_xdist_worker(session):
         turns: dict[Path, int] = {}
         for item in items:
@@ -63,41 +65,66 @@ def _turn(item: pytest.Item) -> int:
     return next((turn for turn, kind in enumerate(_KINDS) if item.get_closest_marker(kind)), _QUICK)
 
 
-# --- Kafka: mark a test that uses these with `broker` ----------------------------------------------------
+# --- Kafka: mark a test that uses these with `broker`, and with `needs` for what not every release has ---
+
+KAFKA = chosen_version()
+
+
+def pytest_report_header() -> str:
+    return header(KAFKA)
+
+
+def skip_what_the_broker_lacks(items: list[pytest.Item]) -> None:
+    for item in items:
+        for feature in missing_features(item, KAFKA):
+            item.add_marker(pytest.mark.skip(reason=KAFKA.why_not(feature)))
 
 
 @pytest.fixture(scope="session")
-def broker_jars() -> Path:
+def kafka_version() -> KafkaVersion:
+    """The release of the brokers."""
+    return KAFKA
+
+
+@pytest.fixture(scope="session")
+def broker_jars(kafka_version: KafkaVersion) -> Path:
     """The directory of the broker's jars."""
-    return ensure_jars("broker")
+    return ensure_jars(kafka_version.jars)
 
 
 @pytest.fixture(scope="session")
-def broker(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+def java_jars() -> Path:
+    """The jars of the tests' own Java programs, the same for brokers of every release."""
+    return ensure_jars(VERSIONS[DEFAULT].jars)
+
+
+@pytest.fixture(scope="session")
+def broker(kafka_version: KafkaVersion, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """One broker for the whole run, with 8 offsets partitions: each test takes topics and groups of its own.
 
     Do not stop it, and do not produce raw bytes into its `__consumer_offsets`: use `make_broker` for that.
     """
-    with LocalBroker(tmp_path_factory.mktemp("broker"), jars=broker_jars) as running:
+    with kafka_version.broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
 @pytest.fixture
-def make_broker(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
+def make_broker(
+    kafka_version: KafkaVersion, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerFactory]:
     """A function that starts a broker for one test; it takes the keyword arguments of `LocalBroker`."""
     with ExitStack() as running:
 
-        def make(**options: object) -> LocalBroker:
-            directory = tmp_path_factory.mktemp("broker")
-            return running.enter_context(LocalBroker(directory, jars=broker_jars, **options))  # type: ignore[arg-type]
+        def make(**options: Any) -> LocalBroker:
+            return running.enter_context(kafka_version.broker(tmp_path_factory.mktemp("broker"), **options))
 
         yield make
 
 
 @pytest.fixture(scope="session")
-def java_records(broker_jars: Path) -> Iterator[JavaRecords]:
+def java_records(java_jars: Path) -> Iterator[JavaRecords]:
     """Kafka's own record classes, in one Java process for the whole run."""
-    with start_java_records(broker_jars) as oracle:
+    with start_java_records(java_jars) as oracle:
         yield oracle
 
 

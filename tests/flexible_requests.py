@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from construct import Construct, Flag, Int16sb, Int32sb, Int64sb, Struct
+from construct import Construct, Flag, Int16sb, Int32sb, Int64sb, PrefixedArray, Struct
 
 from decoders.wire import (
     COMPACT_BYTES,
@@ -102,6 +102,24 @@ _DescribeGroupsAnswerV6: Final = _struct(
     ),
 )
 
+# ApiVersions (api 18), version 0: without tagged fields, also in the header.
+_PlainHeader: Final = Struct(
+    "api_key" / Int16sb, "api_version" / Int16sb, "correlation_id" / Int32sb, "client_id" / STRING
+)
+_ApiVersionsAnswerV0: Final = Struct(
+    "correlation_id" / Int32sb,
+    "error" / Int16sb,
+    "apis" / PrefixedArray(Int32sb, Struct("api_key" / Int16sb, "least" / Int16sb, "latest" / Int16sb)),
+)
+
+
+def latest_versions(bootstrap: str) -> dict[int, int]:
+    """ApiVersions: the latest version of each request that the broker answers, by the request's api key."""
+    header = {"api_key": 18, "api_version": 0, "correlation_id": 1, "client_id": "tests"}
+    answer = _ApiVersionsAnswerV0.parse(_exchange(bootstrap, _PlainHeader.build(header)))
+    assert answer.error == 0
+    return {api.api_key: api.latest for api in answer.apis}
+
 
 def offset_fetch(bootstrap: str, groups: Mapping[str, Iterable[tuple[str, int]] | None]) -> list[Any]:
     """OffsetFetch (version 8) for many groups; None asks for everything that a group has committed."""
@@ -144,12 +162,16 @@ def _by_topic(keys: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 
 def _ask(bootstrap: str, api_key: int, version: int, body: bytes, answer: Construct) -> Any:
     header = {"api_key": api_key, "api_version": version, "correlation_id": 1, "client_id": "tests"}
-    request = _Header.build(header) + body
+    data = _exchange(bootstrap, _Header.build(header) + body)
+    tags_bytes = 1
+    assert VARINT.parse(data[4:]) == 0  # after the correlation id: no tagged fields
+    return answer.parse(data[4 + tags_bytes :])
+
+
+def _exchange(bootstrap: str, request: bytes) -> bytes:
     host, port = bootstrap.split(":")
     with socket.create_connection((host, int(port)), timeout=_TIMEOUT_S) as connection:
         connection.sendall(Int32sb.build(len(request)) + request)
         with connection.makefile("rb") as stream:
-            data = stream.read(Int32sb.parse_stream(stream))
-    tags_bytes = 1
-    assert VARINT.parse(data[4:]) == 0  # after the correlation id: no tagged fields
-    return answer.parse(data[4 + tags_bytes :])
+            data: bytes = stream.read(Int32sb.parse_stream(stream))
+            return data

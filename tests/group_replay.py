@@ -30,7 +30,7 @@ class GroupReplay:
 
 
 @contextmanager
-def start_group_replay(broker_jars: Path) -> Iterator[GroupReplay]:
+def start_group_replay(jars: Path) -> Iterator[GroupReplay]:
     """Run the Java program until the end of the block."""
-    with start_java_lines("GroupReplay", broker_jars) as java:
+    with start_java_lines("GroupReplay", jars) as java:
         yield GroupReplay(java)

@@ -11,10 +11,11 @@ from typing import Any
 
 @dataclass
 class HttpReceiver:
-    """What was posted (`bodies`, `headers`), and the status that answers the next requests."""
+    """What was posted (`bodies`, `headers`), and the status that answers next (redirects: to `location`)."""
 
     url: str = ""
     status: int = 200
+    location: str = "/elsewhere"
     bodies: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -44,7 +45,7 @@ def running_receiver() -> Iterator[HttpReceiver]:
             receiver.after()
             self.send_response(receiver.status)
             if receiver.status == 302:
-                self.send_header("Location", "/elsewhere")
+                self.send_header("Location", receiver.location)
             self.end_headers()
 
         def do_GET(self) -> None:

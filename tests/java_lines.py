@@ -35,13 +35,13 @@ class JavaLines:
 
 
 @contextmanager
-def start_java_lines(name: str, broker_jars: Path, *arguments: str) -> Iterator[JavaLines]:
+def start_java_lines(name: str, jars: Path, *arguments: str) -> Iterator[JavaLines]:
     """Run `java/<name>.java`, compiled from its source at the start, until the end of the block.
 
     Leaving the block closes its input, which ends it.
     """
     command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-Dlog4j2.level=OFF", "-cp", f"{broker_jars}/*"]
+    command += ["-Dlog4j2.level=OFF", "-cp", f"{jars}/*"]
     command += [str(Path(__file__).parent / "java" / f"{name}.java"), *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"

@@ -71,10 +71,10 @@ class JavaRecords:
 
 
 @contextmanager
-def start_java_records(broker_jars: Path) -> Iterator[JavaRecords]:
+def start_java_records(jars: Path) -> Iterator[JavaRecords]:
     """Run the Java program, compiled from its source at the start, until the end of the block."""
     command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-Dlog4j2.level=OFF", "-cp", f"{broker_jars}/*", str(_SOURCE)]
+    command += ["-Dlog4j2.level=OFF", "-cp", f"{jars}/*", str(_SOURCE)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     ) as process:

@@ -18,7 +18,7 @@ from tests.processes import JVM, Parts, parts_of, processes_of_session
 ROOT: Final = Path(__file__).parents[1]
 _BOMBS: Final = Path(__file__).parent / "bombs"
 _LIMIT_S: Final = 300.0  # six seconds are usual; a busy machine takes twenty times as long
-_SETTINGS: Final = """
+SETTINGS: Final = """
 [job]
 trigger = "500ms"
 state_partitions = 2
@@ -45,7 +45,7 @@ class JobProcess:
 
     directory: Path
     bootstrap: str
-    settings: str = _SETTINGS
+    settings: str = SETTINGS
     more_settings: str = ""
     checkpoint: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -123,6 +123,23 @@ class JobProcess:
         """Stop the job as a service manager does; return its exit code."""
         self.driver.send_signal(signal.SIGTERM)
         return self.wait()
+
+    def suspend(self) -> None:
+        """Suspend all processes of the job, as a hypervisor does with a machine."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let all processes of the job go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in processes_of_session(self.driver.pid):
+            os.kill(pid, number)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the driver's process exists."""
+        return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
         """Kill all processes of the job."""

@@ -249,10 +249,16 @@ def broker_offsets(bootstrap: str) -> dict[OffsetKey, CommittedOffset]:
     }
 
 
-def stable_offsets(bootstrap: str, group: str) -> dict[TopicPartitionKey, CommittedOffset]:
-    """Return a group's offsets once no transaction holds any of them back; fails if one stays open."""
+def stable_offsets(
+    bootstrap: str, group: str, partitions: Iterable[TopicPartitionKey]
+) -> dict[TopicPartitionKey, CommittedOffset]:
+    """Return a group's offsets once no transaction holds those of the partitions back; fails if one stays
+    open.
+
+    They are asked for by name: where all are asked for, a first offset that is held back is left out.
+    """
     admin = _admin(bootstrap)
-    request = ConsumerGroupTopicPartitions(group)
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(*key) for key in partitions])
 
     def ask_for_stable() -> None:
         answer = admin.list_consumer_group_offsets([request], require_stable=True)[group].result(_TIMEOUT_S)

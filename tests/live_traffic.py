@@ -9,6 +9,7 @@ from typing import Final, Self
 import kafka_clients as kafka
 from group_actors import GroupActors
 from kafka_clients import OffsetTransaction
+from kafka_versions import Feature, KafkaVersion
 from raw_requests import RequestError, TopicPartitionKey
 
 from streaming.broker import Broker
@@ -18,7 +19,11 @@ from streaming.settings import read_settings
 TOPICS: Final = {"orders": 3, "payments": 2}
 GROUPS: Final = ("", "billing", "audit", "ünï-😀", "it's", "etl", "retry", "nightly")
 TRANSACTIONAL: Final = ("billing", "retry", "simple", "etl")  # librdkafka takes not every name
-MEMBERS: Final = ("classic", "consumer", "share")
+MEMBERS: Final = {
+    "classic": None,
+    "consumer": Feature.CONSUMER_PROTOCOL,
+    "share": Feature.SHARE_GROUPS,
+}
 OFFSETS_PARTITIONS: Final = 5
 GARBAGE_PARTITION: Final = 3
 """No group above belongs there: a coordinator that finds records in its log that it has not written loads it
@@ -31,10 +36,11 @@ _MOST_OPEN: Final = 2
 class LiveTraffic(threading.Thread):
     """Goes on until the end of its `with` block; then all transactions are ended, some members stay."""
 
-    def __init__(self, bootstrap: str, actors: GroupActors, *, seed: int) -> None:
+    def __init__(self, bootstrap: str, actors: GroupActors, version: KafkaVersion, *, seed: int) -> None:
         super().__init__(name="live-traffic", daemon=True)
         self._servers = bootstrap
         self._actors = actors
+        self._kinds = [kind for kind, needs in MEMBERS.items() if needs is None or version.has(needs)]
         self._random = random.Random(seed)
         self._done = threading.Event()
         self._open: list[OffsetTransaction] = []
@@ -135,7 +141,7 @@ class LiveTraffic(threading.Thread):
         self.unreadable.add((GARBAGE_PARTITION, offset))
 
     def _join_or_leave(self) -> None:
-        kind = self._random.choice(MEMBERS)
+        kind = self._random.choice(self._kinds)
         if kind in self._joined:
             self._actors.leave(kind)
             self._joined.remove(kind)

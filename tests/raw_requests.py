@@ -142,6 +142,12 @@ def commit_error(answer: bytes) -> int:
     return next(_errors(_OffsetCommitAnswerV6.parse(answer[_CORRELATION_ID.sizeof() :])), 0)
 
 
+def answered_partitions(answer: bytes) -> list[TopicPartitionKey]:
+    """Return what an answer to OffsetCommit of version 6 is about, sorted."""
+    topics = _OffsetCommitAnswerV6.parse(answer[_CORRELATION_ID.sizeof() :]).topics
+    return sorted((topic.name, partition.index) for topic in topics for partition in topic.partitions)
+
+
 def offset_fetch(bootstrap: str, group: str) -> dict[TopicPartitionKey, CommittedOffset]:
     """Return everything that the group has committed."""
     find_coordinator(bootstrap, group)

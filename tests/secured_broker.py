@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 from kafka_clients import wait_until
+from kafka_versions import KafkaVersion
 
 from streaming.java import find_java
 from streaming.local_broker import LocalBroker
@@ -73,12 +74,7 @@ class SecuredBroker:
 
     def add_user(self, name: str, password: str) -> None:
         """Make a user who logs in by SCRAM and may do nothing."""
-        admin = self._admin()
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            wanted = ScramCredentialInfo(mechanism, 4096)
-            upsertion = UserScramCredentialUpsertion(name, wanted, password.encode())
-            for future in admin.alter_user_scram_credentials([upsertion]).values():
-                future.result(_TIMEOUT_S)
+        add_scram_user(self.for_tests, name, password)
 
     def allow_only(self, user: str, *rights: Right) -> None:
         """Give a user these rights and no others; returns when the broker goes by them."""
@@ -109,8 +105,18 @@ class SecuredBroker:
         return AdminClient({"bootstrap.servers": self.for_tests})
 
 
+def add_scram_user(bootstrap: str, name: str, password: str) -> None:
+    """Make a user who logs in by SCRAM, or change the password."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        wanted = ScramCredentialInfo(mechanism, 4096)
+        upsertion = UserScramCredentialUpsertion(name, wanted, password.encode())
+        for future in admin.alter_user_scram_credentials([upsertion]).values():
+            future.result(_TIMEOUT_S)
+
+
 @contextmanager
-def secured_broker(directory: Path, jars: Path) -> Iterator[SecuredBroker]:
+def secured_broker(directory: Path, version: KafkaVersion) -> Iterator[SecuredBroker]:
     """Run a secured broker in a directory of its own, with two offsets partitions."""
     certificates = directory / "certificates"
     make_certificates(certificates)
@@ -130,9 +136,8 @@ def secured_broker(directory: Path, jars: Path) -> Iterator[SecuredBroker]:
             f'{_LOGIN_MODULES["PLAIN"]} required user_{user}="{password}";'
         ),
     }
-    broker = LocalBroker(
+    broker = version.broker(
         directory / "broker",
-        jars=jars,
         offsets_partitions=2,
         listeners=["SASL_SSL"],
         overrides={name: str(value) for name, value in overrides.items()},

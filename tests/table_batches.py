@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streaming.observations import observation_row
 from streaming.progress import Progress
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE
 from streaming.table_rows import FIRST_MS, LAST_MS, change_rows
@@ -19,6 +20,7 @@ Row = dict[str, Any]
 Batch = dict[Key | str, Row | None]
 """What one batch changes: an offset (by its key) or a group (by its name) gets a value; None removes it."""
 
+DAY_MS = 86_400_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 QUERY = "query-1"
 SOURCE_PARTITION = pa.field("source_partition", pa.int32())
@@ -31,16 +33,29 @@ POSITION: Row = {"source_partition": 3, "source_offset": 11, "source_timestamp":
 
 
 def append(
-    tables: Tables, batch: Batch, *, live: Batch | None = None, now: int | None = None, **changed: Any
+    tables: Tables,
+    batch: Batch,
+    *,
+    live: Batch | None = None,
+    now: int | None = None,
+    records_at: int | None = None,
+    **changed: Any,
 ) -> Progress:
     """Append one batch as the job does: one sequence and one batch id further than the newest commit.
 
-    `live` holds the values before it; the rest changes the progress.
+    `live` holds the values before it; the rest changes the progress. The records are as old as the batch,
+    unless `records_at` says otherwise.
     """
     newest = tables.progress()
     sequence, batch_id = newest.sequence + 1, newest.batch_id + 1
     now = sequence * 1_000 if now is None else now
-    rows, _ = change_rows(changes_of(batch, live or {}), sequence=sequence, batch_time=now)
+    changes = changes_of(batch, live or {})
+    changes = changes.set_column(
+        changes.schema.get_field_index("source_timestamp"),
+        "source_timestamp",
+        pa.repeat(now if records_at is None else records_at, len(changes)),
+    )
+    rows, _ = change_rows(changes, sequence=sequence, batch_time=now)
     after = replace(newest, query_id=QUERY, batch_id=batch_id, sequence=sequence, batch_time=now)
     after = replace(after, heartbeat=now, **changed)
     tables.append_changes(rows, after, is_batch=True)
@@ -51,6 +66,14 @@ def beat(tables: Tables, now: int, **changed: Any) -> None:
     """Append a heartbeat as the job does; `changed` of the progress."""
     progress = replace(tables.progress(), heartbeat=now, **changed)
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)
+
+
+def live_on(tables: Tables, since: int, until: int) -> None:
+    """Leave a sign of life for every day, as if the job had been at work with nothing to read."""
+    progress = tables.progress()
+    days = [replace(progress, heartbeat=moment) for moment in range(since, until + 1, DAY_MS)]
+    rows = pa.concat_tables([observation_row(day) for day in days])
+    tables.append_changes(rows, days[-1], is_batch=False, is_observation=False)
 
 
 def changes_of(batch: Batch, live: Batch) -> pa.Table:
@@ -124,9 +147,9 @@ def completed(live: Batch) -> Batch:
 # --- histories -------------------------------------------------------------------------------------------
 
 GROUP_IDS = st.sampled_from(
-    ["", "g", "it's", 'say "hi"', "grüße 🐢", "a\\'b", "\0", "x" * 100, "x" * 99 + "y", "%_"]
+    ["", "g", "it's", 'say "hi"', "grüße 🐢", "a\\'b", "\0", "g\0", "g\0h", "x" * 100, "x" * 99 + "y", "%_"]
 )
-TOPICS = st.sampled_from(["orders", "order's", "t" * 249])
+TOPICS = st.sampled_from(["orders", "order's", "orders\0", "t" * 249])
 TIMESTAMPS = st.one_of(st.integers(FIRST_MS, LAST_MS), st.sampled_from([FIRST_MS, -1, 0, LAST_MS]))
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -21,6 +21,7 @@ from streaming.alert_table import AlertsConflictError, AlertState, AlertTable, D
 from streaming.alerts import Episode, Finding
 from streaming.broker import BrokerError, LogRange
 from streaming.causes import EXPIRED, GONE_WHILE_AWAY
+from streaming.moments import iso
 from streaming.progress import PartitionEnds, Position, Rebuild, Totals, UnknownRecords
 
 
@@ -261,7 +262,7 @@ def test_partition_that_is_written_to_all_the_time_is_judged(lake: Lake) -> None
         lake.ends[0] += 1_000
         lake.beat()
         lake.reach(lake.ends[0] - 500)
-    assert lake.tables.progress().partitions[0].state(lake.now) == "behind"
+    assert lake.tables.progress().partitions[0].behind == 500
     assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "critical", "billing", True)]
 
 
@@ -302,6 +303,15 @@ def test_dropped_offsets_are_told_once_per_group_and_counted(lake: Lake) -> None
     lake.pass_time(1)
     assert news(lake.evaluate()) == [(OFFSET_EXPIRED, "critical", "billing", False)]
     assert lake.evaluate() == []
+
+
+def test_of_several_drops_the_last_is_told(lake: Lake) -> None:
+    lake.commit("billing", ("orders", 0), ("orders", 1))
+    lake.drop("billing", ("orders", 0), cause=EXPIRED)
+    lake.pass_time(HOUR)
+    lake.drop("billing", ("orders", 1), cause=EXPIRED)
+    (opened,) = lake.evaluate()
+    assert (opened.finding.partition, opened.finding.facts["dropped_at"]) == (1, iso(lake.now))
 
 
 @pytest.mark.parametrize("cause", ["deleted", "topic deleted (probable)", "gone while away", "unknown"])

@@ -11,6 +11,7 @@ from confluent_kafka.admin import (
 )
 from conftest import BrokerFactory
 from kafka_clients import alter_offsets, create_topics, delete_topics, produce_raw, read_raw, wait_until
+from kafka_versions import Feature
 
 from decoders import decode_document
 from streaming.broker import Broker, BrokerError, LogRange, agreed_retention
@@ -112,6 +113,7 @@ def test_ranges_of_partitions(broker: LocalBroker) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.needs(Feature.TOPIC_IDS)
 def test_topic_ids_are_those_of_the_offsets_topic(broker: LocalBroker) -> None:
     bootstrap = broker.bootstrap_servers
     create_topics(bootstrap, {"with-id": 1, "soon-gone": 1})

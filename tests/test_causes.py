@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streaming.causes import (
     CAUSES,
@@ -196,6 +198,31 @@ def test_a_check_that_may_go_on_in_the_next_batch_leaves_nothing_behind() -> Non
     older = offset(LARGE_CHECK, at=T0 - 1)
     assert set(causes(*went, staying=[older])) == {EXPIRED}
     assert set(causes(*went[1:], staying=[older])) == {DELETED}
+
+
+NAMES = st.lists(st.text(alphabet="g\0", max_size=3), min_size=3, max_size=3, unique=True)
+PLACES = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1))  # numbers of group and topic
+TIMES = st.tuples(st.sampled_from([T0 - MINUTE, T0, T0 + DAY]), st.sampled_from([None, EARLY, DUE + 1]))
+
+
+def causes_under_names(history: dict[tuple[int, int, int], tuple[int, int | None]], names: list[str]) -> Any:
+    """The causes in groups and topics of these names; each offset says when it was committed and went."""
+    held = {
+        place: (offset(place[2], group=names[place[0]], topic=names[place[1]], at=at), went)
+        for place, (at, went) in history.items()
+    }
+    rows = [removal(row, went) for row, went in held.values() if went is not None]
+    staying = [row for row, went in held.values() if went is None]
+    groups = [empty_since(T0, names[0]), simple(names[1]), stable(names[0], name=names[2])]
+    topics = {names[0]: ID, names[1]: ID, names[2]: None}
+    return causes(*rows, groups=groups, staying=staying, topics=topics) if rows else []
+
+
+@given(history=st.dictionaries(PLACES, TIMES, max_size=8), names=NAMES)
+def test_names_that_are_alike_up_to_a_nul_are_names_like_others(
+    history: dict[tuple[int, int, int], tuple[int, int | None]], names: list[str]
+) -> None:
+    assert causes_under_names(history, names) == causes_under_names(history, ["a", "b", "c"])
 
 
 # --- topics ----------------------------------------------------------------------------------------------

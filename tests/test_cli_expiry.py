@@ -16,7 +16,15 @@ from streaming.completeness import QUIET_AFTER_MS
 from streaming.errors import MisuseError
 from streaming.expiring import list_expiring, partitions_in, with_stakes
 from streaming.local_broker import LocalBroker
-from streaming.progress import STALLED_AFTER_MS, PartitionEnds, Progress, Retention, now_ms
+from streaming.progress import (
+    BEHIND_AFTER_MS,
+    STALLED_AFTER_MS,
+    PartitionEnds,
+    Progress,
+    Reached,
+    Retention,
+    now_ms,
+)
 from streaming.retired import list_retired, parse_since, reset_lines
 from streaming.schemas import CHANGES_IN_BATCH
 from streaming.settings import read_settings
@@ -143,7 +151,8 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
     partitions = dict(history.progress.partitions)
     partitions[0] = replace(partitions[0], loaded=False)
     partitions[1] = replace(partitions[1], held_back_since=history.now - STALLED_AFTER_MS)
-    partitions[2] = replace(partitions[2], last_stable_offset=11)
+    read_until = Reached(as_of=history.now - BEHIND_AFTER_MS - 1)
+    partitions[2] = replace(partitions[2], last_stable_offset=11, stable=read_until)
     names = ["loading", "stalled", "behind"]
     history.write(
         *map(group, names),
@@ -299,6 +308,20 @@ def test_reset_lines_hold_the_last_position_of_what_is_lost(gone: History) -> No
         '"",t,0,6\n',
         '"odd ""name"", really",t,0,4\n',
     ]
+
+
+@pytest.mark.parametrize("since", [None, 15_000], ids=["of all time", "since a time between the two"])
+def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
+    history: History, since: int | None
+) -> None:
+    """The clock of the broker that wrote the first tombstone was ahead."""
+    at = history.now - DAY
+    history.write(history.removal("g", "t", 1, at + 20_000, "deleted"))
+    history.write(history.commit("g", "t", 2, at + 5_000))
+    history.write(history.removal("g", "t", 2, at + 10_000, "deleted"))
+    rows = list_retired(history.tables, now=history.now, since=since and at + since).rows
+    assert rows["committed_offset"].to_pylist() == ([1, 2] if since is None else [1])
+    assert list(reset_lines(rows)) == (["g,t,0,2\n"] if since is None else [])
 
 
 def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:

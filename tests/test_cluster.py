@@ -12,6 +12,7 @@ from conftest import BrokerFactory
 from group_actors import QUICK, assert_tables_say, start_group_actors
 from history_checks import check_history, check_quarantine, table_offsets
 from job_process import JobProcess
+from kafka_versions import KafkaVersion
 from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
 from spark_cluster import SparkCluster, settings, start_spark_cluster
 
@@ -51,16 +52,16 @@ def wait_for_work(cluster: SparkCluster, *workers: str) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_worker_of_the_cluster_dies_and_the_tables_equal_the_brokers_answers(
-    make_broker: BrokerFactory, broker_jars: Path, tmp_path: Path
+    make_broker: BrokerFactory, kafka_version: KafkaVersion, java_jars: Path, tmp_path: Path
 ) -> None:
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
     shared = (tmp_path / "checkpoint").as_uri()
     job = JobProcess(tmp_path, bootstrap, more_settings=settings(), checkpoint=shared)
     with (
         start_spark_cluster(tmp_path, "one", "two") as cluster,
-        start_group_actors(broker_jars, bootstrap) as actors,
+        start_group_actors(java_jars, bootstrap) as actors,
     ):
-        traffic = LiveTraffic(bootstrap, actors, seed=1)
+        traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=1)
         try:
             with traffic:
                 job.start("run", "--master", cluster.url)

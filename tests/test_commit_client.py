@@ -35,6 +35,15 @@ def test_an_error_in_an_answer_is_found_in_whichever_partition_it_is() -> None:
             check_answer(bad, good)
 
 
+def test_an_answer_may_have_its_partitions_in_any_order_but_no_others() -> None:
+    """Brokers before 4.0 do not keep the order of the request."""
+    good = Commit("g", "events", (3, 5), (1, 1)).answer()
+    check_answer(Commit("g", "events", (5, 3), (1, 1)).answer(), good)
+    for other in (Commit("g", "events", (3, 4), (1, 1)), Commit("g", "others", (5, 3), (1, 1))):
+        with pytest.raises(AssertionError, match="expected the answer"):
+            check_answer(other.answer(), good)
+
+
 @pytest.mark.broker
 def test_every_commit_is_told_of_once_and_those_of_a_group_in_their_order(broker: LocalBroker) -> None:
     kafka.create_topics(broker.bootstrap_servers, {"commit-client": 2})

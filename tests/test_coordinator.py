@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain_replay import Entry, Key, PlainReplay, Record
 
-from streaming import coordinator, groups
+from streaming import coordinator, groups, pieces
 from streaming.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
 from streaming.coordinator import Shard, drop_superseded, replay
 from streaming.groups import GroupEvent
@@ -198,8 +198,22 @@ def assert_same(records: list[Record], cuts: list[int], *, early_drop: bool = Fa
     return reader
 
 
-NAMES = st.sampled_from(["", "g", "h", "ü-😀"])
-TOPICS = st.sampled_from(["t", "u"])
+def test_what_is_too_large_for_one_array_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "ARRAY_BYTES", 10_000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
+
+    def large(offset: int, partition: int) -> Record:
+        return replace(commit(offset, offset, partition=partition), metadata="m" * 400)
+
+    shard, told = replay(Shard.empty(), to_table([large(n, n) for n in range(40)]))
+    _, told_anew = replay(shard, to_table([large(n + 40, n) for n in range(40)]))
+    assert [row["after"]["committed_offset"] for row in told.to_pylist() if row["topic"]] == list(range(40))
+    assert [row["before"]["committed_offset"] for row in told_anew.to_pylist()] == list(range(40))
+    assert max(chunk.nbytes for chunk in told_anew["before"].chunks) < 10_000
+
+
+NAMES = st.sampled_from(["", "g", "g\0", "g\0h", "\0", "ü-😀"])
+TOPICS = st.sampled_from(["t", "t\0", "t\0u", ""])
 PARTITIONS = st.sampled_from([0, 1, -1, 2**31 - 1])
 
 

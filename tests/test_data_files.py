@@ -75,7 +75,7 @@ def test_many_rows_of_one_partition_become_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_files, "MANY_ROWS", 10)
-    monkeypatch.setattr(data_files, "_CORES", 3)
+    monkeypatch.setattr(data_files, "CORES", 3)
     wanted = rows(100)
     table = appended(tmp_path, wanted)
     assert sorted(file["num_records"] for file in files(table)) == [33, 33, 34]
@@ -132,14 +132,23 @@ def test_a_table_may_name_the_columns_whose_bounds_are_noted(tmp_path: Path) -> 
     assert json.loads(added["stats"])["minValues"] == {"offset": 1}
 
 
-def test_statistics_leave_out_what_has_no_bounds_or_too_long_ones() -> None:
+def test_statistics_leave_out_bounds_of_what_is_null_throughout_alone() -> None:
     told = pa.table({"long": ["a", "b" * 257], "empty": pa.nulls(2, pa.string()), "one": [None, 5]})
     assert statistics(told, told.column_names) == {
         "numRecords": 2,
-        "minValues": {"one": 5},
-        "maxValues": {"one": 5},
+        "minValues": {"long": "a", "one": 5},
+        "maxValues": {"long": "b" * 255 + "c", "one": 5},
         "nullCount": {"long": 0, "empty": 2, "one": 1},
     }
+
+
+@pytest.mark.parametrize(
+    "text", ["\0", "\x7f\u2028", '"\\', "\U0001f422", "\U00020bb7", "\U000e0041", "\U0010ffff"]
+)
+def test_delta_rs_reads_the_bounds_of_texts_as_they_were_meant(tmp_path: Path, text: str) -> None:
+    names = pa.array([text, text * 2])
+    [file] = files(appended(tmp_path, rows(2).set_column(0, "name", names)))
+    assert (file["min.name"], file["max.name"]) == (text, text * 2)
 
 
 @pytest.mark.parametrize(

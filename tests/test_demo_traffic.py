@@ -30,10 +30,10 @@ def failing_actor(stage: Stage) -> None:
 
 
 @pytest.fixture(scope="module")
-def traffic(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DemoTraffic, str]]:
+def traffic(java_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DemoTraffic, str]]:
     """Traffic that deletes and rewinds every two seconds, on a broker of its own."""
     with (
-        LocalBroker(tmp_path_factory.mktemp("demo"), jars=broker_jars) as broker,
+        LocalBroker(tmp_path_factory.mktemp("demo"), jars=java_jars) as broker,
         DemoTraffic(broker.bootstrap_servers, life_s=2, rewind_s=2) as traffic,
     ):
         yield traffic, broker.bootstrap_servers
@@ -46,9 +46,9 @@ def bootstrap(traffic: tuple[DemoTraffic, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def quiet_broker(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+def quiet_broker(java_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A broker without groups of other tests: librdkafka cannot read metadata that has no NUL at its end."""
-    with LocalBroker(tmp_path_factory.mktemp("quiet"), jars=broker_jars) as broker:
+    with LocalBroker(tmp_path_factory.mktemp("quiet"), jars=java_jars) as broker:
         yield broker
 
 

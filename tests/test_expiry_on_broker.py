@@ -6,7 +6,7 @@ side of that.
 
 import csv
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from group_actors import GroupActors, start_group_actors
 from kafka_clients import commit_with_retention
+from kafka_versions import Feature, KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
@@ -28,7 +29,6 @@ from streaming.alert_rules import OFFSET_EXPIRED, OFFSET_EXPIRING
 from streaming.alert_table import AlertTable
 from streaming.alerts import Episode
 from streaming.expiry import expiry
-from streaming.local_broker import LocalBroker
 from streaming.progress import now_ms
 from streaming.retired import list_retired, reset_lines
 from streaming.tables import Tables
@@ -49,7 +49,7 @@ PREDICTED: Final = {
     ("consumer-left", "kept"): "consumer not subscribed",
     ("consumer-here", "dropped"): "consumer not subscribed",
 }
-"""What goes, and by which rule."""
+"""What goes, and by which rule; where the broker has no consumer protocol, without groups of it."""
 
 SAFE: Final = {
     ("classic-here", "kept"): "classic subscribed",
@@ -68,6 +68,25 @@ REMOVED: Final = {
 """What we remove, and what the job should make of it."""
 
 
+def is_possible(key: tuple[str, str], version: KafkaVersion) -> bool:
+    """Tell whether the broker has groups of this kind."""
+    return version.has(Feature.CONSUMER_PROTOCOL) or not key[0].startswith("consumer-")
+
+
+def possible(rules: Mapping[tuple[str, str], str], version: KafkaVersion) -> dict[tuple[str, str], str]:
+    """Return the rules for groups that the broker has."""
+    return {key: rule for key, rule in rules.items() if is_possible(key, version)}
+
+
+def with_needs(keys: Iterable[tuple[str, str]]) -> list[Any]:
+    """Return the keys as parameters of a test, those of the consumer protocol marked so."""
+    needs = pytest.mark.needs(Feature.CONSUMER_PROTOCOL)
+    return [
+        pytest.param(key, marks=[needs] if key[0].startswith("consumer-") else [], id="-".join(key))
+        for key in keys
+    ]
+
+
 @dataclass(frozen=True)
 class Watched:
     """The offsets of our groups with their rules before the first of them went, all changes, what was left,
@@ -83,7 +102,10 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(
-    spark: SparkSession, broker_jars: Path, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    kafka_version: KafkaVersion,
+    java_jars: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Watched]:
     """Let every kind of offset be committed, remove some, and wait until the others that are due went."""
     overrides = {
@@ -94,27 +116,28 @@ def watched(
     }
     with ExitStack() as running:
         broker = running.enter_context(
-            LocalBroker(tmp_path_factory.mktemp("expiring"), jars=broker_jars, overrides=overrides)
+            kafka_version.broker(tmp_path_factory.mktemp("expiring"), overrides=overrides)
         )
         bootstrap = broker.bootstrap_servers
         kafka.ensure_offsets_topic(bootstrap)
         options = {"alerts.evaluate_every": "1s"}
         job = RunningJob(spark, bootstrap, tmp_path_factory.mktemp("job"), options=options)
-        actors = running.enter_context(start_group_actors(broker_jars, bootstrap))
+        actors = running.enter_context(start_group_actors(java_jars, bootstrap))
         tables = running.enter_context(followed(job))
-        make_groups(bootstrap, actors)
+        make_groups(bootstrap, actors, kafka_version)
+        predicted = possible(PREDICTED, kafka_version)
         kafka.wait_until(
-            lambda: predictions(tables).keys() >= {*PREDICTED, *SAFE, *REMOVED},
+            lambda: predictions(tables).keys() >= {*predicted, *possible(SAFE, kafka_version), *REMOVED},
             "all offsets in the tables",
             timeout_s=60,
         )
         before = predictions(tables)
         remove_some(bootstrap)
         kafka.wait_until(
-            lambda: removals(tables).keys() >= {*PREDICTED, *REMOVED}, "all that is due to go", timeout_s=140
+            lambda: removals(tables).keys() >= {*predicted, *REMOVED}, "all that is due to go", timeout_s=140
         )
         kafka.wait_until(
-            lambda: {(OFFSET_EXPIRED, group) for group, _ in PREDICTED} <= alerts(tables).keys(),
+            lambda: {(OFFSET_EXPIRED, group) for group, _ in predicted} <= alerts(tables).keys(),
             "the next evaluation of alerts",
         )
         yield Watched(bootstrap, tables, before, removals(tables), set(predictions(tables)), alerts(tables))
@@ -136,24 +159,24 @@ def followed(job: RunningJob) -> Iterator[Tables]:
         running.join(60)
 
 
-def make_groups(bootstrap: str, actors: GroupActors) -> None:
+def make_groups(bootstrap: str, actors: GroupActors, version: KafkaVersion) -> None:
     """Commit for every rule; the last commits and departures start the clocks."""
+    states = {"classic-here": "Stable", "classic-left": "Empty"}
     kafka.create_topics(bootstrap, TOPICS)
-    for group in ("classic-here", "classic-left", "consumer-here", "connect-like"):
+    for group in ("classic-here", "classic-left", "connect-like"):
         kafka.alter_offsets(bootstrap, group, {("kept", 0): 1})
-    for group in ("classic-here", "classic-left", "consumer-here"):
+    for group in ("classic-here", "classic-left"):
         kafka.alter_offsets(bootstrap, group, {("dropped", 0): 1})
     kafka.alter_offsets(bootstrap, "classic-here", {("doomed", 0): 1})
     commit_with_retention(bootstrap, "connect-explicit", {("kept", 0): 1}, retention_ms=EXPLICIT_MS)
     actors.join("connect-1", "raw", "connect-like")
     actors.join("connect-2", "raw", "connect-explicit")
     actors.join("classic-1", "classic", "classic-here", "kept")
-    actors.join("consumer-1", "consumer", "consumer-here", "kept")
     with kafka.member(bootstrap, "classic-left", "kept"):
         pass
-    with kafka.member(bootstrap, "consumer-left", "kept", protocol="consumer") as member:
-        member.commit(offsets=[TopicPartition("kept", 0, 1)], asynchronous=False)
-    states = {"classic-here": "Stable", "consumer-here": "Stable", "classic-left": "Empty"}
+    if version.has(Feature.CONSUMER_PROTOCOL):
+        make_consumer_groups(bootstrap, actors)
+        states["consumer-here"] = "Stable"
     kafka.wait_until(
         lambda: {name: actors.groups()[name]["state"] for name in states} == states, "the groups to settle"
     )
@@ -161,6 +184,14 @@ def make_groups(bootstrap: str, actors: GroupActors) -> None:
     kafka.alter_offsets(bootstrap, "deleted-group", {("kept", 0): 1})
     kafka.alter_offsets(bootstrap, "deleted-offset", {("kept", 0): 1})
     commit_with_retention(bootstrap, "explicit", {("kept", 0): 1}, retention_ms=EXPLICIT_MS)
+
+
+def make_consumer_groups(bootstrap: str, actors: GroupActors) -> None:
+    """Commit for the rules of the consumer protocol."""
+    kafka.alter_offsets(bootstrap, "consumer-here", {("kept", 0): 1, ("dropped", 0): 1})
+    actors.join("consumer-1", "consumer", "consumer-here", "kept")
+    with kafka.member(bootstrap, "consumer-left", "kept", protocol="consumer") as member:
+        member.commit(offsets=[TopicPartition("kept", 0, 1)], asynchronous=False)
 
 
 def remove_some(bootstrap: str) -> None:
@@ -191,29 +222,31 @@ def alerts(tables: Tables) -> dict[tuple[str, str | None], Episode]:
     return {(episode.finding.rule, episode.finding.group): episode for episode in episodes}
 
 
-def test_the_retention_and_the_rules_are_those_of_the_broker(watched: Watched) -> None:
+def test_the_retention_and_the_rules_are_those_of_the_broker(
+    watched: Watched, kafka_version: KafkaVersion
+) -> None:
     rules = {key: row["rule"] for key, row in watched.before.items()}
-    assert rules.items() >= {**PREDICTED, **SAFE}.items()
+    assert rules.items() >= possible({**PREDICTED, **SAFE}, kafka_version).items()
 
 
-@pytest.mark.parametrize("key", PREDICTED, ids="-".join)
+@pytest.mark.parametrize("key", with_needs(PREDICTED))
 def test_what_was_to_go_goes_within_one_check(watched: Watched, key: tuple[str, str]) -> None:
     due, went = watched.before[key]["expires_at"], watched.removals[key]["source_timestamp"]
     assert due <= went <= due + CHECK_INTERVAL + A_FEW_SECONDS
 
 
-@pytest.mark.parametrize("key", SAFE, ids="-".join)
+@pytest.mark.parametrize("key", with_needs(SAFE))
 def test_what_was_not_to_go_stays(watched: Watched, key: tuple[str, str]) -> None:
     assert watched.before[key]["expires_at"] is None
     assert key in watched.left
 
 
-@pytest.mark.parametrize("key", PREDICTED, ids="-".join)
+@pytest.mark.parametrize("key", with_needs(PREDICTED))
 def test_expiry_is_called_so(watched: Watched, key: tuple[str, str]) -> None:
     assert watched.removals[key]["cause"] == "expired (probable)"
 
 
-@pytest.mark.parametrize("key", PREDICTED, ids="-".join)
+@pytest.mark.parametrize("key", with_needs(PREDICTED))
 def test_the_alert_came_before_the_drop(watched: Watched, key: tuple[str, str]) -> None:
     went = watched.removals[key]["source_timestamp"]
     opened_at = watched.alerts[OFFSET_EXPIRING, key[0]].opened_at
@@ -221,9 +254,9 @@ def test_the_alert_came_before_the_drop(watched: Watched, key: tuple[str, str]) 
 
 
 @pytest.mark.parametrize("rule", [OFFSET_EXPIRING, OFFSET_EXPIRED])
-def test_nobody_else_was_alerted(watched: Watched, rule: str) -> None:
+def test_nobody_else_was_alerted(watched: Watched, rule: str, kafka_version: KafkaVersion) -> None:
     alerted = {group for other, group in watched.alerts if other == rule}
-    assert alerted == {group for group, _ in PREDICTED}
+    assert alerted == {group for group, _ in possible(PREDICTED, kafka_version)}
 
 
 @pytest.mark.parametrize(("key", "cause"), REMOVED.items(), ids=map("-".join, REMOVED))

@@ -8,6 +8,7 @@ import kafka_clients as kafka
 import pytest
 import raw_requests
 from group_actors import QUICK, GroupActors, assert_tables_say, start_group_actors
+from kafka_versions import Feature, KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
@@ -37,6 +38,18 @@ EXTRA: dict[str, dict[str, Any]] = {
     "consumer-static-1": {"config": {"group.instance.id": "instance"}},
     "regex-1": {"regex": "o.*"},
 }
+
+NEEDS = {
+    "consumer": Feature.CONSUMER_PROTOCOL,
+    "consumer-assignor": Feature.CONSUMER_PROTOCOL,
+    "consumer-static": Feature.CONSUMER_PROTOCOL,
+    "regex": Feature.SUBSCRIPTION_PATTERNS,
+    "share": Feature.SHARE_GROUPS,
+    "streams": Feature.STREAMS_GROUPS,
+    "streams-not-ready": Feature.STREAMS_GROUPS,
+    "upgraded": Feature.CONSUMER_PROTOCOL,
+}
+"""The groups that not every broker has; the others are left to it."""
 
 WHILE_MEMBERS_ARE_THERE = {
     "classic": ("classic", "Stable", 2),
@@ -85,13 +98,25 @@ def quick_broker(make_broker: Callable[..., LocalBroker]) -> LocalBroker:
 
 
 @pytest.fixture
-def actors(quick_broker: LocalBroker, broker_jars: Path) -> Iterator[GroupActors]:
+def actors(quick_broker: LocalBroker, java_jars: Path) -> Iterator[GroupActors]:
     """Members, and what the broker says."""
-    with start_group_actors(broker_jars, quick_broker.bootstrap_servers) as java:
+    with start_group_actors(java_jars, quick_broker.bootstrap_servers) as java:
         yield java
 
 
-def settled(actors: GroupActors, wanted: dict[str, tuple[str, str, int]]) -> dict[str, dict[str, Any]]:
+Wanted = dict[str, tuple[str, str, int]]
+
+
+def possible(wanted: Wanted, version: KafkaVersion) -> Wanted:
+    """Return what is wanted of the groups that the broker has."""
+    return {group: facts for group, facts in wanted.items() if has_group(group, version)}
+
+
+def has_group(group: str, version: KafkaVersion) -> bool:
+    return group not in NEEDS or version.has(NEEDS[group])
+
+
+def settled(actors: GroupActors, wanted: Wanted) -> dict[str, dict[str, Any]]:
     """What the broker says once its groups are as wanted, and say the same twice."""
     seen: list[dict[str, dict[str, Any]]] = [{}]
 
@@ -111,34 +136,43 @@ def settled(actors: GroupActors, wanted: dict[str, tuple[str, str, int]]) -> dic
 
 
 def test_the_groups_table_equals_what_the_broker_lists_and_describes(
-    quick_broker: LocalBroker, actors: GroupActors, spark: SparkSession, tmp_path: Path
+    quick_broker: LocalBroker,
+    kafka_version: KafkaVersion,
+    actors: GroupActors,
+    spark: SparkSession,
+    tmp_path: Path,
 ) -> None:
     bootstrap = quick_broker.bootstrap_servers
+    while_there, after = (possible(w, kafka_version) for w in (WHILE_MEMBERS_ARE_THERE, AFTER_THEY_LEFT))
+    members = [member for member in MEMBERS if member[2] in while_there]
     job = RunningJob(spark, bootstrap, tmp_path)
     kafka.create_topics(bootstrap, {"orders": 2, "others": 1, "payments": 2})
     kafka.commit_offsets(bootstrap, "simple", {("orders", 0): 1})
     kafka.alter_offsets(bootstrap, "", {("orders", 0): 2})
-    for group in WHILE_MEMBERS_ARE_THERE:
+    for group in while_there:
         raw_requests.offset_fetch(bootstrap, group)  # waits until the group has a coordinator
 
-    for name, kind, group, *topics in MEMBERS:
+    for name, kind, group, *topics in members:
         actors.join(name, kind, group, *topics, **EXTRA.get(name, {}))
-    kafka.wait_until(lambda: is_stable(actors, "upgraded"), "the classic member", timeout_s=20)
-    actors.join("upgraded-new", "consumer", "upgraded", "orders")
-    answers = settled(actors, WHILE_MEMBERS_ARE_THERE)
+    if "upgraded" in while_there:
+        kafka.wait_until(lambda: is_stable(actors, "upgraded"), "the classic member", timeout_s=20)
+        actors.join("upgraded-new", "consumer", "upgraded", "orders")
+    answers = settled(actors, while_there)
     assert_tables_say(job.run_once(), answers)
 
-    for name, *_ in MEMBERS:
+    for name, *_ in members:
         if name != "upgraded-old":
             actors.leave(name)
-    actors.leave("upgraded-new")
+    if "upgraded" in while_there:
+        actors.leave("upgraded-new")
     actors.delete(["simple"])
-    answers = settled(actors, AFTER_THEY_LEFT)
+    answers = settled(actors, after)
     assert_tables_say(job.run_once(), answers)
 
-    actors.delete(sorted(AFTER_THEY_LEFT.keys() - AFTER_DELETIONS.keys()))
-    actors.join("classic-3", "consumer", "classic", "orders")
-    answers = settled(actors, AFTER_DELETIONS)
+    actors.delete(sorted(after.keys() - AFTER_DELETIONS.keys()))
+    kind = "consumer" if kafka_version.has(Feature.CONSUMER_PROTOCOL) else "classic"
+    actors.join("classic-3", kind, "classic", "orders")
+    answers = settled(actors, possible(AFTER_DELETIONS | {"classic": (kind, "Stable", 1)}, kafka_version))
     assert_tables_say(job.run_once(), answers)
 
 

@@ -587,9 +587,9 @@ def test_groups_of_one_partition_do_not_mix() -> None:
 
 
 @pytest.fixture(scope="module")
-def kafka(broker_jars: Path) -> Iterator[GroupReplay]:
+def kafka(java_jars: Path) -> Iterator[GroupReplay]:
     """Kafka's own coordinator, in one Java process for this module."""
-    with start_group_replay(broker_jars) as oracle:
+    with start_group_replay(java_jars) as oracle:
         yield oracle
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from alert_tables import DAY, RETENTION, Lake, alert_settings
 from click.testing import CliRunner
+from hostile_names import NAMES
 from table_batches import Batch, append, as_read, completed, group, offset, replay
 
 from streaming import cli as command
@@ -27,32 +28,7 @@ from streaming.render import print_rows
 from streaming.settings import read_settings
 from streaming.tables import Tables
 
-NAMES = [
-    "'; DROP TABLE offsets; --",
-    "' OR '1'='1",
-    "a/../../b",
-    "../../../etc/passwd",
-    "day=1970-01-01/%2e%2e",
-    "\x1b[2J\x1b]0;title\x07",
-    "\x9b2J",
-    "two\nlines\r\nof text",
-    "NUL \x00 inside",
-    "\ufffd\ufffd",
-    "\u202eright to left\u2069",
-    "\u2028line separator",
-    "\\' \\x41 \\",
-    '"quoted" `ticks` $(id) ${HOME} %s {0}',
-    "[red]markup[/red]",
-    '=HYPERLINK("http://x")',
-    "*?[!a]",
-    "null",
-    " ",
-    "",
-    "t" * 249,
-    "g" * 32_767,
-    "g" * 32_766 + "'",
-]
-IDS = [repr(name)[:24] for name in NAMES]
+IDS = [f"{number}-{ascii(name)[:24]}" for number, name in enumerate(NAMES)]
 TOPIC = 'orders\n"; \x1b[2J'
 
 

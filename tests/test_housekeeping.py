@@ -2,8 +2,9 @@
 
 import pytest
 
-from streaming.errors import MisuseError
-from streaming.housekeeping import ATTEMPTS, Patience
+from streaming.broker import AccessRefusedError
+from streaming.errors import MisuseError, OffsetlakeError
+from streaming.housekeeping import ATTEMPTS, ClockPace, Patience
 
 
 class Storage:
@@ -40,10 +41,35 @@ def test_the_last_attempt_raises(said: list[str]) -> None:
         patience.succeeds(storage.write)
 
 
-def test_what_no_repetition_helps_is_raised_at_once(said: list[str]) -> None:
+@pytest.mark.parametrize("error", [MisuseError("another writer"), AccessRefusedError("wrong password")])
+def test_what_no_repetition_helps_is_raised_at_once(said: list[str], error: OffsetlakeError) -> None:
     def refuse() -> None:
-        raise MisuseError("another writer")
+        raise error
 
-    with pytest.raises(MisuseError):
+    with pytest.raises(type(error)):
         Patience("a heartbeat", said.append).succeeds(refuse)
     assert said == []
+
+
+class Clocks:
+    """A clock that somebody sets, and time that passes."""
+
+    def __init__(self) -> None:
+        self.now_ms, self.steady_s = 1_700_000_000_000, 5.0
+
+    def pass_time(self, seconds: float, *, shown: float) -> None:
+        self.steady_s += seconds
+        self.now_ms += int(shown * 1_000)
+
+
+def test_a_clock_that_is_put_right_is_seen_to_jump_once() -> None:
+    clocks = Clocks()
+    pace = ClockPace(lambda: clocks.now_ms, lambda: clocks.steady_s)
+    clocks.pass_time(10, shown=10)  # a suspended process, too: both clocks go on
+    assert pace.jumped_ms() == 0
+    clocks.pass_time(10, shown=90_010)
+    assert pace.jumped_ms() == 90_000_000
+    clocks.pass_time(10, shown=10)
+    assert pace.jumped_ms() == 0
+    clocks.pass_time(10, shown=-5)
+    assert pace.jumped_ms() == -15_000

@@ -18,6 +18,7 @@ from conftest import BrokerFactory
 from group_actors import QUICK, assert_tables_say, start_group_actors
 from history_checks import Reader, check_history, check_quarantine, table_offsets
 from job_process import JobProcess
+from kafka_versions import KafkaVersion
 from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -66,14 +67,14 @@ def kill(job: JobProcess, where: str, chance: random.Random) -> None:
 
 @pytest.mark.timeout(300 + 120 * KILLS)
 def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
-    make_broker: BrokerFactory, broker_jars: Path, tmp_path: Path
+    make_broker: BrokerFactory, kafka_version: KafkaVersion, java_jars: Path, tmp_path: Path
 ) -> None:
     chance = random.Random(SEED)
     steps = list(plan(KILLS, chance))
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
     job = JobProcess(tmp_path, bootstrap)
-    with start_group_actors(broker_jars, bootstrap) as actors:
-        traffic = LiveTraffic(bootstrap, actors, seed=SEED)
+    with start_group_actors(java_jars, bootstrap) as actors:
+        traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=SEED)
         try:
             with Reader(job.tables) as reader, traffic:
                 for number, where in enumerate(steps, start=1):

@@ -15,7 +15,7 @@ from alert_tables import RETENTION, Lake
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, group, live_in, offset
+from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, group, live_in, live_on, offset
 
 from streaming.alert_rules import UNKNOWN_RECORD_VERSION
 from streaming.cli import cli
@@ -26,7 +26,6 @@ from streaming.maintainer import Maintainer
 from streaming.maintenance import (
     MaintenanceError,
     TableReport,
-    TableRetention,
     compact,
     delete_unused_files,
     maintain,
@@ -40,6 +39,7 @@ from streaming.schemas import QUARANTINE_IN_BATCH
 from streaming.settings import read_settings
 from streaming.table_rows import quarantine_rows
 from streaming.tables import Tables
+from streaming.too_old import TableRetention
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -81,7 +81,8 @@ def remove_offset(group: str) -> Batch:
 
 
 def quarantine(tables: Tables, batch_id: int, *, at: int = NOW) -> None:
-    row = {"key": b"\0", "error_kind": "malformed", "reason": "cut short", "source_offset": batch_id}
+    row = {"key": b"\0", "error_kind": "malformed", "reason": "cut short"}
+    row |= {"source_offset": batch_id, "source_timestamp": at}
     packed = pa.Table.from_pylist(
         [{**row, "source_partition": 0}], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION)
     )
@@ -171,10 +172,12 @@ def test_replaced_files_are_deleted_only_when_they_are_old_enough(tables: Tables
     compact(tables, "changes", lambda: True)
     assert len(files_of(tables, "changes")) == 14
     patient = replace(NOTHING_IS_OLD, keep_unused_files_ms=60_000)  # counts as an hour
-    assert delete_unused_files(tables.delta("changes"), patient) == 0
+    for minutes in range(5):
+        beat(tables, NOW - minutes * 60_000)
+    assert delete_unused_files(tables, "changes", patient, NOW) == 0
     assert len(reader.to_pyarrow_table()) == 38
-    assert delete_unused_files(tables.delta("changes"), NOTHING_IS_OLD) == 13
-    assert len(files_of(tables, "changes")) == 1
+    assert delete_unused_files(tables, "changes", NOTHING_IS_OLD, NOW) == 13
+    assert len(files_of(tables, "changes")) == 1 + 5
 
 
 def test_files_of_a_writer_that_was_killed_are_deleted(tables: Tables) -> None:
@@ -241,6 +244,7 @@ def test_closed_alerts_leave_with_the_removed_offsets_and_open_ones_stay(tmp_pat
     lake.evaluate()
     closed_at = max(episode.closed_at or 0 for episode in lake.episodes())
     last_day = closed_at + NOTHING_IS_OLD.keep_removed_ms
+    live_on(lake.tables, closed_at, last_day + DAY_MS)
     for now, dropped in ((last_day, 0), (last_day + 1, 1), (last_day + 2, 0)):
         assert round_at(lake.tables, now)["alerts"].rows_dropped == dropped
     left = [(e.finding.group or e.finding.rule, e.is_open) for e in lake.episodes()]
@@ -274,17 +278,19 @@ def test_a_day_that_leaves_the_history_keeps_its_removed_offsets_until_theirs_ha
     assert round_at(tables, NOW + DAY_MS)["changes"].rows_dropped == 2
     assert kept(tables) == [(ago[8], "remove", "b"), (ago[0], "set", "d")]
 
+    live_on(tables, NOW, NOW + 83 * DAY_MS)
     round_at(tables, NOW + 82 * DAY_MS)
     assert kept(tables) == [(ago[8], "remove", "b")]
     round_at(tables, NOW + 83 * DAY_MS)
     assert kept(tables) == []
-    assert answers(tables)["offsets"] == live
+    assert tables.read().offsets.sort_by("group").to_pylist() == live
 
 
 def test_a_moment_before_the_history_is_refused_and_one_within_it_is_answered(tables: Tables) -> None:
     for days in (9, 8, 7, 6):
         append(tables, set_offset("a", days), live=set_offset("a", days + 1), now=NOW - days * DAY_MS)
     tables.fold()
+    live_on(tables, NOW - 6 * DAY_MS, NOW)
     round_at(tables, NOW)
     with pytest.raises(HistoryGoneError):
         tables.read(as_of=NOW - 8 * DAY_MS)
@@ -294,7 +300,7 @@ def test_a_moment_before_the_history_is_refused_and_one_within_it_is_answered(ta
 def test_a_moment_before_the_history_is_refused_even_if_nothing_has_changed_since(tables: Tables) -> None:
     start = now_ms()
     append(tables, set_offset("a", 1), now=start)
-    beat(tables, start + 20 * DAY_MS)
+    live_on(tables, start, start + 20 * DAY_MS)
     tables.fold()
     assert len(tables.read(as_of=start + DAY_MS).offsets) == 1
     round_at(tables, start + 20 * DAY_MS)
@@ -336,6 +342,7 @@ def test_a_day_is_rewritten_once(tables: Tables) -> None:
 def test_a_day_with_changes_that_are_not_folded_waits_for_the_fold(tables: Tables) -> None:
     append(tables, set_offset("a", 1), now=NOW - 9 * DAY_MS)
     append(tables, set_offset("b", 1), now=NOW - 8 * DAY_MS)
+    live_on(tables, NOW - 8 * DAY_MS, NOW + 200 * DAY_MS)
     round_at(tables, NOW + 200 * DAY_MS)
     assert len(kept(tables)) == 2
     tables.fold()
@@ -347,6 +354,7 @@ def test_a_day_with_changes_that_are_not_folded_waits_for_the_fold(tables: Table
 def test_quarantine_is_dropped_after_its_own_time(tables: Tables) -> None:
     quarantine(tables, 0, at=NOW - 31 * DAY_MS)
     quarantine(tables, 1, at=NOW - 30 * DAY_MS)
+    live_on(tables, NOW - 30 * DAY_MS, NOW)
     assert round_at(tables, NOW)["quarantine"].rows_dropped == 1
     assert tables.read_quarantine()["source_offset"].to_pylist() == [1]
 

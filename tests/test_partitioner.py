@@ -14,9 +14,9 @@ from streaming.partitioner import java_hashes, offsets_partitions
 
 
 @pytest.fixture(scope="module")
-def kafka(broker_jars: Path) -> Iterator[GroupReplay]:
+def kafka(java_jars: Path) -> Iterator[GroupReplay]:
     """Kafka's own computation, in one Java process for this module."""
-    with start_group_replay(broker_jars) as oracle:
+    with start_group_replay(java_jars) as oracle:
         yield oracle
 
 

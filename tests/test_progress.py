@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streaming.errors import OffsetlakeError
 from streaming.progress import (
+    BEHIND_AFTER_MS,
     COUNTERS,
     FORMAT,
     STALLED_AFTER_MS,
@@ -60,10 +61,36 @@ STATES: dict[str, tuple[PartitionProgress, str, int | None]] = {
     "at its end": (PartitionProgress().with_ends(ends(5), NOW).at(5), "current", 0),
     "beyond the end that was last seen": (PartitionProgress().with_ends(ends(5), NOW).at(7), "current", 0),
     "behind a newer end": (
-        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), NOW),
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), LATER - BEHIND_AFTER_MS - 1),
         "behind",
         3,
     ),
+    "behind an end of a moment ago": (
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), LATER - BEHIND_AFTER_MS),
+        "current",
+        3,
+    ),
+    "written to all the time": (
+        PartitionProgress()
+        .with_ends(ends(5), 0)
+        .at(5)
+        .with_ends(ends(8), NOW)
+        .at(7)
+        .with_ends(ends(9), LATER),
+        "current",
+        2,
+    ),
+    "past the end that was looked at, and behind a newer one": (
+        PartitionProgress().with_ends(ends(5), NOW).with_ends(ends(9), NOW).at(8),
+        "current",
+        1,
+    ),
+    "slower than what is written": (
+        PartitionProgress().with_ends(ends(5), 0).with_ends(ends(9), NOW).at(8),
+        "behind",
+        1,
+    ),
+    "its end is not known": (PartitionProgress(position=5, loaded=True), "behind", None),
     "held back": (PartitionProgress().with_ends(ends(5, 6), NOW).at(5), "stalled", 0),
     "held back while loading": (PartitionProgress().with_ends(ends(5, 6), NOW).at(4), "loading", 1),
 }
@@ -91,6 +118,49 @@ def test_held_back_since_the_last_stable_offset_stands_still(
 ) -> None:
     partition = reduce(lambda known, end: known.with_ends(*end), seen, PartitionProgress())
     assert partition.held_back_since == since
+
+
+def shown(partition: PartitionProgress) -> tuple[int, int | None, int | None]:
+    return partition.position, partition.last_stable_offset, partition.high_watermark
+
+
+def test_what_was_read_proves_that_the_ends_lie_no_lower() -> None:
+    partition = PartitionProgress().with_ends(ends(5, 6), NOW)
+    assert shown(partition.at(5)) == (5, 5, 6)
+    assert shown(partition.at(6)) == (6, 6, 6)
+    assert shown(partition.at(9)) == (9, 9, 9)
+    assert shown(PartitionProgress().at(9)) == (9, None, None)
+
+
+def test_ends_that_a_batch_overtook_while_brokers_were_asked_are_no_lower_either() -> None:
+    partition = PartitionProgress().with_ends(ends(5), NOW).at(9).with_ends(ends(7, 8), LATER)
+    assert shown(partition) == (9, 9, 9)
+    assert (partition.held_back_since, partition.stable.as_of) == (None, LATER)
+
+
+def test_transaction_that_ended_holds_nothing_back_and_the_next_one_from_then_on() -> None:
+    held_back = PartitionProgress().with_ends(ends(5, 9), NOW)
+    assert held_back.at(5, LATER).held_back_since == NOW
+    assert held_back.at(9, LATER).held_back_since is None
+    moved = held_back.at(7, LATER)
+    assert moved.held_back_since == LATER
+    assert moved.with_ends(ends(7, 12), LATER + 1).held_back_since == LATER
+    assert moved.with_ends(ends(8, 12), LATER + 1).held_back_since == LATER + 1
+
+
+def test_a_partition_that_is_written_to_all_the_time_is_never_called_behind() -> None:
+    """As a job does: a batch every 5 s, a heartbeat every 10 s, 100 commits a second, a look every second."""
+    partition, end, states = PartitionProgress().with_ends(ends(0), NOW), 0, set()
+    for second in range(1, 300):
+        now, end = NOW + 1_000 * second, 100 * second
+        if second % 10 == 3:
+            partition = partition.with_ends(ends(end), now)
+        if second % 5 == 0:
+            partition = partition.at(end - 50, now)
+        position, stable, high = shown(partition)
+        assert position <= (stable or 0) <= (high or 0)
+        states.add(partition.state(now))
+    assert states == {"current"}
 
 
 def test_short_transactions_are_not_stalled() -> None:

@@ -316,6 +316,22 @@ def test_a_stalled_partition_is_not_complete(tmp_path: Any) -> None:
         queries.list_offsets(["a"], as_of=from_ms(now)).as_of.check(is_complete=True)
 
 
+def test_what_nobody_answers_for_is_not_complete_now_nor_later(tmp_path: Any) -> None:
+    queries = filled(tmp_path, {0, 1, 2})
+    ends = {number: PartitionEnds(5, 5) for number in (0, 2)}
+    silent = queries.tables.progress().with_answers(ends, T0 + 60_000)
+    beat(queries.tables, T0 + 60_001, partitions=silent.partitions)
+    with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 2023-11-14T22:14"):
+        queries.list_offsets(["a"]).as_of.check(is_complete=True)
+    again = silent.with_ends({1: PartitionEnds(5, 5)}, T0 + 120_000)
+    beat(queries.tables, T0 + 120_001, partitions=again.partitions)
+    queries.list_offsets(["a"]).as_of.check(is_complete=True)
+    then = from_ms(T0 + 60_001)
+    with pytest.raises(IncompleteError, match="where offsets partitions 1 ended was not known then"):
+        queries.list_offsets(["a"], as_of=then).as_of.check(is_complete=True)
+    queries.list_offsets(["b"], as_of=then).as_of.check(is_complete=True)
+
+
 def test_the_age_of_an_answer_can_be_limited(queries: OffsetQueries) -> None:
     about = queries.list_offsets(as_of=from_ms(T0 + 30_000)).as_of
     assert about.age_ms == 30_000

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming import pieces, rebuild
 from streaming.broker import LogRange
 from streaming.causes import GONE_WHILE_AWAY
 from streaming.progress import PartitionEnds, PartitionProgress, Progress
-from streaming.rebuild import TopicNow, differences, not_in, reason_to_rebuild
+from streaming.rebuild import TopicNow, differences, missed_tombstones, not_in, reason_to_rebuild
 from streaming.schemas import CHANGES, GROUPS, OFFSETS, QUARANTINE
 
 HOUR = 3_600_000
@@ -29,6 +30,7 @@ PROGRESS = Progress(
     partitions={0: read_to_the_end(100, at=DAY), 1: read_to_the_end(0, at=DAY)},
 )
 TOPIC = TopicNow(
+    cluster_id="cluster",
     partition_count=2,
     topic_id="id",
     ranges={0: LogRange(0, 100), 1: LogRange(0, 0)},
@@ -88,6 +90,44 @@ def test_a_first_reading_that_takes_too_long_is_a_reason() -> None:
     assert reason_to_rebuild(slow, replace(topic, now=2 * DAY + 1)) is not None
 
 
+def test_the_ends_that_the_brokers_say_now_count() -> None:
+    late = replace(TOPIC, ranges={}, now=2 * DAY + 1)
+    assert reason_to_rebuild(PROGRESS, replace(late, ends={0: PartitionEnds(100, 100)})) is None
+    assert reason_to_rebuild(PROGRESS, replace(late, ends={0: PartitionEnds(101, 101)})) is not None
+
+
+def test_of_two_times_for_which_tombstones_are_kept_the_shorter_counts() -> None:
+    """It was raised while the job was away: what was in force before may have taken some."""
+    away = behind(replace(PROGRESS, tombstones_kept_ms=DAY), 0, 101, 3 * DAY)
+    raised = replace(TOPIC, delete_retention_ms=7 * DAY, now=3 * DAY)
+    assert reason_to_rebuild(away, raised) is not None
+    assert reason_to_rebuild(replace(away, tombstones_kept_ms=None), raised) is None
+    lowered = replace(TOPIC, delete_retention_ms=HOUR, now=DAY + 2 * HOUR)
+    assert reason_to_rebuild(behind(away, 0, 102, DAY + 2 * HOUR), lowered) is not None
+
+
+def missed(position: int, *, now: int, progress: Progress = PROGRESS) -> str | None:
+    return missed_tombstones(progress, {0: position, 1: 0}, delete_retention_ms=DAY, now=now)
+
+
+def test_a_batch_after_a_pause_longer_than_tombstones_are_kept_may_lack_some() -> None:
+    assert missed(101, now=2 * DAY) is None
+    assert "partition 0 of topic __consumer_offsets was last read to its end" in (
+        missed(101, now=2 * DAY + 1) or ""
+    )
+    assert missed(100, now=9 * DAY) is None, "nothing was read"
+
+
+def test_ends_that_were_seen_after_a_pause_do_not_hide_it() -> None:
+    """A heartbeat comes before the batch that reads the backlog, and others between its portions."""
+    seen = PROGRESS.with_ends({0: PartitionEnds(150, 150)}, 3 * DAY)
+    assert missed(150, now=3 * DAY, progress=seen) is not None
+    halfway = seen.with_positions({0: 120}).with_ends({0: PartitionEnds(160, 160)}, 3 * DAY)
+    assert missed(160, now=3 * DAY, progress=halfway) is not None
+    there = halfway.with_positions({0: 150})
+    assert missed(160, now=3 * DAY, progress=there) is None, "all of before is known to be read"
+
+
 # --- differences ---
 
 
@@ -140,7 +180,8 @@ def test_groups_differ_by_their_members_too() -> None:
     ]
 
 
-KEYS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["t", "u"]), st.integers(0, 2))
+NAMES = st.text(alphabet="a\0", max_size=3)  # many that are alike up to a NUL
+KEYS = st.tuples(NAMES, NAMES, st.integers(0, 1))
 STATES = st.dictionaries(KEYS, st.integers(0, 2), max_size=12)
 
 
@@ -161,6 +202,36 @@ def test_the_differences_turn_one_table_into_the_other(
         if row["op"] == "set":
             state[key] = row["after"]["committed_offset"]
     assert state == after
+
+
+@given(st.dictionaries(NAMES, st.integers(0, 2)), st.dictionaries(NAMES, st.integers(0, 2)))
+def test_the_differences_turn_groups_into_others(before: dict[str, int], after: dict[str, int]) -> None:
+    def table(state: dict[str, int]) -> pa.Table:
+        rows = [{"group": name, "generation_or_epoch": epoch} for name, epoch in state.items()]
+        return pa.Table.from_pylist(rows, GROUPS)
+
+    state = dict(before)
+    for row in changes("groups", table(before), table(after)).to_pylist():
+        assert (row["before"] or {}).get("generation_or_epoch") == state.pop(row["group"], None)
+        if row["op"] == "set":
+            state[row["group"]] = row["after"]["generation_or_epoch"]
+    assert state == after
+
+
+def test_what_is_too_large_for_one_array_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "ARRAY_BYTES", 4_000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(rebuild, "_COMPARED_ROWS", 3)
+    before = offsets(*(offset(f"g{n}", n, metadata=f"{n:400}") for n in range(20)))
+    after = offsets(*(offset(f"g{n}", n, metadata=f"{n + n % 2:400}") for n in range(3, 25)))
+    found = changes("offsets", before, after)
+    assert found["group"].to_pylist() == [
+        *(f"g{n}" for n in range(3)),
+        *(f"g{n}" for n in range(3, 20) if n % 2),
+        *(f"g{n}" for n in range(20, 25)),
+    ]
+    assert [row["after"]["metadata"].strip() for row in found.to_pylist()[3:5]] == ["4", "6"]
+    assert max(chunk.nbytes for name in ("before", "after") for chunk in found[name].chunks) < 4_000
 
 
 def quarantined(*places: tuple[int, int]) -> pa.Table:

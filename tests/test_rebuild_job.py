@@ -18,8 +18,12 @@ from streaming.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.errors import MisuseError
 from streaming.follow import ASKED_FOR
 from streaming.local_broker import LocalBroker
+from streaming.progress import Progress, Reached, now_ms
+from streaming.schemas import CHANGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+DAY_MS = 86_400_000
 
 Record = tuple[bytes, bytes | None]
 JobFactory = Callable[[str], RunningJob]
@@ -63,6 +67,21 @@ def delete_records_before(job: RunningJob, offset: int) -> None:
 def add_partitions(job: RunningJob, count: int) -> None:
     client = admin(job)
     client.create_partitions([NewPartitions(job.topic, count)])[job.topic].result(20)
+
+
+def make_anew(job: RunningJob, count: int) -> None:
+    kafka.delete_topics(job.bootstrap, job.topic)
+    kafka.wait_until(lambda: job.topic not in admin(job).list_topics().topics, "the topic to be gone")
+    kafka.create_topics(job.bootstrap, {job.topic: count})
+
+
+def read_to_the_end(progress: Progress, *, at: int) -> Progress:
+    """What a rebuild would have said that was stopped so long ago, at the end of the topic as it was then."""
+    partitions = {
+        number: replace(partition, stable=Reached(as_of=at), whole=Reached(as_of=at))
+        for number, partition in progress.partitions.items()
+    }
+    return replace(progress, partitions=partitions, heartbeat=at)
 
 
 def test_a_position_before_the_beginning_of_the_log_leads_to_a_rebuild_without_ghosts(
@@ -114,9 +133,7 @@ def test_a_topic_created_anew_with_more_partitions_leads_to_a_rebuild(make_job: 
     assert committed(job) == {"a": 1, "b": 2}
     assert len(job.tables.progress().partitions) == 3
 
-    kafka.delete_topics(job.bootstrap, job.topic)
-    kafka.wait_until(lambda: job.topic not in admin(job).list_topics().topics, "the topic to be gone")
-    kafka.create_topics(job.bootstrap, {job.topic: 3})
+    make_anew(job, 3)
     kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2), commit("b", 3), commit("c", 4)])
     job.run_once()
     assert any("was deleted and created anew" in line for line in job.said)
@@ -146,6 +163,85 @@ def test_a_rebuild_that_is_interrupted_is_taken_up_again_and_shows_nothing_half(
     assert committed(job) == {"a": 7, "b": 2}
     assert job.tables.progress().rebuild is None
     assert job.tables.progress().query_id == query_id, "it was begun again instead of taken up"
+
+
+def interrupted(job: RunningJob, expected: dict[str, int]) -> None:
+    """Rebuild the tables of a job until its first batch is there, and stop."""
+    stop = threading.Event()
+    assert not job.follower(stop, on_batch=lambda _report: stop.set()).rebuild(ASKED_FOR)
+    assert committed(job) == expected
+    assert job.tables.aside().progress().partitions[0].position > 0
+
+
+def test_an_interrupted_rebuild_begins_again_where_the_topic_has_more_partitions(
+    make_job: JobFactory,
+) -> None:
+    job = make_job("more-meanwhile")
+    kafka.create_topics(job.bootstrap, {job.topic: 2})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    job.run_once()
+    interrupted(job, {"a": 1})
+    add_partitions(job, 3)
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2)], partition=2)
+    job.run_once()
+    assert committed(job) == {"a": 1, "b": 2}
+    assert (job.tables.progress().generation, len(job.tables.progress().partitions)) == (1, 3)
+    assert any("had 2 when" in line and "begins again" in line for line in job.said)
+
+
+def test_an_interrupted_rebuild_of_a_topic_that_was_made_anew_shows_no_ghosts(make_job: JobFactory) -> None:
+    job = make_job("anew-meanwhile")
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    job.run_once()
+    interrupted(job, {"a": 1})
+    make_anew(job, 1)
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2), commit("b", 3), commit("b", 4)])
+    job.run_once()
+    assert committed(job) == {"b": 4}
+    assert job.tables.progress().generation == 1
+
+
+def test_an_interrupted_rebuild_begins_again_after_longer_than_tombstones_are_kept(
+    make_job: JobFactory,
+) -> None:
+    job = make_job("late-meanwhile")
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("goes", 1), commit("stays", 1)])
+    job.run_once()
+    interrupted(job, {"goes": 1, "stays": 1})
+    # what compaction leaves of the removal of `goes`: nothing, and a log that ends later
+    delete_records_before(job, 2)
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("stays", 1)])
+    aside, late = job.tables.aside(), now_ms() - 2 * DAY_MS
+    aside.append_changes(CHANGES.empty_table(), read_to_the_end(aside.progress(), at=late), is_batch=False)
+    job.run_once()
+    assert committed(job) == {"stays": 1}
+    assert any("longer ago than tombstones are kept" in line for line in job.said)
+    assert job.tables.progress().generation == 1
+
+
+def test_partitions_that_are_added_while_the_job_follows_lead_to_one_rebuild(make_job: JobFactory) -> None:
+    job = make_job("more-while-following")
+    job.options["job.check_topic_every"] = "300ms"
+    kafka.create_topics(job.bootstrap, {job.topic: 2})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    stop = threading.Event()
+    running = threading.Thread(target=job.run, args=(stop,))
+    job.tables.create()
+    running.start()
+    try:
+        kafka.wait_until(lambda: committed(job) == {"a": 1}, "the first commit", timeout_s=60)
+        add_partitions(job, 3)
+        kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2)], partition=2)
+        kafka.wait_until(lambda: committed(job) == {"a": 1, "b": 2}, "the new partition", timeout_s=60)
+        kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 3)], partition=2)
+        kafka.wait_until(lambda: committed(job) == {"a": 1, "b": 3}, "what comes after", timeout_s=60)
+    finally:
+        stop.set()
+        running.join(60)
+    assert job.tables.progress().generation == 1
+    assert sum("rebuilding, because" in line for line in job.said) == 1
 
 
 def test_a_lost_checkpoint_is_made_anew_on_request(make_job: JobFactory, tmp_path: Path) -> None:

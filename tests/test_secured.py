@@ -16,6 +16,7 @@ import click
 import kafka_clients as kafka
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType  # type: ignore[attr-defined]
+from kafka_versions import KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 from secured_broker import PLAIN_USER, STORE_PASSWORD, Right, SecuredBroker, secured_broker
@@ -36,8 +37,8 @@ JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 @pytest.fixture(scope="module")
-def secured(broker_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    with secured_broker(tmp_path_factory.mktemp("secured"), broker_jars) as broker:
+def secured(kafka_version: KafkaVersion, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("secured"), kafka_version) as broker:
         broker.add_user(USER, PASSWORD)
         kafka.create_topics(broker.for_tests, {"orders": 2})
         kafka.commit_offsets(broker.for_tests, "billing", {("orders", 0): 5, ("orders", 1): 7})

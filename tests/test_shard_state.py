@@ -70,6 +70,18 @@ def test_rows_with_some_values_are_found_in_both_layers(
     assert len(layers) == len(layers.table)
 
 
+def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
+    """The 1,000 rows with 4 KB each are there 600 times over."""
+    chunk = pa.table({"key": range(1_000), "payload": [b"%04d" % n * 1024 for n in range(1_000)]}, SCHEMA)
+    base = pa.concat_tables([chunk] * 600)
+    is_stale = np.zeros(len(base), bool)
+    is_stale[[7, 599_007]] = True
+    layers = Layers(base, SCHEMA.empty_table()).updated(is_stale, to_table({7: b"new"}))
+    found, numbers = layers.where("key", pa.array([7]))
+    assert found["payload"].to_pylist() == [b"0007" * 1024] * 598 + [b"new"]
+    assert numbers.tolist()[::598] == [1_006, 599_998]
+
+
 def test_few_changes_of_many_rows_write_little() -> None:
     count, batches, touched = 20_000, 200, 100
     values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
@@ -159,6 +171,6 @@ def held(values: Values) -> Bases:
 
 
 def test_values_of_a_newer_release_are_refused() -> None:
-    newer = Values(_to_bytes(to_table({}), {b"offsetlake.format": b"2"}))
-    with pytest.raises(OffsetlakeError, match="expected format 1 or older, found 2"):
+    newer = Values(_to_bytes(to_table({}), {b"offsetlake.format": b"3"}))
+    with pytest.raises(OffsetlakeError, match="expected format 2 or older, found 3"):
         newer.layers()

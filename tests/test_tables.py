@@ -28,7 +28,7 @@ from table_batches import (
     running,
 )
 
-from streaming import folded
+from streaming import folded, pieces
 from streaming.progress import PartitionEnds, Progress, Totals
 from streaming.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.table_rows import quarantine_rows
@@ -224,6 +224,22 @@ def test_a_large_fold_is_done_portion_by_portion_in_one_commit(
         dict(zip(*(found[name].to_pylist() for name in ("group", "committed_offset")), strict=True)) == wanted
     )
     assert len(found) == len(groups)
+
+
+def test_a_fold_of_many_bytes_is_done_piece_by_piece_in_one_commit(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 4_000)
+    monkeypatch.setattr(folded, "_PORTION_BYTES", 4_000)
+    first: Batch = {("g", "t", number): offset(metadata=f"{number:400}") for number in range(40)}
+    second: Batch = {key: offset(metadata=f"{key[2]:399}!") for key in first if key[2] % 3 == 0}
+    for version, batch in enumerate((first, second), start=1):
+        append(tables, batch)
+        tables.fold()
+        assert tables.delta("offsets").version() == version
+        rows_of_files = pa.table(tables.delta("offsets").get_add_actions())["num_records"].to_pylist()
+        assert max(rows_of_files) < 10
+    assert as_read(tables) == completed(first | second)
 
 
 @pytest.mark.parametrize("first", [{}, {"g": group()}], ids=["first fold", "later fold"])

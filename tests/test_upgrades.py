@@ -4,12 +4,16 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
 from table_batches import (
     QUERY,
     SOURCE_PARTITION,
@@ -26,6 +30,8 @@ from version_files import (
     BAD_VALUE,
     BILLING,
     FIRST,
+    HIDDEN,
+    IN_SECOND_BATCH,
     SECOND,
     THIRD,
     bad_record,
@@ -37,12 +43,16 @@ from streaming.binding import bound, check_checkpoint
 from streaming.broker import TopicFacts
 from streaming.checkpoint import Checkpoint
 from streaming.cli import cli
+from streaming.delta_sql import is_one_of
 from streaming.errors import MisuseError, OffsetlakeError
+from streaming.formats import _columns_of, mend_bounds
 from streaming.progress import Progress
+from streaming.queries import OffsetQueries
 from streaming.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT
 from streaming.settings import read_settings
 from streaming.shard_state import FORMAT as STATE_FORMAT
 from streaming.shard_state import Values
+from streaming.sql import run_sql
 from streaming.table_rows import quarantine_rows
 from streaming.tables import Tables, TablesTooNewError
 
@@ -122,6 +132,112 @@ def test_state_is_read_and_gone_on_from(kept: Path) -> None:
     assert values.updated(unchanged).layers().table.equals(layers.table)
 
 
+# --- bounds that hide --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Tables:
+    """Tables of format 2 in which bounds of long texts are missing, and those beyond U+FFFF misread."""
+    shutil.copytree(DATA / "version-2" / "hidden", tmp_path / "hidden")
+    return Tables(str(tmp_path / "hidden"))
+
+
+def actions(table: DeltaTable) -> list[dict[str, Any]]:
+    """Return what the newest commit does."""
+    log = Path(table.table_uri.removeprefix("file://")) / "_delta_log" / f"{table.version():020}.json"
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def paths(table: DeltaTable) -> list[str]:
+    return sorted(table.file_uris())
+
+
+@pytest.mark.parametrize("name", HIDDEN, ids=ascii)
+def test_questions_find_every_group_before_tables_are_upgraded(hidden: Tables, name: str) -> None:
+    topics = {row["topic"] for row in hidden.read([name]).offsets.to_pylist()}
+    assert topics == {name[:249], "later"} if name in IN_SECOND_BATCH else {name[:249]}
+    assert [row["group"] for row in hidden.read([name]).groups.to_pylist()] == [name]
+    assert {row["topic"] for row in OffsetQueries(hidden).list_history(name, []).rows.to_pylist()} == topics
+    for table in ("live_offsets", "offsets", "changes"):
+        asked = (
+            f"SELECT DISTINCT metadata FROM {table} WHERE {is_one_of('group', [name])} AND topic <> 'later'"
+        )
+        asked = asked.replace("metadata FROM changes", "\"after\"['metadata'] AS metadata FROM changes")
+        assert run_sql(hidden, asked).rows.to_pylist() == [{"metadata": "m" * 300}]
+
+
+@pytest.mark.parametrize("name", HIDDEN, ids=ascii)
+def test_other_engines_find_every_group_once_tables_are_upgraded(hidden: Tables, name: str) -> None:
+    hidden.create()
+    for table in ("changes", "offsets", "groups"):
+        delta = hidden.delta(table)
+        rows = delta.to_pyarrow_table(columns=["group"], filters=[("group", "==", name)])
+        everything = delta.to_pyarrow_table(columns=["group"])["group"].to_pylist()
+        assert rows.num_rows == everything.count(name) > 0
+    assert as_read(hidden, [name]) == as_read(Tables(str(DATA / "version-2" / "hidden")), [name])
+
+
+def test_only_doubtful_bounds_are_written_anew(hidden: Tables) -> None:
+    fine: Batch = {("fine", "orders", 0): offset(committed_offset=1)}
+    append(hidden, fine)
+    table = hidden.delta("changes")
+    before = paths(table)
+    progress = hidden.progress()
+    assert mend_bounds(table, DeltaStorageHandler(table.table_uri)) == 2
+    table.update_incremental()
+    added = [action["add"] for action in actions(table) if "add" in action]
+    assert [(file["dataChange"], json.loads(file["stats"])["nullCount"]["group"]) for file in added] == [
+        (False, 1),
+        (False, 1),
+    ]
+    assert (paths(table), hidden.progress()) == (before, progress)
+
+
+def test_an_upgrade_that_was_cut_is_gone_on_with(hidden: Tables) -> None:
+    live = as_read(hidden)
+    table = hidden.delta("offsets")
+    mend_bounds(table, DeltaStorageHandler(table.table_uri))
+    for _ in range(2):
+        hidden.create()
+        assert as_read(hidden) == live
+    assert format_of(hidden, "offsets") == str(TABLES_FORMAT)
+
+
+def test_a_file_that_is_compacted_meanwhile_does_not_come_back(hidden: Tables) -> None:
+    table = hidden.delta("changes")
+    hidden.delta("changes").optimize.compact()
+    with pytest.raises(CommitFailedError):
+        mend_bounds(table, DeltaStorageHandler(table.table_uri))
+    assert len(paths(hidden.delta("changes"))) == 1
+
+
+def test_an_upgrade_leaves_files_past_versions_and_checkpoints_as_they_are(hidden: Tables) -> None:
+    old = hidden.delta("offsets")
+    version, rows = old.version(), old.to_pyarrow_table().sort_by("group")
+    hidden.create()
+    table = hidden.delta("offsets")
+    assert table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True) == []
+    table.create_checkpoint()
+    for at in (None, version):
+        read = DeltaTable(table.table_uri, version=at)
+        assert read.to_pyarrow_table().sort_by("group").equals(rows)
+        assert paths(read) == paths(old)
+    assert DeltaTable(table.table_uri).to_pyarrow_table(filters=[("group", "==", HIDDEN[1])]).num_rows == 1
+
+
+def test_columns_that_files_lack_have_bounds_of_nulls(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "version-1", tmp_path / "kept")
+    Tables(str(tmp_path / "kept" / "tables")).create()
+    table = DeltaTable(tmp_path / "kept" / "tables" / "quarantine")
+    mended = _columns_of(
+        table,
+        PyFileSystem(DeltaStorageHandler(table.table_uri)),
+        ["reason", "key_length"],
+        pa.table(table.get_add_actions(flatten=True))["path"][0].as_py(),
+    )
+    assert mended.to_pydict() == {"reason": [bad_record()["reason"]], "key_length": [None]}
+
+
 # --- newer formats ---------------------------------------------------------------------------------------
 
 
@@ -135,7 +251,8 @@ def test_the_job_refuses_a_table_of_a_newer_format(tmp_path: Path, name: str) ->
     tables = Tables(str(tmp_path))
     tables.create()
     of_the_future(tables, name)
-    with pytest.raises(TablesTooNewError, match=f"{name}: expected .* format 2 or older, found format 3"):
+    found = f"{name}: expected .* format {TABLES_FORMAT} or older, found format {TABLES_FORMAT + 1}"
+    with pytest.raises(TablesTooNewError, match=found):
         tables.create()
 
 
@@ -201,6 +318,13 @@ class CheckpointOf(Checkpoint):
 def test_a_checkpoint_of_another_layout_is_refused_at_start(found: int, advice: str) -> None:
     progress = Progress(query_id=QUERY, state_format=found)
     with pytest.raises(MisuseError, match=f"expected state of format {STATE_FORMAT}, found .*{advice}"):
+        check_checkpoint(progress, CheckpointOf(QUERY), read_settings())
+
+
+def test_a_checkpoint_of_the_first_release_is_refused_with_what_to_do() -> None:
+    """Its values of the state say nothing of further pieces."""
+    progress = Progress(query_id=QUERY, state_format=1)
+    with pytest.raises(MisuseError, match=r"of format 2, found format 1\. `offsetlake rebuild`"):
         check_checkpoint(progress, CheckpointOf(QUERY), read_settings())
 
 

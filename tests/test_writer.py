@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from streaming.completeness import AsOf
 from streaming.errors import MisuseError, OffsetlakeError
 from streaming.progress import PartitionEnds, Progress, Retention, Totals
 from streaming.rebuild import RebuildNeededError
 from streaming.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.status import partitions
 from streaming.tables import Tables
 from streaming.writer import BatchWriter, ShardResults
 
@@ -61,6 +64,7 @@ class Job:
         self.tables.create()
         self.positions = {0: 10}
         self.asked: list[list[str]] = []
+        self.reason: str | None = None
 
     def start(self) -> BatchWriter:
         return BatchWriter(
@@ -70,6 +74,7 @@ class Job:
             positions=lambda _: self.positions,
             report=lambda _: None,
             topic_ids=self.topic_ids,
+            missed=lambda progress, positions: self.reason,
             clock=lambda: 2_000,
         )
 
@@ -112,6 +117,46 @@ def test_a_batch_that_is_replayed_after_its_append_is_not_applied_again(job: Job
     assert job.tables.progress().totals == Totals(decoded=2, malformed=1)
 
 
+@pytest.mark.parametrize("changes", [[], [set_offset("g", 1)]], ids=["markers alone", "a commit"])
+def test_nothing_is_appended_of_a_batch_before_which_tombstones_may_have_been_missed(
+    job: Job, changes: list[dict[str, Any]]
+) -> None:
+    writer, versions = job.start(), job.versions()
+    job.reason = "away too long"
+    with pytest.raises(RebuildNeededError, match="away too long"):
+        writer.apply(results(*changes, failed=len(changes)), 0)
+    writer.beat(ENDS)
+    assert job.versions() == versions, "not even a heartbeat may say that it was read"
+
+
+def test_what_is_read_is_complete_as_of_the_time_when_the_brokers_were_asked(job: Job) -> None:
+    """The clock stands at 2,000: the answers took a second, or the process was suspended."""
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    writer.beat({0: PartitionEnds(10, 10)}, asked_at=1_000)
+    progress = job.tables.progress()
+    assert progress.heartbeat == 2_000
+    assert progress.partitions[0].stable.as_of == 1_000
+
+
+def test_a_leader_that_does_not_answer_is_noted_until_it_does(job: Job) -> None:
+    writer = job.start()
+    job.positions = {0: 10, 1: 10}
+    writer.apply(results(set_offset("g", 1)), 0)
+    ends = {number: PartitionEnds(10, 10) for number in (0, 1)}
+    writer.beat(ends, asked_at=1_000)
+    for asked_at in (1_100, 1_200):
+        writer.beat({0: ends[0]}, asked_at=asked_at)
+    partitions = job.tables.progress().partitions
+    assert [partitions[number].unanswered_since for number in (0, 1)] == [None, 1_100]
+    assert [partitions[number].state(1_200) for number in (0, 1)] == ["current", "unanswered"]
+    assert partitions[1].stable.as_of == 1_000
+    writer.beat({}, asked_at=1_300)
+    assert job.tables.progress().partitions[0].unanswered_since == 1_300
+    writer.beat(ends, asked_at=1_400)
+    assert {one.unanswered_since for one in job.tables.progress().partitions.values()} == {None}
+
+
 @pytest.mark.parametrize(
     "seen_now", [[], [("g", 1)], [("g", 1), ("h", 3)], [("g", 1), ("h", 2), ("i", 3)]], ids=str
 )
@@ -134,6 +179,34 @@ def test_a_replay_on_tables_of_an_older_release_is_not_compared(job: Job) -> Non
     job.tables.append_changes(CHANGES.empty_table(), older, is_batch=False)
     job.start().apply(results(), 0)
     assert job.offsets() == {"g": 1}
+
+
+def test_ends_and_positions_belong_together_wherever_they_are_read(job: Job) -> None:
+    """Brokers are asked for ends now and then, and batches go on in between, and while they are asked."""
+    writer = job.start()
+    writer.beat({0: PartitionEnds(10, 12)})
+    job.positions = {0: 30}
+    writer.apply(results(set_offset("g", 1)), 0)
+    assert shown(job) == (30, 30, 30)
+    writer.beat({0: PartitionEnds(25, 40)})
+    assert shown(job) == (30, 30, 40)
+    rows = job.tables.delta("changes").to_pyarrow_table().filter(pc.field("kind") == "progress")
+    observed = [observation(row["partitions"][0]) for row in rows["progress"].to_pylist()]
+    assert sorted(observed) == [(0, 10, 12), (30, 30, 30)]
+
+
+def shown(job: Job) -> tuple[int, int, int]:
+    """What `status` shows of partition 0; a document says the same of it."""
+    progress = job.tables.progress()
+    (row,) = partitions(progress, 2_000).to_pylist()
+    document = AsOf.of(None, progress, None, 2_000).document()["partitions"][0]
+    assert observation(document) == observation(row)
+    assert row["behind"] == row["last_stable_offset"] - row["position"]
+    return observation(row)
+
+
+def observation(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["position"], row["last_stable_offset"], row["high_watermark"]
 
 
 def test_sequence_grows_over_restarts_and_heartbeats(job: Job) -> None:

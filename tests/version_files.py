@@ -34,6 +34,12 @@ SECOND: Final[Batch] = {AUDIT: offset(committed_offset=2, leader_epoch=4), GONE:
 THIRD: Final[Batch] = {BILLING: offset(committed_offset=3)}
 """Three batches; the first two are folded."""
 
+HIDDEN: Final = ("billing", "𠮷野家", "\U000e0041tag", "\U0010ffff last", "x" * 301)
+"""Groups that other engines, and those beyond U+FFFF that the command too, did not find in format 2."""
+
+IN_SECOND_BATCH: Final = ("billing", HIDDEN[-1])
+"""Those that commit again: the longest name is the last of them, so the file has no bounds of names."""
+
 BAD_KEY: Final = b"\x00\x01\x00"
 BAD_VALUE: Final = b"\x00\x03garbage"
 
@@ -51,6 +57,19 @@ def write_tables(root: Path) -> None:
     newest = tables.progress()
     tables.append_quarantine(rows, replace(newest, batch_id=newest.batch_id + 1))
     append(tables, THIRD, live=FIRST)
+
+
+def write_hidden(root: Path) -> None:
+    """Fill a table root with groups that hide one another: two batches, a fold after the first."""
+    tables = Tables(str(root))
+    tables.create()
+    first: Batch = {
+        (name, name[:249], 0): offset(committed_offset=number, metadata="m" * 300)
+        for number, name in enumerate(HIDDEN)
+    }
+    append(tables, first | {name: group() for name in HIDDEN}, partitions={3: PartitionProgress(loaded=True)})
+    tables.fold()
+    append(tables, {(name, "later", 1): offset(committed_offset=7) for name in IN_SECOND_BATCH})
 
 
 def bad_record() -> dict[str, object]:
@@ -93,4 +112,5 @@ def _entry(key: tuple[str, str, int], committed: int) -> dict[str, object]:
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     write_tables(target / "tables")
+    write_hidden(target / "hidden")
     write_state(target / "state")

@@ -30,6 +30,8 @@ import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.message.ApiMessageType;
+import org.apache.kafka.common.message.ApiVersionsRequestData;
+import org.apache.kafka.common.message.ApiVersionsResponseData;
 import org.apache.kafka.common.message.ConsumerGroupDescribeRequestData;
 import org.apache.kafka.common.message.ConsumerGroupDescribeResponseData;
 import org.apache.kafka.common.message.DescribeGroupsRequestData;
@@ -77,11 +79,14 @@ public final class GroupActors {
     private final String bootstrap;
     private final Admin admin;
     private final Map<String, Actor> actors = new HashMap<>();
+    private final Map<Short, Short> latestVersions = new HashMap<>();
 
-    private GroupActors(String bootstrap) {
+    private GroupActors(String bootstrap) throws IOException {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(Map.of(
             "bootstrap.servers", bootstrap, "request.timeout.ms", TIMEOUT_MS, "default.api.timeout.ms", TIMEOUT_MS));
+        var known = (ApiVersionsResponseData) ask(ApiKeys.API_VERSIONS, new ApiVersionsRequestData(), (short) 0);
+        known.apiKeys().forEach(api -> latestVersions.put(api.apiKey(), api.maxVersion()));
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -399,7 +404,11 @@ public final class GroupActors {
     }
 
     private ApiMessage ask(ApiKeys api, ApiMessage request) throws IOException {
-        short version = api.latestVersion();
+        // the latest version that both this client and the broker know
+        return ask(api, request, (short) Math.min(api.latestVersion(), latestVersions.get(api.id)));
+    }
+
+    private ApiMessage ask(ApiKeys api, ApiMessage request, short version) throws IOException {
         var header = new RequestHeaderData().setRequestApiKey(api.id).setRequestApiVersion(version)
             .setCorrelationId(1).setClientId("actor");
         byte[] head = bytes(header, api.requestHeaderVersion(version));

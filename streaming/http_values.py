@@ -1,0 +1,93 @@
+"""What stands in an HTTP request and may be secret: addresses and headers, checked before they are used.
+
+Where they are wrong, nothing says what they are: Python's HTTP client quotes in its errors what it refuses.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote
+
+AN_ADDRESS: Final = (
+    "an address such as https://host:port/path (as %XX: what is not printable ASCII, an @ behind the host, "
+    "and any of / ? # @ in a user or password)"
+)
+HEADERS: Final = "headers: names as HTTP has them, and values of one line in Latin-1"
+LINE_END: Final = "text that ends in a line end (printf writes a secret without one, echo -n too)"
+
+_LARGEST_PORT: Final = 65_535
+
+_ADDRESS: Final = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?:(?P<user>[^/?#@ ]*)@)?"
+    r"(?P<host>[A-Za-z0-9._~-]+|\[[A-Za-z0-9:.%]+\])(?::(?P<port>[0-9]{0,5}))?"
+    r"(?P<rest>[/?#][!-?A-~]*)?"  # without @: what is before it would be part of a password
+)
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t -~\xa0-\xff]*")
+_HOLDS_USER: Final = re.compile(r"https?://\S*@|://[^@\s]*:[^@\s]*@")
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a text is an http or https address that nobody can misread.
+
+    >>> is_address("https://user:pa%23ss@host/"), is_address("https://user:pa#ss@host/")
+    (True, False)
+    """
+    return _parsed(text) is not None
+
+
+def shown_url(url: str) -> str:
+    """Return an address without what may be secret: user, password, path and query.
+
+    >>> shown_url("https://user:password@hooks.example:8443/services/T0/B1?key=x")
+    'https://hooks.example:8443/...'
+    """
+    found = _parsed(url)
+    if found is None:
+        return "(hidden)" if url else ""
+    port = "" if found["port"] is None else f":{found['port']}"
+    return f"{found['scheme']}://{found['host']}{port}{'/...' if found['rest'] else ''}"
+
+
+def without_user(url: str) -> tuple[str, dict[str, str]]:
+    """Take user and password out of an address; return it, and the header that says them."""
+    found = _parsed(url)
+    if found is None or found["user"] is None:
+        return url, {}
+    token = base64.b64encode(unquote(found["user"]).encode("utf-8")).decode("ascii")
+    return url.replace(f"{found['user']}@", "", 1), {"Authorization": f"Basic {token}"}
+
+
+def holds_user(text: str) -> bool:
+    """Tell whether a text seems to hold an address with a user or a password in it.
+
+    >>> holds_user("http://user:password@proxy:3128"), holds_user("abfss://container@account/lake")
+    (True, False)
+    """
+    return _HOLDS_USER.search(text) is not None
+
+
+def refused_header(headers: Mapping[str, object]) -> str | None:
+    """Say what stands there instead of a header that a request can carry; None: all can be sent.
+
+    The name is said only if it is one: somebody may have written a whole header for a name.
+    """
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            return "a name that no header can have"
+        if isinstance(value, str) and not _HEADER_VALUE.fullmatch(value):
+            return f"{refused_text(value)} as {name}"
+    return None
+
+
+def refused_text(value: str) -> str:
+    """Say what was found instead of what was expected, without saying it."""
+    return LINE_END if value.endswith(("\n", "\r")) else "something else"
+
+
+def _parsed(url: str) -> re.Match[str] | None:
+    found = _ADDRESS.fullmatch(url) if url.isprintable() else None
+    is_port = found is None or int(found["port"] or 0) <= _LARGEST_PORT
+    return found if is_port else None
