@@ -13,7 +13,7 @@ help: ## Show this help
 
 .PHONY: setup
 setup: $(SETUP_DONE) ## Make .venv from requirements.lock and fill the jar cache
-	@$(BIN)/python -m streaming.jars
+	@$(BIN)/python -m streaming.jvm.jars
 
 $(SETUP_DONE): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -37,26 +37,26 @@ test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0; ARGS=
 .PHONY: test-kill
 KILLS ?= 30
 test-kill: setup ## Kill the real job again and again under live traffic (KILLS=30 KILL_SEED=1)
-	@KILLS=$(KILLS) $(BIN)/pytest -s tests/test_kills.py $(ARGS)
+	@KILLS=$(KILLS) $(BIN)/pytest -s tests/whole/test_kills.py $(ARGS)
 
 .PHONY: test-grid
 GRID ?=
 test-grid: setup ## Walk the grid of faults and moments, two cells at a time, and print it (45 minutes; GRID=folder goes on)
 	@folder=$(or $(GRID),$$(mktemp -d)); mkdir -p $$folder; \
-	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/test_grid.py $(ARGS); status=$$?; \
-	  PYTHONPATH=.:tests $(BIN)/python -m tests.grid_table $$folder; exit $$status
+	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py $(ARGS); status=$$?; \
+	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
 
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers, and kill one of them
-	@CLUSTER=1 $(BIN)/pytest -s tests/test_cluster.py $(ARGS)
+	@CLUSTER=1 $(BIN)/pytest -s tests/whole/test_cluster.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## Measure: records per second, and ratios to what runs beside (ARGS="--help" for sizes)
-	@$(BIN)/python -m tests.benchmarks $(ARGS)
+	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.benchmarks $(ARGS)
 
 .PHONY: soak
 soak: setup ## Let a million groups come and go beside the real job (ARGS="--for 25m --groups 1000000")
-	@PYTHONPATH=.:tests $(BIN)/python -m tests.soak $(ARGS)
+	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.soak $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz the decoders until stopped (needs atheris: pip install atheris)

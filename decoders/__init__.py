@@ -4,11 +4,11 @@ Knows nothing of Spark, of Kafka's clients or of tables. `wire` holds the alphab
 the readers are derived from these.
 """
 
-from decoders.consumer_protocol import decode_assignment, decode_subscription, subscribed_topics
+from decoders.columns.decode import RECORD_SCHEMA, decode_columns
 from decoders.errors import DecodeError, ErrorKind
-from decoders.records import RECORD_TYPES, RecordType
-from decoders.rows import decode_document
-from decoders.table import RECORD_SCHEMA, decode_columns
+from decoders.formats.consumer_protocol import decode_assignment, decode_subscription, subscribed_topics
+from decoders.formats.records import RECORD_TYPES, RecordType
+from decoders.rows.reference import decode_document
 
 __all__ = [
     "RECORD_SCHEMA",

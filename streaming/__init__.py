@@ -1,20 +1,24 @@
-"""Everything that runs: from Kafka's offsets topic to tables, queries and alerts.
+"""From Kafka's offsets topic to tables, queries and alerts.
 
-`decode_record` is the vectorized pandas UDF that anybody may use on raw records of the topic.
+`decode_record` is the vectorized pandas UDF for raw records of the topic, `Tables` the tables under one root,
+`OffsetQueries` the questions that can be asked of them. docs/architecture.md shows the rooms.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from streaming.common.lazily import lazily
 
 if TYPE_CHECKING:
-    from streaming.udfs import decode_record
+    from streaming.queries.queries import OffsetQueries
+    from streaming.spark.udfs import decode_record
+    from streaming.tables.tables import Tables
 
-__all__ = ["decode_record"]
+__all__ = ["OffsetQueries", "Tables", "decode_record"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import PySpark only for those who ask for the UDF: queries need no JVM and start much faster."""
-    if name == "decode_record":
-        from streaming.udfs import decode_record
-
-        return decode_record
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(
+    {
+        "OffsetQueries": "streaming.queries.queries",
+        "Tables": "streaming.tables.tables",
+        "decode_record": "streaming.spark.udfs",
+    }
+)

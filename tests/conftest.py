@@ -14,11 +14,11 @@ from java_records import JavaRecords, start_java_records
 from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, header, missing_features
 from pyspark.sql import SparkSession
 
-from streaming.cli import main
-from streaming.jars import ensure_jars
-from streaming.local_broker import LocalBroker
-from streaming.session import start_session
-from streaming.settings import read_settings
+from streaming.cli.main import main
+from streaming.demo.local_broker import LocalBroker
+from streaming.jvm.jars import ensure_jars
+from streaming.settings.reading import read_settings
+from streaming.spark.session import start_session
 
 # --- Hypothesis: `quick` is repeatable, HYPOTHESIS_PROFILE=thorough looks for more ----------------------
 

@@ -34,8 +34,8 @@ from typing import Any
 import pyarrow as pa
 
 from decoders import RECORD_TYPES, decode_columns, decode_document
-from decoders.consumer_protocol import SUBSCRIPTION_VERSIONS
-from decoders.wire import INT16
+from decoders.formats.consumer_protocol import SUBSCRIPTION_VERSIONS
+from decoders.formats.wire import INT16
 
 Record = tuple[bytes | None, bytes | None]
 Make = Callable[[random.Random], Record]

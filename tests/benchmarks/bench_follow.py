@@ -19,16 +19,16 @@ from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
+from commit_client import Commit, Committer, Traffic
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from processes import PARTS, processor_seconds, thread_seconds
+from raw_requests import find_coordinator
 
-from streaming.local_broker import LocalBroker
-from streaming.queries import OffsetQueries
-from streaming.tables import Tables
+from streaming.demo.local_broker import LocalBroker
+from streaming.queries.queries import OffsetQueries
+from streaming.tables.tables import Tables
 from tests.benchmarks.bench_job import describe_machine
 from tests.benchmarks.watched_job import Batch, WatchedJob
-from tests.commit_client import Commit, Committer, Traffic
-from tests.processes import PARTS, processor_seconds, thread_seconds
-from tests.raw_requests import find_coordinator
 
 TOPIC: Final = "orders"
 PARTITIONS_OF_TOPIC: Final = 100

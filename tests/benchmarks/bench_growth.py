@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from processes import PARTS, STARTED_BY_JVM, peak_memory, processor_seconds
 
 from decoders import decode_columns
-from streaming import packets
-from streaming.coordinator import Shard, replay
-from streaming.local_broker import LocalBroker
-from streaming.packing import pack_by_partition
-from streaming.shard_state import Values
-from streaming.tables import Tables
+from streaming.demo.local_broker import LocalBroker
+from streaming.packets import codec
+from streaming.packets.packing import pack_by_partition
+from streaming.state.replay import Shard, replay
+from streaming.state.stored import Values
+from streaming.tables.tables import Tables
 from tests.benchmarks.bench_job import describe_machine
 from tests.benchmarks.watched_job import BATCH_LINE, Batch, WatchedJob
 from tests.benchmarks.workloads import TopicFiller, Workload, chunks
-from tests.processes import PARTS, STARTED_BY_JVM, peak_memory, processor_seconds
 
 KEYS_PER_GROUP: Final = 50
 PASSES: Final = 2  # batches of the first reading and of small ones that warm up
@@ -243,7 +243,7 @@ def shard_records(case: Case, workload: Workload, size: int, offset: int) -> Ite
         "source_timestamp": offsets,
     }
     for partition, packet in pack_by_partition(pa.table(columns)).items():
-        yield partition, packets.unpack(packet)[0]
+        yield partition, codec.unpack(packet)[0]
 
 
 # --- printing ---

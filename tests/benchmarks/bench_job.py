@@ -26,13 +26,14 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
-from streaming.freed_memory import expect_many_rows
-from streaming.jars import ensure_jars
-from streaming.local_broker import LocalBroker
-from streaming.session import start_session
-from streaming.settings import Settings, read_settings
-from streaming.source import read_records, source_options
-from streaming.tables import Tables
+from streaming.demo.local_broker import LocalBroker
+from streaming.jvm.jars import ensure_jars
+from streaming.settings.model import Settings
+from streaming.settings.reading import read_settings
+from streaming.spark.freed_memory import expect_many_rows
+from streaming.spark.session import start_session
+from streaming.spark.source import read_records, source_options
+from streaming.tables.tables import Tables
 from tests.benchmarks.clocks import Clocks, read_clocks
 from tests.benchmarks.job_runs import PARTITIONS, WARM_UP, JobRun, catch_up, check_tables, follow_parts
 from tests.benchmarks.python_steps import print_python_steps, python_steps

@@ -31,15 +31,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from streaming.moments import from_ms
-from streaming.partitioner import offsets_partitions
-from streaming.progress import PartitionEnds, Progress
-from streaming.queries import OffsetQueries
-from streaming.schemas import CHANGES_IN_BATCH, VALUE
-from streaming.settings import OFFSETS_TOPIC
-from streaming.sql import run_sql
-from streaming.table_rows import change_rows
-from streaming.tables import Tables
+from streaming.common.partitions import offsets_partitions
+from streaming.common.times import from_ms
+from streaming.model.progress import PartitionEnds, Progress
+from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
+from streaming.queries.queries import OffsetQueries
+from streaming.queries.sql import run_sql
+from streaming.settings.model import OFFSETS_TOPIC
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import Tables
 
 PARTITIONS: Final = 50
 BATCHES: Final = 6  # that are not folded yet: those of 30 s at a trigger of 5 s
@@ -68,7 +68,16 @@ def measure_queries(*, offsets: int, groups: int, unfolded: int) -> None:
             "sql: groups by state",
             lambda: run_sql(tables, "SELECT state, count(*) FROM live_groups GROUP BY 1"),
         )
-        command = [sys.executable, "-m", "streaming.cli", "offsets", "--group", name, "--table-root", root]
+        command = [
+            sys.executable,
+            "-m",
+            "streaming.cli",
+            "offsets",
+            "--group",
+            name,
+            "--table-root",
+            root,
+        ]
         ask("one group, cold process", lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
         ask("fold", tables.fold, times=1)
         ask("one group, folded", lambda: queries.fetch_offsets({name: None}))

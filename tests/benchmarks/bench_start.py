@@ -14,11 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from streaming.local_broker import LocalBroker
+from processes import JVM, WORKERS
+
+from streaming.demo.local_broker import LocalBroker
 from tests.benchmarks.bench_follow import fill, prepare_broker
 from tests.benchmarks.bench_job import describe_machine
 from tests.benchmarks.watched_job import BATCH_LINE, WatchedJob
-from tests.processes import JVM, WORKERS
 
 OFFSETS_PARTITIONS: Final = 50  # the default of brokers
 TARGETS: Final = {"cold": 25.0, "restart": 15.0}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.processes import JVM, THREADS, descendants, parts_of, processor_seconds, thread_seconds
+from processes import JVM, THREADS, descendants, parts_of, processor_seconds, thread_seconds
 
 
 @dataclass(frozen=True)

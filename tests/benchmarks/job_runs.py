@@ -20,12 +20,12 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streaming import writer
-from streaming.broker import Broker
-from streaming.follow import Follower, Listener
-from streaming.settings import Settings
-from streaming.tables import Tables
-from streaming.writer import BatchReport
+from streaming.brokers.broker import Broker
+from streaming.job import writer
+from streaming.job.follow import Follower
+from streaming.job.listener import BatchReport, Listener
+from streaming.settings.model import Settings
+from streaming.tables.tables import Tables
 from tests.benchmarks.clocks import Clocks
 from tests.benchmarks.workloads import TopicFiller, Workload, chunks
 

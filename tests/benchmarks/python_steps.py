@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from streaming import packets, writer
-from streaming.coordinator import Shard, replay
-from streaming.narrow import narrow
-from streaming.schemas import CHANGES_IN_BATCH
-from streaming.table_rows import change_rows
-from streaming.udfs import decode_record, packing_udf
+from streaming.common.arrow_stream import narrow
+from streaming.job import writer
+from streaming.model.schemas import CHANGES_IN_BATCH
+from streaming.packets import codec
+from streaming.spark.udfs import decode_record, packing_udf
+from streaming.state.replay import Shard, replay
+from streaming.tables.rows import change_rows
 from tests.benchmarks.workloads import Workload, chunks
 
 
@@ -41,12 +42,12 @@ def python_steps(
                 arrived[partition].append(packet)
         changes = []
         for partition, own in arrived.items():
-            unpacked = step("unpack", lambda own=own: [packets.unpack(packet) for packet in own])
+            unpacked = step("unpack", lambda own=own: [codec.unpack(packet) for packet in own])
             records = pa.concat_tables([table for table, _ in unpacked])
             shards[partition], changed = step("replay", replay, shards[partition], records)
-            state = step("state to bytes", packets.to_bytes, shards[partition].entries.table)
-            step("state from bytes", packets.from_bytes, state)
-            sent = step("changes to bytes", lambda changed=changed: packets.to_bytes(narrow(changed)))
+            state = step("state to bytes", codec.to_bytes, shards[partition].entries.table)
+            step("state from bytes", codec.from_bytes, state)
+            sent = step("changes to bytes", lambda changed=changed: codec.to_bytes(narrow(changed)))
             changes.append({"source_partition": partition, "changes": sent})
         table = step("changes from bytes", writer._shard_tables, changes, "changes", CHANGES_IN_BATCH)
         step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))

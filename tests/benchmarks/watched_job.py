@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.job_process import JobProcess
+from job_process import JobProcess
 
 BATCH_LINE: Final = r"batch \d+:|caught up:|catching up:"
 """What the job says of its first batch."""

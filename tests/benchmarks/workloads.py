@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from decoders import RECORD_TYPES
-from decoders.wire import INT16
-from streaming.partitioner import offsets_partitions
+from decoders.formats.wire import INT16
+from streaming.common.partitions import offsets_partitions
 
 Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint8]

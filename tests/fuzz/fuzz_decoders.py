@@ -20,7 +20,7 @@ except ImportError:
 
 with atheris.instrument_imports(include=["decoders"]):
     from decoders import DecodeError, decode_columns, decode_document
-    from decoders.documents import document_text
+    from decoders.rows.documents import document_text
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 

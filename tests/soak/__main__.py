@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from streaming.settings import parse_duration_ms
+from streaming.common.times import parse_duration_ms
 from tests.soak import report
 from tests.soak.come_and_go import GONE_AFTER_S, soak
 from tests.soak.traffic import RandomKeys, ShortLived

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 import flexible_requests
+from commit_client import Traffic
 from history_checks import table_offsets
 
-from streaming.demo_traffic import CommittedOffset, OffsetKey
-from tests.commit_client import Traffic
+from streaming.demo.traffic import CommittedOffset, OffsetKey
 from tests.soak.running import Running, running
 from tests.soak.state import check_state
 from tests.soak.traffic import AGAIN_AFTER_S, ShortLived

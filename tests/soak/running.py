@@ -9,11 +9,11 @@ from typing import Final
 import kafka_clients as kafka
 from job_process import JobProcess
 
-from streaming.broker import Broker
-from streaming.jars import ensure_jars
-from streaming.local_broker import LocalBroker
-from streaming.settings import read_settings
-from streaming.tables import TablesMissingError
+from streaming.brokers.broker import Broker
+from streaming.demo.local_broker import LocalBroker
+from streaming.jvm.jars import ensure_jars
+from streaming.settings.reading import read_settings
+from streaming.tables.tables import TablesMissingError
 from tests.soak.traffic import Plan, begin
 from tests.soak.watch import Watch
 

@@ -6,10 +6,10 @@ from typing import Final
 from job_process import JobProcess
 from pyspark.sql import SparkSession
 
-from streaming.jars import ensure_jars
-from streaming.session import start_session
-from streaming.settings import read_settings
-from streaming.shard_state import Values
+from streaming.jvm.jars import ensure_jars
+from streaming.settings.reading import read_settings
+from streaming.spark.session import start_session
+from streaming.state.stored import Values
 
 TABLES: Final = ("entries", "group_records")
 

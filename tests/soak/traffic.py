@@ -8,8 +8,7 @@ from typing import Final
 import kafka_clients as kafka
 import numpy as np
 import numpy.typing as npt
-
-from tests.commit_client import Commit, Committer
+from commit_client import Commit, Committer
 
 TOPIC: Final = "events"
 AGAIN_AFTER_S: Final = 10.0  # every other short-lived group commits once more, this long after the first time

@@ -13,10 +13,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from job_process import JobProcess
+from processes import DRIVER, JVM, PARTS, WORKERS, resident_memory, written_bytes
 
-from streaming.java import find_java
-from streaming.tables import Moment, Tables, TablesMissingError
-from tests.processes import DRIVER, JVM, PARTS, WORKERS, resident_memory, written_bytes
+from streaming.jvm.java import find_java
+from streaming.tables.tables import Moment, Tables, TablesMissingError
 
 _BATCH: Final = re.compile(r"^batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
 _COLLECTION: Final = re.compile(r"Pause Full .*->(\d+)M\(")  # the heap in use after it

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from commit_client import Traffic
 
-from tests.commit_client import Traffic
 from tests.soak.running import Running, running
 from tests.soak.state import check_state
 from tests.soak.traffic import TOPIC, RandomKeys

@@ -1,0 +1,98 @@
+"""Fast reader of one record at a time: bytes to the JSON text that Kafka prints.
+
+The functions that read keys and values are derived from their declarations (`generated`). Bytes that these
+refuse go to `construct`, whose error names field and byte, or says that it was not looked for to the end.
+"""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from construct import Struct
+
+from decoders.formats.records import RECORD_TYPES, RecordType, RecordTypes
+from decoders.formats.wire import INT16, FlexibleStruct
+from decoders.rows.compiler import UNREADABLE, reader_of, with_kafkas_escapes
+from decoders.rows.key_cache import Memory
+from decoders.rows.reference import PREFIX_BYTES, Search, parse_message, read_key, read_value
+
+# What is known of a key: the text of the record up to its value, and what makes the whole of that text and
+# the value (None for a tombstone); a search is for what is wrong with it.
+ReadValue = Callable[[str, bytes | None, Search], str]
+KeyReader = Memory[bytes | None, tuple[str, ReadValue]]
+
+
+def document_text(key: bytes | None, value: bytes | None, *, record_types: RecordTypes = RECORD_TYPES) -> str:
+    """One record as the compact JSON that Kafka's message formatter prints; raises `DecodeError`.
+
+    >>> document_text(bytes.fromhex("0002000167"), None)
+    '{"key":{"type":2,"data":{"group":"g"}},"value":null}'
+    """
+    before_value, read_value = key_reader(record_types)[key]
+    return read_value(before_value, value, Search())
+
+
+def key_reader(record_types: RecordTypes) -> KeyReader:
+    """What reads the records of a table: `read_value(before_value, value, search)` makes the text of a
+    record, where `before_value, read_value = reader[key]`. Both steps raise `DecodeError`.
+
+    It remembers keys: the same groups and members come again and again.
+    """
+    value_reader = cache(lambda type_id: _value_reader(record_types[type_id]))
+
+    def read(key: bytes | None) -> tuple[str, ReadValue]:
+        type_id, _, text = read_key(key, record_types, message_text)
+        return f'{{"key":{{"type":{type_id},"data":{text}}},"value":', value_reader(type_id)
+
+    return Memory(read, room=16_384, longest=200)
+
+
+def _value_reader(record_type: RecordType) -> ReadValue:
+    readers = {
+        INT16.build(version): reader_of(declaration, f'{{"version":{version},"data":', "}}")
+        for version, declaration in record_type.values.items()
+    }
+
+    def read(before_value: str, value: bytes | None, search: Search) -> str:
+        if value is None:
+            return f"{before_value}null}}"
+        try:
+            text, _ = readers[value[:PREFIX_BYTES]](value, PREFIX_BYTES, before_value)
+        except (KeyError, *UNREADABLE):
+            version, message = read_value(value, record_type, search.parse)  # raises what is wrong
+            return f'{before_value}{{"version":{version},"data":{_compact_json(message)}}}}}'
+        return text
+
+    return read
+
+
+def message_text(declaration: Struct, data: bytes, at: int) -> str:
+    """The message that starts at a byte, as compact JSON; raises `WireError`."""
+    try:
+        text, _ = reader_of(declaration)(data, at)
+    except UNREADABLE:
+        return _compact_json(parse_message(declaration, data, at))  # raises what is wrong
+    return text
+
+
+def _compact_json(message: Any) -> str:
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+    return with_kafkas_escapes(text)
+
+
+def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, int]:
+    """A section of tagged fields, whose count stands at a byte, as a JSON object of those that do not hold
+    their default, and the byte after it; raises `WireError`.
+    """
+    section = _section_of(declaration)
+    try:
+        return reader_of(section)(data, at)
+    except UNREADABLE:
+        Search().parse(section, data, at)  # raises what is wrong
+        raise
+
+
+@cache
+def _section_of(declaration: FlexibleStruct) -> FlexibleStruct:
+    return FlexibleStruct(tags=declaration.tags)

@@ -1,0 +1,159 @@
+"""Brings rows of offsets together by what one alert is about: a group, or all groups of a pattern."""
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask
+from streaming.common.keys import numbered
+from streaming.settings.model import AlertSettings, GroupAlerts
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPolicy:
+    """How one group is treated; `pattern` is that of its summary, None: it has alerts of its own."""
+
+    is_excluded: bool
+    pattern: str | None
+    warning_ms: int
+    critical_ms: int
+
+
+class GroupPolicies:
+    """Finds how a group is treated: by the first pattern that matches it, else as all are."""
+
+    def __init__(self, settings: AlertSettings) -> None:
+        self._patterns = [
+            (re.compile(fnmatch.translate(entry.pattern)), _policy(settings, entry))
+            for entry in settings.groups
+        ]
+        self._default = _policy(settings, None)
+
+    @property
+    def longest_warning_ms(self) -> int:
+        """The largest of all thresholds."""
+        return max(policy.warning_ms for policy in (self._default, *(p for _, p in self._patterns)))
+
+    def of(self, group: str) -> GroupPolicy:
+        """Return the policy of a group."""
+        return next((policy for pattern, policy in self._patterns if pattern.match(group)), self._default)
+
+
+def _policy(settings: AlertSettings, entry: GroupAlerts | None) -> GroupPolicy:
+    return GroupPolicy(
+        is_excluded=entry is not None and entry.treat == "exclude",
+        pattern=entry.pattern if entry is not None and entry.treat == "summarize" else None,
+        warning_ms=(entry and entry.warning_ms) or settings.warning_ms,
+        critical_ms=(entry and entry.critical_ms) or settings.critical_ms,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worst:
+    """The first row of a subject, and how many offsets and groups it stands for."""
+
+    group: str | None
+    pattern: str | None
+    row: Mapping[str, Any]
+    offsets: int
+    groups: int
+    is_critical: bool = False
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in words; names are quoted as in JSON, so no two are alike."""
+        name, kind = (self.group, "group") if self.pattern is None else (self.pattern, "groups")
+        return f"{kind} {json.dumps(name, ensure_ascii=False)}"
+
+    @property
+    def source(self) -> str:
+        """Where the record of the row stands in the offsets topic."""
+        return f"{self.row['source_partition']}:{self.row['source_offset']}"
+
+    def place(self) -> dict[str, Any]:
+        """Return the fields of a finding that say whom and what it is about."""
+        return {
+            "subject": self.subject,
+            "group": self.group,
+            "pattern": self.pattern,
+            "topic": self.row["topic"],
+            "partition": self.row["partition"],
+            "source_partition": None if self.pattern is not None else self.row["source_partition"],
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return how many offsets, and of a summary how many groups, are concerned."""
+        return {"offsets": self.offsets, **({} if self.pattern is None else {"groups": self.groups})}
+
+
+def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) -> Iterator[Worst]:
+    """Find the offsets that are within the thresholds of their group, soonest first.
+
+    Of the time for which an offset is kept at all, a threshold counts as at most a half (warning) or a
+    quarter (critical): where that is short every commit would be a warning otherwise.
+    """
+    soon = soon.sort_by([("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")])
+    ends = _ms(soon["expires_at"])
+    kept = ends - _ms(pc.coalesce(soon["clock_starts_at"], soon["commit_timestamp"]))
+    codes, groups = numbered(soon["group"])
+    of_group = [policies.of(name) for name in groups.to_pylist()]
+    warning = np.array([policy.warning_ms for policy in of_group], np.int64)[codes]
+    critical = np.array([policy.critical_ms for policy in of_group], np.int64)[codes]
+    is_warning = ends - now <= np.minimum(warning, kept // 2)
+    is_critical = ends - now <= np.minimum(critical, kept // 4)
+    within = is_warning | is_critical
+    return worst_of_each_subject(soon.filter(pa.array(within)), policies, is_critical[within])
+
+
+def worst_of_each_subject(
+    rows: pa.Table, policies: GroupPolicies, is_critical: Mask | None = None
+) -> Iterator[Worst]:
+    """Yield the first row of each subject, given n rows with the worst first (and n booleans)."""
+    codes, encoded = numbered(rows["group"])
+    names = encoded.to_pylist()
+    of_group = [policies.of(name) for name in names]
+    numbers, number_of_group = _numbered_subjects(names, of_group)
+    number_of_row = number_of_group[codes]
+    is_wanted = number_of_row >= 0
+    found, first, counts = np.unique(number_of_row[is_wanted], return_index=True, return_counts=True)
+    groups = np.bincount(number_of_group[number_of_group >= 0], minlength=len(numbers))
+    critical = np.zeros(len(rows), bool) if is_critical is None else is_critical
+    has_critical = np.bincount(number_of_row[is_wanted & critical], minlength=len(numbers)) > 0
+    worst = rows.filter(pa.array(is_wanted)).take(pa.array(first)).to_pylist()
+    subjects = list(numbers)
+    for number, row, offsets in zip(found, worst, counts, strict=True):
+        group, pattern = subjects[number]
+        yield Worst(
+            group=group,
+            pattern=pattern,
+            row=row,
+            offsets=int(offsets),
+            groups=int(groups[number]),
+            is_critical=bool(has_critical[number]),
+        )
+
+
+def _numbered_subjects(
+    names: list[str], policies: list[GroupPolicy]
+) -> tuple[dict[tuple[str | None, str | None], int], Index]:
+    """Number the subjects (group, or pattern of a summary), and give each group its number; -1 = excluded."""
+    numbers: dict[tuple[str | None, str | None], int] = {}
+    of_group = np.full(len(names), -1, np.int64)
+    for place, (name, policy) in enumerate(zip(names, policies, strict=True)):
+        if not policy.is_excluded:
+            subject = (name, None) if policy.pattern is None else (None, policy.pattern)
+            of_group[place] = numbers.setdefault(subject, len(numbers))
+    return numbers, of_group
+
+
+def _ms(timestamps: pa.ChunkedArray) -> Index:
+    """Return milliseconds of timestamps without nulls."""
+    milliseconds: Index = timestamps.cast(pa.int64()).to_numpy() // 1_000
+    return milliseconds

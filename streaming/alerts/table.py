@@ -1,0 +1,297 @@
+"""The table `alerts`: one row per episode, with what each receiver has been told of it.
+
+An evaluation writes what it changes in one commit, together with the sequence of `changes` up to which it has
+looked (an application transaction), and only on the very version of the table that it has read: of two that
+run at once, the second sees what the first wrote. What was delivered is noted in commits of their own.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from streaming.alerts.episodes import Episode, Finding
+from streaming.model.errors import OffsetlakeError
+from streaming.model.schemas import ALERTS, TIMESTAMPS
+from streaming.tables.files import replace_rows
+from streaming.tables.select import FilesGoneError, names, select
+from streaming.tables.tables import Tables
+
+MARK: Final = "offsetlake.alerts"
+"""The application id under which the table notes up to which sequence dropped offsets were looked at."""
+
+_ATTEMPTS: Final = 5
+_EPISODE_COLUMNS: Final = [name for name in ALERTS.names if name != "deliveries"]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+T = TypeVar("T")
+
+
+class AlertsConflictError(OffsetlakeError):
+    """Others wrote to the alerts at the same time; nothing of this was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What one receiver has been told of an episode; revision 0 is nothing yet. Times in milliseconds."""
+
+    receiver: str
+    revision: int = 0
+    severity: str | None = None
+    delivered_at: int | None = None
+    failing_since: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An episode, and what has been delivered of it, by receiver."""
+
+    episode: Episode
+    deliveries: Mapping[str, Delivery]
+
+    def to(self, receiver: str) -> Delivery:
+        """Return what a receiver was told; one that is new to an episode was told nothing."""
+        return self.deliveries.get(receiver, Delivery(receiver=receiver))
+
+    def is_pending_for(self, receiver: str) -> bool:
+        """Whether the receiver is still to be told; one that came after the closing is not."""
+        is_meant = self.episode.is_open or receiver in self.deliveries
+        return is_meant and self.to(receiver).revision < self.episode.revision
+
+
+@dataclass(frozen=True)
+class AlertState:
+    """The alerts at one version of the table."""
+
+    table: DeltaTable
+    rows: pa.Table
+
+    @property
+    def mark(self) -> int:
+        """The sequence of `changes` up to which dropped offsets were looked at."""
+        return self.table.transaction_version(MARK) or 0
+
+    def episodes(self) -> list[Told]:
+        """Return all episodes."""
+        return _told(self.rows)
+
+    def open_episodes(self) -> list[Told]:
+        """Return the open episodes."""
+        return _told(self.rows.filter(pc.is_null(self.rows["closed_at"])))
+
+    def newest_of_rule(self, rule: str) -> list[Episode]:
+        """Return the newest episode of each subject of a rule, open or closed."""
+        episodes = [told.episode for told in _told(self.rows.filter(pc.equal(self.rows["rule"], rule)))]
+        episodes.sort(key=lambda episode: episode.opened_at)
+        return list({episode.finding.subject: episode for episode in episodes}.values())
+
+    def last_revision(self, identity: str) -> int:
+        """Return the revision of the episode with this id; 0 where there is none."""
+        found = pc.index(self.rows["id"], identity).as_py()
+        return 0 if found < 0 else int(self.rows["revision"][found].as_py())
+
+    def pending(self, receiver: str) -> list[Told]:
+        """Return the episodes that the receiver is still to be told of, in the order of their news."""
+        is_open = pc.is_null(self.rows["closed_at"])
+        candidates = _told(self.rows.filter(pc.or_(is_open, self._has_behind())))
+        pending = [told for told in candidates if told.is_pending_for(receiver)]
+        return sorted(pending, key=lambda told: (told.episode.updated_at, told.episode.id))
+
+    def undelivered(self) -> list[Told]:
+        """Return the episodes that some receiver is still to be told of."""
+        return _told(self.rows.filter(self._has_behind()))
+
+    def news_for_others(self, receivers: Sequence[str], *, before: int) -> list[Told]:
+        """Return the episodes of which others than these receivers are still to be told, changed before a
+        time (ms)."""
+        return [
+            told
+            for told in self.undelivered()
+            if told.episode.updated_at < before and _without_news(told, receivers) != told.deliveries
+        ]
+
+    def _has_behind(self) -> pa.Array:
+        """Tell of each row whether a receiver was told of an older revision only."""
+        deliveries, parents = _flattened(self.rows["deliveries"])
+        newest = self.rows["revision"].combine_chunks().take(parents)
+        is_behind = pc.less(pc.struct_field(deliveries, "revision"), newest)
+        numbers = pa.array(range(len(self.rows)), pa.int64())
+        return pc.is_in(numbers, value_set=parents.filter(is_behind).cast(pa.int64()))
+
+
+class AlertTable:
+    """The table of alerts under a table root; one object of a process serves all of its threads."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lock = threading.Lock()  # our own threads need not refuse each other
+
+    def read(self) -> AlertState:
+        """Read all alerts."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(FilesGoneError):  # maintenance has just removed files
+                return self._read()
+        return self._read()
+
+    def update(
+        self, change: Callable[[AlertState], list[Episode]], *, mark: int, receivers: Sequence[str]
+    ) -> list[Episode]:
+        """Read the alerts, write what `change` makes of them with the new `mark`, and return that.
+
+        Nothing is written when nothing changes. `receivers` are to be told of episodes that open. `change` is
+        called again when somebody else wrote in between. Raises `AlertsConflictError`.
+        """
+        with self._lock:
+            return self._until_written(lambda state: self._update(state, change, mark, receivers))
+
+    def note(self, deliveries: Mapping[str, Delivery]) -> None:
+        """Note, by episode id, what a receiver has been told."""
+        with self._lock:
+            self._until_written(lambda state: self._note(state, deliveries))
+
+    def drop_news_for_others(self, receivers: Sequence[str], *, before: int) -> None:
+        """Drop what others than these receivers are still to be told of, if it is news from before a time
+        (ms)."""
+        with self._lock:
+            self._until_written(lambda state: self._drop(state, receivers, before))
+
+    def _read(self) -> AlertState:
+        table = self._tables.delta("alerts")
+        rows = select(f"SELECT {names(ALERTS.names)} FROM alerts", alerts=table)
+        return AlertState(table, rows.cast(ALERTS).combine_chunks())
+
+    def _until_written(self, write: Callable[[AlertState], T]) -> T:
+        """Read and write, again if somebody else (maintenance, another evaluation) wrote in between."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(CommitFailedError):
+                return write(self.read())
+        try:
+            return write(self.read())
+        except CommitFailedError as error:
+            raise AlertsConflictError(
+                f"writing alerts under {self._tables.root}: expected nobody else to write them meanwhile, "
+                f"found other commits at {_ATTEMPTS} attempts. Nothing was written; it is tried again later."
+            ) from error
+
+    def _update(
+        self,
+        state: AlertState,
+        change: Callable[[AlertState], list[Episode]],
+        mark: int,
+        receivers: Sequence[str],
+    ) -> list[Episode]:
+        changed = change(state)
+        if changed:
+            rows = [_row(Told(episode=episode, deliveries=_untold(receivers))) for episode in changed]
+            self._merge(state, rows, _EPISODE_COLUMNS, [Transaction(MARK, max(mark, state.mark))])
+        return changed
+
+    def _note(self, state: AlertState, deliveries: Mapping[str, Delivery]) -> None:
+        wanted = pc.is_in(state.rows["id"], value_set=pa.array(deliveries, pa.string()))
+        noted = [_noted(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))]
+        self._merge(state, [_row(told) for told in noted], ["deliveries"], [])
+
+    def _drop(self, state: AlertState, receivers: Sequence[str], before: int) -> None:
+        left = [
+            replace(told, deliveries=_without_news(told, receivers))
+            for told in state.news_for_others(receivers, before=before)
+        ]
+        if left:
+            self._merge(state, [_row(told) for told in left], ["deliveries"], [])
+
+    def _merge(
+        self, state: AlertState, rows: list[dict[str, Any]], updated: list[str], marks: list[Transaction]
+    ) -> None:
+        """Write rows on top of the version that was read, else raise `CommitFailedError`.
+
+        Of those whose id is there the columns `updated` alone are taken.
+        """
+        if not rows:
+            return
+        commit = CommitProperties(app_transactions=marks, max_commit_retries=0)
+        merged = _merged(state.rows, pa.Table.from_pylist(rows, ALERTS), updated)
+        replace_rows(state.table, self._tables.storage(state.table), merged, commit)
+
+
+def _merged(held: pa.Table, rows: pa.Table, updated: Sequence[str]) -> pa.Table:
+    """Return the rows held, with others (schema `ALERTS`) added or, in some columns, in their place."""
+    places = pc.index_in(rows["id"], value_set=held["id"])
+    before, is_new = held.take(places), pc.is_null(places)
+    columns = [
+        rows[name] if name in updated else pc.if_else(is_new, rows[name], before[name])
+        for name in ALERTS.names
+    ]
+    others = held.filter(pc.invert(pc.is_in(held["id"], value_set=rows["id"])))
+    return pa.concat_tables([others, pa.table(columns, schema=ALERTS)])
+
+
+def _flattened(lists: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Return the items of all lists, and for each the number of its list."""
+    array = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
+    return pc.list_flatten(array), pc.list_parent_indices(array)
+
+
+def _untold(receivers: Iterable[str]) -> dict[str, Delivery]:
+    return {receiver: Delivery(receiver=receiver) for receiver in receivers}
+
+
+def _without_news(told: Told, receivers: Sequence[str]) -> dict[str, Delivery]:
+    """Return the deliveries without those that others than these receivers still wait for."""
+    return {
+        name: delivery
+        for name, delivery in told.deliveries.items()
+        if name in receivers or not told.is_pending_for(name)
+    }
+
+
+def _noted(told: Told, delivery: Delivery) -> Told:
+    return replace(told, deliveries={**told.deliveries, delivery.receiver: delivery})
+
+
+def _row(told: Told) -> dict[str, Any]:
+    episode = told.episode
+    row = vars(episode) | vars(episode.finding)
+    row["facts"] = json.dumps(episode.finding.facts, ensure_ascii=False)
+    row["deliveries"] = [_in_table(vars(delivery)) for _, delivery in sorted(told.deliveries.items())]
+    return _in_table({name: row[name] for name in ALERTS.names})
+
+
+def _told(rows: pa.Table) -> list[Told]:
+    return [_told_of(_in_memory(row)) for row in rows.to_pylist()]
+
+
+def _told_of(row: Mapping[str, Any]) -> Told:
+    finding = {field.name: row[field.name] for field in fields(Finding) if field.name in row}
+    episode = {field.name: row[field.name] for field in fields(Episode) if field.name in row}
+    deliveries = [Delivery(**_in_memory(delivery)) for delivery in row["deliveries"] or []]
+    return Told(
+        episode=Episode(**episode, finding=Finding(**finding | {"facts": json.loads(row["facts"])})),
+        deliveries={delivery.receiver: delivery for delivery in deliveries},
+    )
+
+
+def _in_table(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give milliseconds as microseconds, which Arrow takes for timestamps."""
+    return {
+        name: value * 1_000 if name in TIMESTAMPS and value is not None else value
+        for name, value in row.items()
+    }
+
+
+def _in_memory(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give timestamps as milliseconds."""
+    return {
+        name: (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,89 @@
+"""Watches over the tables beside the job: evaluates the alert rules at their pace, and has them delivered.
+
+It has threads of its own, takes no lock of the writer, and whatever happens to it never ends the job.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from streaming.alerts.delivery import Courier, CourierThread
+from streaming.alerts.evaluation import AskLogRanges, Evaluator
+from streaming.alerts.receivers import Receiver
+from streaming.alerts.table import AlertTable
+from streaming.common.patience import Complaints
+from streaming.settings.model import AlertSettings
+from streaming.tables.tables import Tables
+
+_END_LIMIT_S: Final = 15.0
+"""For an evaluation or a delivery to end; what is not delivered by then is delivered at the next start."""
+
+
+class AlertWatch(threading.Thread):
+    """Evaluates every now and then while it is entered; at its end once more if asked to."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        settings: AlertSettings,
+        receivers: Sequence[Receiver],
+        *,
+        ask_log_ranges: AskLogRanges | None,
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="offsetlake-alerts", daemon=True)
+        alerts = AlertTable(tables)
+        self._evaluator = Evaluator(
+            tables,
+            alerts,
+            settings,
+            receivers=[receiver.name for receiver in receivers],
+            ask_log_ranges=ask_log_ranges,
+            say=say,
+        )
+        self._couriers = {receiver.name: Courier(alerts, receiver, say) for receiver in receivers}
+        self._threads = [CourierThread(courier, name) for name, courier in self._couriers.items()]
+        self._every_s = settings.evaluate_every_ms / 1_000
+        self._complaints = Complaints(say)
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Evaluate at once and then at the pace that is set, until told to end."""
+        while not self._done.is_set():
+            self._evaluate()
+            self._done.wait(self._every_s)
+
+    def evaluate_and_deliver(self) -> bool:
+        """Evaluate and deliver once; return whether both went well. For when the threads have ended."""
+        is_evaluated = self._evaluate()
+        is_delivered = [courier.deliver() for courier in self._couriers.values()]  # none left out
+        return is_evaluated and all(is_delivered)
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after what is under way, within a bounded time."""
+        self._done.set()
+        self.join(_END_LIMIT_S)
+        for thread in self._threads:
+            thread.end()
+        for thread in self._threads:
+            thread.join(_END_LIMIT_S)
+
+    def _evaluate(self) -> bool:
+        try:
+            changed = self._evaluator.evaluate()
+        except Exception as error:  # whatever it is, the job goes on
+            self._complaints.make(
+                "", f"evaluating alerts failed, going on trying: {type(error).__name__}: {error}"
+            )
+            return False
+        self._complaints.settle("", "alerts are evaluated again")
+        if changed:
+            for thread in self._threads:
+                thread.wake()
+        return True

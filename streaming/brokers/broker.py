@@ -1,0 +1,329 @@
+"""What offsetlake asks the brokers beside reading the topic: how far partitions reach, which topics there
+are, and how long offsets are kept.
+
+Everything here only reads, and answers within a bounded time.
+"""
+
+import re
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from streaming.brokers.client_log import ClientLog
+from streaming.brokers.client_settings import librdkafka_settings
+from streaming.brokers.facts import (
+    CHECK_INTERVAL,
+    DEFAULT_DELETE_RETENTION_MS,
+    DELETE_RETENTION,
+    RETENTION,
+    AccessRefusedError,
+    BrokerError,
+    BrokerRetention,
+    LogRange,
+    TopicFacts,
+    agreed_retention,
+)
+from streaming.model.errors import MisuseError
+from streaming.model.progress import PartitionEnds
+from streaming.settings.model import SourceSettings
+
+REQUEST_TIMEOUT_S: Final = 10.0
+QUICK_TIMEOUT_S: Final = 3.0
+"""For what batches and heartbeats wait for: silence of a broker is to be said within 15 seconds."""
+_GIVE_UP_EVERY_S: Final = 0.2
+
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NO_OFFSET: Final = -1
+"""What brokers say where no record has the timestamp asked for. Below it librdkafka means "no answer": a
+partition whose leader is silent has the offset -1001, and no error."""
+_DENIED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_ABSENT: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
+)
+_TIMED_OUT: Final = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+class Broker:
+    """A connection to the brokers that answers the few questions of this module."""
+
+    def __init__(self, source: SourceSettings) -> None:
+        self._source = source
+        self._log = ClientLog()
+        self._may_have_moved = False
+        settings: dict[str, Any] = {
+            "client.id": "offsetlake",
+            **librdkafka_settings(source.client),
+            "bootstrap.servers": source.bootstrap_servers,
+            "error_cb": self._log.error,
+        }
+        try:
+            self._admin = AdminClient(settings, logger=self._log)
+        except KafkaException as error:
+            raise MisuseError(
+                "setting up a Kafka client: expected settings that librdkafka takes, "
+                f"found: {error.args[0].str()}. "
+                "Check [source.client] in the settings and the --command-config file."
+            ) from error
+
+    def wait_for_topic(self, say: Callable[[str], None], give_up: Callable[[], bool]) -> TopicFacts | None:
+        """Wait until the topic exists and return its facts; None when `give_up` says so before.
+
+        The brokers must answer within `connect_timeout`, else `BrokerError`; the topic may take as long as
+        it likes (Kafka creates it at the first commit), and `say` is told once that it is waited for.
+        """
+        facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
+        if facts is None:
+            say(
+                f"topic {self._source.topic} does not exist yet on {self._source.bootstrap_servers}, "
+                "or this user may not see it (Describe right): "
+                "waiting for it (Kafka creates it when the first group commits)"
+            )
+        while facts is None and not _rest(self._source.topic_poll_every_ms / 1_000, give_up):
+            facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
+        return facts
+
+    def topic_facts(self, timeout_s: float = REQUEST_TIMEOUT_S) -> TopicFacts | None:
+        """Return what identifies the topic; None if it does not exist, or may not be seen. Raises
+        `BrokerError`."""
+        metadata = self._metadata(timeout_s)
+        topic = metadata.topics.get(self._source.topic)
+        if topic is None or not topic.partitions:
+            return None
+        ids = self.topic_ids([self._source.topic], timeout_s)
+        if ids is None:
+            raise self._unreachable(_TIMED_OUT, timeout_s)
+        if ids.get(self._source.topic, "") is None:  # deleted since
+            return None
+        return TopicFacts(metadata.cluster_id, len(topic.partitions), ids.get(self._source.topic) or None)
+
+    def ends(self, partition_count: int, timeout_s: float = QUICK_TIMEOUT_S) -> dict[int, PartitionEnds]:
+        """Return the present ends of all partitions whose leader answers in time; raises `BrokerError` if
+        none does."""
+        if self._may_have_moved:
+            self._learn_leaders()
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = [
+            self._ask_offsets(partitions, latest, isolation, timeout_s)
+            for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        ]
+        (stable, failure), (high, other) = [self._offsets(answers) for answers in asked]
+        found = {
+            key[1]: PartitionEnds(stable[key], max(high[key], stable[key]))
+            for key in sorted(stable.keys() & high.keys())
+        }
+        if not found and partition_count:
+            raise self._unreachable(failure or other or _TIMED_OUT, timeout_s)
+        return found
+
+    def starts(self, partition_count: int, timeout_s: float) -> dict[int, int]:
+        """Return the first offset that is held, of all partitions whose leader answers in time."""
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        asked = self._ask_offsets(partitions, earliest, IsolationLevel.READ_UNCOMMITTED, timeout_s)
+        return {number: offset for (_, number), offset in self._offsets(asked)[0].items()}
+
+    def silence_of(self, partitions: Iterable[int]) -> BrokerError:
+        """Return an error that names partitions whose leader does not answer, and what the client says."""
+        complaint = self._complaint()
+        return BrokerError(
+            f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: expected an answer "
+            f"of the leader of each partition, found none for {', '.join(map(str, sorted(partitions)))}"
+            f"{f' (last failure: {complaint})' if complaint else ''}."
+        )
+
+    def first_since(self, timestamp_ms: int, partition_count: int) -> dict[int, int]:
+        """Return the offset of the first record with this timestamp or a later one, by partition.
+
+        Left out are partitions that have none, or whose leader does not answer.
+        """
+        partitions = [(self._source.topic, number) for number in range(partition_count)]
+        since = OffsetSpec.for_timestamp(timestamp_ms)
+        found, _ = self._list_offsets(partitions, since, IsolationLevel.READ_UNCOMMITTED)
+        return {number: offset for (_, number), offset in sorted(found.items()) if offset >= 0}
+
+    def retention(self) -> BrokerRetention:
+        """Return how long the brokers keep offsets; raises `BrokerError` if none of them tells.
+
+        Takes the right DescribeConfigs on the cluster.
+        """
+        asked = {
+            broker_id: self._admin.describe_configs(
+                [ConfigResource(ResourceType.BROKER, str(broker_id))], request_timeout=REQUEST_TIMEOUT_S
+            )
+            for broker_id in sorted(self._metadata(REQUEST_TIMEOUT_S).brokers)
+        }
+        answers = {broker_id: _answer(next(iter(futures.values()))) for broker_id, futures in asked.items()}
+        told = {b: _retention_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
+        silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
+        return agreed_retention(told, silent)
+
+    def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
+        """Return for how long the topic keeps a tombstone at least; Kafka's default where this user may not
+        know (it takes the right DescribeConfigs on the topic). Raises `BrokerError` if nobody answers."""
+        asked = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=timeout_s
+        )
+        answer = _answer(next(iter(asked.values())))
+        if isinstance(answer, KafkaException) and answer.args[0].code() not in _DENIED:
+            raise self._unreachable(answer, timeout_s)
+        known = answer.get(DELETE_RETENTION) if isinstance(answer, dict) else None
+        return DEFAULT_DELETE_RETENTION_MS if known is None else int(known.value)
+
+    def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
+        """Return the range of each partition (topic, number); raises `BrokerError` if the brokers do not
+        answer.
+
+        Left out are topics and partitions that do not exist, that this user may not describe, or whose
+        leader does not answer.
+        """
+        topics = self._metadata(REQUEST_TIMEOUT_S).topics
+        existing = [
+            (topic, number)
+            for topic, number in partitions
+            if topic in topics and number in topics[topic].partitions
+        ]
+        earliest, latest = (
+            self._list_offsets(existing, spec, IsolationLevel.READ_UNCOMMITTED)[0]
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        )
+        return {
+            key: LogRange(earliest[key], latest[key]) for key in existing if key in earliest and key in latest
+        }
+
+    def topic_ids(
+        self, names: Iterable[str], timeout_s: float = QUICK_TIMEOUT_S
+    ) -> dict[str, str | None] | None:
+        """Return the ids of topics as the tables write them; None for one that does not exist.
+
+        `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe
+        or that no broker can have are left out. No answer at all in time: None.
+        """
+        wanted = sorted(name for name in set(names) if _TOPIC_NAME.fullmatch(name))
+        if not wanted:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+        answers = {name: _answer(future) for name, future in asked.items()}
+        ids = {name: _topic_id(answer) for name, answer in answers.items() if _tells_of_topic(answer)}
+        return ids or None
+
+    def _metadata(self, timeout_s: float) -> Any:
+        self._admin.poll(0)  # or log lines would pile up
+        # asking for all topics: asking for one by name would make brokers with auto-creation create it
+        try:
+            metadata = self._admin.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            raise self._unreachable(error, timeout_s) from error
+        self._log.answered()
+        return metadata
+
+    def _list_offsets(
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
+        """Return the offsets of the partitions that answered, and why another did not."""
+        return self._offsets(self._ask_offsets(partitions, spec, isolation, REQUEST_TIMEOUT_S))
+
+    def _ask_offsets(
+        self,
+        partitions: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+        timeout_s: float,
+    ) -> "Mapping[TopicPartition, Future[Any]]":
+        asked = {TopicPartition(topic, number): spec for topic, number in partitions}
+        if not asked:
+            return {}
+        return self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+
+    def _offsets(
+        self, futures: "Mapping[TopicPartition, Future[Any]]"
+    ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
+        """Wait for answers; return the offsets of the partitions that answered, and why another did not."""
+        found: dict[tuple[str, int], int] = {}
+        failure: KafkaException | None = None
+        for partition, future in futures.items():
+            answer = _answer(future)
+            if isinstance(answer, KafkaException):
+                failure = answer
+            elif answer.offset < _NO_OFFSET:
+                failure = _TIMED_OUT
+            else:
+                found[partition.topic, partition.partition] = answer.offset
+        if found:
+            self._log.answered()
+        self._may_have_moved = failure is not None
+        if failure is not None and failure.args[0].code() > 0:  # a broker said no, perhaps to an old leader
+            self._learn_leaders()
+        return found, failure
+
+    def _learn_leaders(self) -> None:
+        """Ask who leads which partition since when, so that the next request goes by that.
+
+        By itself librdkafka asks every few minutes, and until then goes on with what brokers refuse.
+        """
+        self._may_have_moved = False
+        with suppress(BrokerError):
+            self._metadata(QUICK_TIMEOUT_S)
+
+    def _complaint(self) -> str:
+        """Return why the last connection failed, if one has."""
+        self._admin.poll(0)  # hands over what librdkafka has said
+        return self._log.last
+
+    def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
+        complaint = self._complaint()
+        is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
+        kind = AccessRefusedError if is_refused else BrokerError
+        return kind(
+            f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "
+            f"expected an answer within {timeout_s:g} s, found: {error.args[0].str()}"
+            f"{f' ({complaint})' if complaint else ''}. "
+            "Check --bootstrap-server, the network, the security settings (--command-config), and the rights "
+            "of their user."
+        )
+
+
+def _answer(future: "Future[Any]") -> Any:
+    """Return what a request gave, or the `KafkaException` that it failed with."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        return error
+
+
+def _retention_of(configs: Mapping[str, Any]) -> tuple[int, int]:
+    minutes, interval = (configs[name].value for name in (RETENTION, CHECK_INTERVAL))
+    return int(minutes) * 60_000, int(interval)
+
+
+def _tells_of_topic(answer: Any) -> bool:
+    """Whether an answer says that the topic exists, or that it does not."""
+    return not isinstance(answer, KafkaException) or answer.args[0].code() in _ABSENT
+
+
+def _topic_id(answer: Any) -> str | None:
+    if isinstance(answer, KafkaException):
+        return None
+    number = answer.topic_id
+    halves = (number.get_most_significant_bits(), number.get_least_significant_bits())
+    data = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
+    return urlsafe_b64encode(data).decode("ascii").rstrip("=") if any(halves) else ""
+
+
+def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:
+    """Sleep, but not on when `give_up` says so; returns whether it did."""
+    end = time.monotonic() + seconds
+    while not (given_up := give_up()) and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _GIVE_UP_EVERY_S))
+    return given_up

@@ -1,0 +1,85 @@
+"""What brokers tell, as values: of the topic, of a log, of how long offsets are kept. Needs no client."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streaming.model.errors import OffsetlakeError
+
+RETENTION: Final = "offsets.retention.minutes"
+CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
+DELETE_RETENTION: Final = "delete.retention.ms"
+DEFAULT_DELETE_RETENTION_MS: Final = 86_400_000
+
+
+class BrokerError(OffsetlakeError):
+    """The brokers could not be reached, or refused what was asked."""
+
+
+class AccessRefusedError(BrokerError):
+    """The brokers have refused this user or its certificates for `connect_timeout`: waiting does not help."""
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What identifies the topic: its cluster and its id (None where brokers do not say), and its partition
+    count."""
+
+    cluster_id: str | None
+    partition_count: int
+    topic_id: str | None = None
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """The offsets that a partition holds: from `earliest`, and before `latest`."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerRetention:
+    """What the brokers say about keeping offsets, in milliseconds.
+
+    Where they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest of theirs, and
+    `complaint` tells; it tells also of brokers that did not answer.
+    """
+
+    retention_ms: int
+    check_interval_ms: int
+    complaint: str | None = None
+
+
+def agreed_retention(told: Mapping[int, tuple[int, int]], silent: Mapping[int, str]) -> BrokerRetention:
+    """Make one answer of those of all brokers: by broker id, retention and check interval (ms), or why there
+    is none. Raises `BrokerError` if there is none at all."""
+    if not told:
+        reason = next(iter(silent.values()), "no broker in the cluster's metadata")
+        raise BrokerError(
+            f"asking the brokers for {RETENTION}: expected their settings, found: {reason}. "
+            "Grant DescribeConfigs on the cluster, or set [expiry] retention."
+        )
+    return BrokerRetention(
+        retention_ms=min(retention for retention, _ in told.values()),
+        check_interval_ms=max(interval for _, interval in told.values()),
+        complaint="; ".join([*_disagreement(told), *_silence(silent)]) or None,
+    )
+
+
+def _disagreement(told: Mapping[int, tuple[int, int]]) -> Iterator[str]:
+    if len(set(told.values())) > 1:
+        values = ", ".join(
+            f"broker {broker}: {retention // 60_000} min and {interval} ms"
+            for broker, (retention, interval) in sorted(told.items())
+        )
+        yield (
+            f"brokers disagree on {RETENTION} and {CHECK_INTERVAL} ({values}): "
+            "going by the shortest retention and the longest interval"
+        )
+
+
+def _silence(silent: Mapping[int, str]) -> Iterator[str]:
+    if silent:
+        names, reason = ", ".join(map(str, sorted(silent))), next(iter(silent.values()))
+        yield f"not all brokers say how long they keep offsets (broker {names}: {reason})"

@@ -1,0 +1,59 @@
+"""Finds out how long the brokers keep offsets: from the settings if they say so, else from the brokers."""
+
+from collections.abc import Callable
+from typing import Final
+
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import BrokerError
+from streaming.model.progress import Retention
+from streaming.settings.model import OFFSETS_TOPIC, Settings
+
+DEFAULT_CHECK_INTERVAL_MS: Final = 600_000
+"""Kafka's default of `offsets.retention.check.interval.ms`."""
+
+
+class RetentionReader:
+    """Reads the retention as often as it is asked to; tells what is wrong with it once, not every time."""
+
+    def __init__(self, broker: Broker, settings: Settings, say: Callable[[str], None]) -> None:
+        self._broker = broker
+        self._settings = settings.expiry
+        self._topic = settings.source.topic
+        self._say = say
+        self._said: str | None = None
+
+    def read(self, now: int) -> Retention | None:
+        """Return the retention as of `now` (ms); None where neither the settings nor a broker tell it."""
+        settings = self._settings
+        if settings.retention_ms is not None:
+            interval = settings.check_interval_ms or DEFAULT_CHECK_INTERVAL_MS
+            return _retention(settings.retention_ms, interval, "setting", now)
+        if self._topic != OFFSETS_TOPIC:
+            self._complain(
+                f"topic {self._topic} may be a copy from another cluster, so these brokers are not asked how "
+                "long offsets are kept: set [expiry] retention to have it said when they expire"
+            )
+            return None
+        try:
+            told = self._broker.retention()
+        except BrokerError as error:
+            self._complain(str(error))
+            return None
+        self._complain(told.complaint)
+        interval = settings.check_interval_ms or told.check_interval_ms
+        return _retention(told.retention_ms, interval, "broker", now)
+
+    def _complain(self, complaint: str | None) -> None:
+        if complaint is not None and complaint != self._said:
+            self._say(complaint)
+        self._said = complaint
+
+
+def _retention(retention_ms: int, check_interval_ms: int, source: str, now: int) -> Retention:
+    return Retention(
+        retention_ms=retention_ms,
+        check_interval_ms=check_interval_ms,
+        source=source,
+        read_at=now,
+        known_since=now,
+    )

@@ -1,0 +1,5 @@
+"""`python -m streaming.cli` is `offsetlake`."""
+
+from streaming.cli.main import main
+
+main()

@@ -1,0 +1,117 @@
+"""The command that lists alerts, or evaluates them once."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streaming.cli.options import query_options, with_command_config
+from streaming.common.escapes import shown
+from streaming.model.errors import MisuseError
+from streaming.settings.model import Settings
+from streaming.settings.reading import read_settings
+from streaming.tables.tables import Tables
+
+
+@click.command()
+@click.option("--all", "closed_too", is_flag=True, help="Closed alerts too.")
+@click.option(
+    "--evaluate", is_flag=True, help="Evaluate the rules once and deliver, instead of listing (for cron)."
+)
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT[,...]",
+    help="With --evaluate: brokers to ask where logs start (rule offset_below_log_start).",
+)
+@click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --bootstrap-server: properties file with Kafka client settings.",
+)
+@query_options
+def alerts(
+    closed_too: bool,
+    evaluate: bool,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    table_root: str | None,
+    output: Any,
+    config: Path | None,
+) -> None:
+    """List the open alerts; the job evaluates them while it runs.
+
+    While it does not, or is still reading, alerts are held: that is said beside the list.
+
+    \b
+      offsetlake alerts
+      offsetlake alerts --all --output json
+      offsetlake alerts --evaluate --config alerts.toml    # where no job is running
+    """
+    from streaming.alerts.listing import list_alerts
+    from streaming.cli.render import print_rows
+
+    if not evaluate and (bootstrap_server or command_config):
+        raise MisuseError(
+            "--bootstrap-server and --command-config: expected with --evaluate only, found without. "
+            "Alerts are listed from the tables; no broker is asked."
+        )
+    if evaluate and closed_too:
+        raise MisuseError("--evaluate and --all: expected one of them, found both.")
+    options = {"tables.root": table_root, "source.bootstrap_servers": bootstrap_server}
+    settings = with_command_config(read_settings(config, options), command_config)
+    tables = Tables(settings.tables.root, settings.tables.storage_options)
+    if evaluate:
+        _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
+    else:
+        print_rows(list_alerts(tables, closed_too=closed_too), output)
+        _tell_what_holds_alerts(tables)
+
+
+def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None:
+    from streaming.alerts.evaluation import is_written_by_a_job
+    from streaming.alerts.receivers import receivers, source_labels
+    from streaming.alerts.watch import AlertWatch
+    from streaming.model.progress import now_ms
+
+    progress, now = tables.progress(), now_ms()
+    if is_written_by_a_job(progress, settings.job.heartbeat_every_ms, now):
+        seconds = (now - progress.heartbeat) / 1_000
+        _complain(f"a job wrote to the tables {seconds:.0f} s ago, and evaluates alerts itself: nothing done")
+        return
+    tables.create()
+    watch = AlertWatch(
+        tables,
+        settings.alerts,
+        receivers(
+            settings.alerts,
+            write=partial(print, flush=True),
+            source=source_labels(progress.cluster_id, progress.topic),
+        ),
+        ask_log_ranges=_log_ranges(settings) if asks_brokers else None,
+        say=_complain,
+    )
+    if not watch.evaluate_and_deliver():
+        sys.exit(1)
+
+
+def _tell_what_holds_alerts(tables: Tables) -> None:
+    """Say why no alert need not mean that all is well."""
+    from streaming.model.progress import now_ms
+    from streaming.queries.completeness import AsOf, partitions_of
+
+    progress = tables.progress()
+    about = AsOf(moment=now_ms(), progress=progress, partitions=partitions_of(None, progress))
+    for complaint in (*about.complaints(), *about.silence()):
+        _complain(complaint)
+
+
+def _log_ranges(settings: Settings) -> Any:
+    from streaming.brokers.broker import Broker
+
+    return Broker(settings.source).log_ranges
+
+
+def _complain(sentence: str) -> None:
+    print(f"offsetlake: {shown(sentence)}", file=sys.stderr)

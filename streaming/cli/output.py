@@ -1,0 +1,105 @@
+"""Standard output as command line tools have it: what cannot be written is said, and a reader may leave.
+
+Errors of the disk come from somewhere within Python's buffers, at a time that depends on them, and look like
+those of any other file. So standard output gets an end of its own that names them.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+from streaming.common.escapes import shown_lines
+from streaming.model.errors import OffsetlakeError
+
+
+class OutputError(OffsetlakeError, OSError):
+    """Standard output takes no more: the disk is full, for instance."""
+
+
+class _Output(io.FileIO):
+    """Standard output below all buffers; raises `OutputError`, and `BrokenPipeError` if nobody reads on."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write some of it."""
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:  # without its number, by which click would take it for a failure
+            raise BrokenPipeError("nobody reads on") from error
+        except OSError as error:
+            raise OutputError(
+                f"writing to standard output: expected to write all of it, found: {error.strerror}. "
+                "What was written is not all: free some space, or write elsewhere."
+            ) from error
+
+
+@contextmanager
+def watched_output() -> Iterator[None]:
+    """Let what is printed within raise `OutputError`; where there is no standard output it goes nowhere."""
+    before = sys.stdout
+    sys.stdout = _watched(before)
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+def finish(code: int) -> int:
+    """Write what is still buffered; return the exit code: `code`, or that of the error, which is said."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        let_go(sys.stdout)
+    except OutputError as error:
+        complain(error)
+        return error.exit_code
+    return code
+
+
+def complain(error: OffsetlakeError) -> None:
+    """Say on standard error what went wrong."""
+    if isinstance(error, OutputError):
+        let_go(sys.stdout)  # what is still buffered would fail once more
+    with telling():
+        print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Tell something on standard error; nothing more can be done if that fails, too."""
+    try:
+        yield
+    except OSError:
+        let_go(sys.stderr)
+
+
+def let_go(stream: TextIO) -> None:
+    """Let all that is still buffered go nowhere: Python would try once more at its end, and complain."""
+    try:
+        number = stream.fileno()
+    except OSError:  # it is no file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+def _watched(out: TextIO | None) -> TextIO:
+    if out is None:  # it was closed by whoever started this
+        return Path(os.devnull).open("w")
+    if out is not sys.__stdout__:  # somebody's own, as in tests
+        return out
+    assert isinstance(out, io.TextIOWrapper)
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Output(out.fileno(), "w", closefd=False)),
+        encoding=out.encoding,
+        errors=out.errors,
+        line_buffering=out.line_buffering,
+        write_through=out.write_through,
+    )

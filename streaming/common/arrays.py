@@ -1,0 +1,52 @@
+"""Numbers and texts into Arrow arrays and back without pandas.
+
+`pyarrow.array` and `to_numpy` import pandas when they are first called, only to ask whether they were given
+something of it: half of the time of a command that answers one question.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_NUMBERS: Final = {pa.int32(): np.int32, pa.int64(): np.int64}
+
+
+def from_numbers(values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
+    """Return n numbers as an array (int32 or int64) without nulls, on the same memory.
+
+    >>> from_numbers(np.arange(3)).to_pylist()
+    [0, 1, 2]
+    """
+    data = [None, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), data, null_count=0)
+
+
+def from_texts(texts: Sequence[str]) -> pa.Array:
+    """Return n texts as an array (string).
+
+    >>> from_texts(["é", ""]).to_pylist()
+    ['é', '']
+    """
+    utf8 = [text.encode() for text in texts]
+    bounds = np.cumsum([0, *map(len, utf8)], dtype=np.int64)
+    data = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(utf8))]
+    return pa.Array.from_buffers(pa.large_string(), len(utf8), data, null_count=0).cast(pa.string())
+
+
+def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return n int32 or int64, none of them null, as numpy has them.
+
+    >>> to_numbers(pa.array([7, 8, 9], pa.int32()).slice(1)).tolist()
+    [8, 9]
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count:
+        raise ValueError(f"reading numbers: expected no null, found {array.null_count}")
+    numbers = np.frombuffer(array.buffers()[1] or b"", _NUMBERS[array.type])
+    return numbers[array.offset : array.offset + len(array)]

@@ -1,0 +1,135 @@
+"""Tables of more bytes than one Arrow array of texts can hold: rows of them, and pieces.
+
+Arrow counts the bytes of a column of texts in 32 bits: an array ends at 2 GiB. A million offsets with 4 KB of
+metadata each are 4 GB: a column of many chunks, which may be filtered and compared, but neither be made one
+nor (as of Arrow 26) be taken from by row number. In the JVM it is cells and values that end at 2 GiB.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, from_numbers, to_numbers
+
+ARRAY_BYTES: Final = 2**31 - 1
+"""So many bytes of texts fit into one array; tables of less are handled as they are."""
+
+PIECE_BYTES: Final = 256 * 1024 * 1024
+"""So much is well held at a time, and far from where arrays, cells and state values end."""
+
+_NUMBER_BYTES: Final = 8  # of any value that is no text: at most
+
+
+def take(table: pa.Table, rows: Index) -> pa.Table:
+    """Return m rows of a table by their numbers; -1 gives a row of nulls.
+
+    The columns of the result may have several chunks.
+    """
+    if table.nbytes <= ARRAY_BYTES:
+        return table.take(_nullable(rows))
+    sizes = np.append(row_bytes(table), 0)[rows]  # the one at the end is that of -1
+    batches = table.to_batches()
+    taken = [_take(table.schema, batches, rows[start:stop]) for start, stop in _ranges(sizes, PIECE_BYTES)]
+    return pa.concat_tables([table.schema.empty_table(), *taken])
+
+
+def pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Divide a table into slices of at most `PIECE_BYTES`, or of one row; an empty table into none."""
+    if table.nbytes <= PIECE_BYTES:
+        yield from [table] if len(table) else []
+        return
+    for start, stop in _ranges(row_bytes(table), PIECE_BYTES):
+        yield table.slice(start, stop - start)
+
+
+def divided(data: bytes) -> list[bytes]:
+    """Divide bytes into pieces of at most `PIECE_BYTES`; at least one."""
+    return [data[n * PIECE_BYTES : (n + 1) * PIECE_BYTES] for n in range(pieces_in(len(data)))]
+
+
+def pieces_in(length: int) -> int:
+    """Count the pieces of so many bytes; nothing is a piece, too."""
+    return max(1, -(-length // PIECE_BYTES))
+
+
+def joined(tables: Iterable[pa.Table], most_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
+    """Join tables of one schema, one after the other, as long as they make no more than so many bytes."""
+    held, size = list[pa.Table](), 0
+    for table in tables:
+        if held and size + table.nbytes > most_bytes:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+        held.append(table)
+        size += table.nbytes
+    if held:
+        yield pa.concat_tables(held)
+
+
+def row_bytes(table: pa.Table) -> Index:
+    """Return about how many bytes each of n rows takes: those of its texts, and 8 for any other value."""
+    columns = [[_value_bytes(chunk) for chunk in column.chunks] for column in table.columns]
+    nothing = np.zeros(len(table), np.int64)
+    return reduce(np.add, (np.concatenate(chunks) for chunks in columns if chunks), nothing)
+
+
+def by_batches(
+    table: pa.Table, to_array: Callable[[pa.RecordBatch], pa.Array], kind: pa.DataType
+) -> pa.ChunkedArray:
+    """Make a column of a table's batches, each an array of a type of its own, so that none are joined."""
+    return pa.chunked_array([to_array(batch) for batch in table.to_batches()], kind)
+
+
+def _take(schema: pa.Schema, batches: list[pa.RecordBatch], rows: Index) -> pa.Table:
+    """Return m rows of what the batches are together, few enough for one array; -1 gives a row of nulls."""
+    starts = np.cumsum([0, *map(len, batches)])
+    wanted = np.unique(rows[rows >= 0])
+    bounds = np.searchsorted(wanted, starts)
+    found = [
+        batch.take(from_numbers(wanted[first:last] - start))
+        for batch, start, (first, last) in zip(batches, starts.tolist(), pairwise(bounds), strict=False)
+        if first < last
+    ]
+    places = np.where(rows >= 0, np.searchsorted(wanted, rows), rows)
+    return pa.Table.from_batches(found, schema).take(_nullable(places))
+
+
+def _ranges(sizes: Index, most: int) -> list[tuple[int, int]]:
+    """Cut n rows of these sizes into ranges that are together no larger than `most`, or hold one row."""
+    ends = np.append(0, np.cumsum(sizes))
+    cuts = [0]
+    while cuts[-1] < len(sizes):
+        reach = int(np.searchsorted(ends, ends[cuts[-1]] + most, side="right")) - 1
+        cuts.append(max(reach, cuts[-1] + 1))
+    return list(pairwise(cuts))
+
+
+def _value_bytes(array: pa.Array) -> Index:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return reduce(np.add, map(_value_bytes, array.flatten()))
+    if pa.types.is_list(kind):
+        bounds = np.append(0, np.cumsum(_value_bytes(array.flatten())))
+        lengths = _lengths(pc.list_value_length(array))
+        stops = np.cumsum(lengths)
+        of_values: Index = bounds[stops] - bounds[stops - lengths]
+        return of_values + _NUMBER_BYTES
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _lengths(pc.binary_length(array)) + _NUMBER_BYTES
+    return np.full(len(array), _NUMBER_BYTES, np.int64)
+
+
+def _lengths(lengths: pa.Array) -> Index:
+    return to_numbers(pc.fill_null(lengths, 0)).astype(np.int64)
+
+
+def _nullable(rows: Index) -> pa.Array:
+    """Return row numbers as an array, null where they are -1."""
+    numbers = from_numbers(rows)
+    if not len(rows) or rows.min() >= 0:
+        return numbers
+    return pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)

@@ -1,0 +1,4 @@
+"""A real broker and real consumer groups on this machine, for `offsetlake demo`.
+
+`local_broker` starts a broker from jars; `traffic` lets groups come, commit, rewind and go.
+"""

@@ -1,0 +1,310 @@
+"""A real Kafka broker of one node on loopback, run from the cached jars: for the demo and the tests.
+
+    with LocalBroker(directory) as broker:
+        consume(broker.bootstrap_servers)
+
+The broker never outlives its owner. A watcher process holds the reading end of a pipe whose writing end only
+this process has; however this process ends (return, Ctrl-C, SIGTERM, kill -9), the pipe closes and the
+watcher stops the broker. (Linux's parent-death signal would follow the thread that started the broker, not
+the process.)
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from streaming.common.conf_dir import conf_dir
+from streaming.jvm.jars import ensure_jars
+from streaming.jvm.java import find_java
+from streaming.model.errors import OffsetlakeError
+
+_READY: Final = "Kafka Server started"
+_START_LIMIT: Final = 60.0  # seconds; 2 s are usual
+_STOP_LIMIT: Final = 20.0  # seconds; 0.3 s are usual
+_SHOWN_LINES: Final = 25  # of the log, when the broker fails
+_CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: this says "offsetlake-local"
+
+# Below the ephemeral ports: a client that retries a stopped broker there would in time connect to itself.
+_PORTS: Final = range(20_000, 32_000)
+
+_WATCHER: Final = """
+read -r _                                # returns when the owner has gone: nobody ever writes
+kill -TERM "$1" 2>/dev/null || exit 0
+for _ in 1 2 3 4 5 6 7 8 9 10; do sleep 1; kill -0 "$1" 2>/dev/null || exit 0; done
+kill -KILL "$1"
+"""
+
+
+class LocalBrokerError(OffsetlakeError):
+    """The local broker did not do what was asked of it."""
+
+    @classmethod
+    def failed(
+        cls, doing: str, *, expected: str, found: str, log: Path, said_before: int
+    ) -> "LocalBrokerError":
+        """Say what was expected and found, and show what the broker said about it."""
+        said = _telling_lines(_read_text(log)[said_before:])
+        return cls(f"{doing}: expected {expected}, found {found}. From {log}:\n{said}")
+
+
+class LocalBroker:
+    """A single-node KRaft broker in a directory of its own; data and ports stay over stop and start.
+
+    `overrides` are lines of server.properties that win over the defaults of `server_properties`; what
+    `listeners` names are security protocols (such as SASL_SSL) served beside PLAINTEXT, each on a port of
+    its own. `advertised` has, by protocol, ports that clients are sent to instead: those of a proxy.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        offsets_partitions: int = 8,
+        overrides: Mapping[str, str | int] | None = None,
+        listeners: Sequence[str] = (),
+        advertised: Mapping[str, int] | None = None,
+        heap: str = "512m",
+        jars: Path | None = None,
+    ) -> None:
+        self.directory = directory.resolve()
+        self.log = self.directory / "broker.log"
+        self._offsets_partitions = offsets_partitions
+        self._overrides = dict(overrides or {})
+        self._advertised = dict(advertised or {})
+        self._heap = heap
+        self._jars = jars
+        protocols = ("PLAINTEXT", *listeners, "CONTROLLER")
+        self._ports = dict(zip(protocols, free_ports(len(protocols)), strict=True))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return what clients connect to; the same over restarts."""
+        return self.bootstrap_servers_of("PLAINTEXT")
+
+    def bootstrap_servers_of(self, protocol: str) -> str:
+        """Return what clients connect to that speak a security protocol."""
+        return f"127.0.0.1:{self._ports[protocol]}"
+
+    @property
+    def pid(self) -> int:
+        """Return the broker's process id."""
+        if self._process is None:
+            raise LocalBrokerError(f"asking for the pid of the broker in {self.directory}: it is not running")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the broker's process exists."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the broker and return when it serves clients; format its directory the first time."""
+        if self.is_running:
+            return
+        jars = self._jars or ensure_jars("broker")
+        properties = self._write_properties()
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format(jars, properties)
+        said_before = len(_read_text(self.log))
+        self._launch(jars, properties)
+        try:
+            self._wait_until_ready(said_before)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop the broker in good order; kill it if it does not obey in time."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the broker as a crash would (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop the broker in good order and start it again on the same data and ports."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _write_properties(self) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties = self.directory / "server.properties"
+        settings = server_properties(
+            self.directory / "data",
+            ports=self._ports,
+            advertised=self._advertised,
+            offsets_partitions=self._offsets_partitions,
+        )
+        lines = (f"{name}={value}\n" for name, value in (settings | self._overrides).items())
+        properties.write_text("".join(lines))
+        return properties
+
+    def _format(self, jars: Path, properties: Path) -> None:
+        # The first compiler tier and the serial collector: 0.6 s instead of 1 s for a program this short.
+        tool = [*_java(jars, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), "kafka.tools.StorageTool"]
+        arguments = ["format", "--cluster-id", _CLUSTER_ID, "--config", str(properties)]
+        said_before = len(_read_text(self.log))
+        with self.log.open("ab") as output:
+            exit_code = subprocess.run([*tool, *arguments], stdout=output, stderr=output).returncode
+        if exit_code != 0:
+            raise LocalBrokerError.failed(
+                f"formatting {self.directory / 'data'}",
+                expected="exit code 0",
+                found=f"exit code {exit_code}",
+                log=self.log,
+                said_before=said_before,
+            )
+
+    def _launch(self, jars: Path, properties: Path) -> None:
+        logging = f"-Dlog4j2.configurationFile={conf_dir() / 'log4j2-broker.properties'}"
+        command = [*_java(jars, f"-Xmx{self._heap}", logging), "kafka.Kafka", str(properties)]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,  # Kafka leaves files in its working directory
+                process_group=0,  # Ctrl-C on a terminal reaches us, and we decide when the broker stops
+            )
+        self._watcher = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHER, "watcher", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    def _wait_until_ready(self, said_before: int) -> None:
+        deadline = time.monotonic() + _START_LIMIT
+        while _READY not in _read_text(self.log)[said_before:]:
+            if not self.is_running:
+                raise self._not_ready("that its process ended", said_before)
+            if time.monotonic() > deadline:
+                raise self._not_ready(f"nothing of the kind in {_START_LIMIT:.0f} s", said_before)
+            time.sleep(0.05)
+
+    def _not_ready(self, found: str, said_before: int) -> LocalBrokerError:
+        return LocalBrokerError.failed(
+            f"starting a broker in {self.directory}",
+            expected=f"it to say {_READY!r}",
+            found=found,
+            log=self.log,
+            said_before=said_before,
+        )
+
+    def _end(self, how: signal.Signals) -> None:
+        """End the broker, then its watcher: so that nothing is unwatched at any moment."""
+        if self._process is not None:
+            _end_process(self._process, how)
+        if self._watcher is not None:
+            _end_process(self._watcher, signal.SIGKILL)
+            assert self._watcher.stdin is not None
+            self._watcher.stdin.close()
+        self._process = self._watcher = None
+
+
+def server_properties(
+    data: Path,
+    *,
+    ports: Mapping[str, int],
+    offsets_partitions: int,
+    advertised: Mapping[str, int] | None = None,
+) -> dict[str, str | int]:
+    """Return the settings of a broker and controller in one process, with every replication factor 1.
+
+    `ports` are those of each security protocol, and of the listener CONTROLLER; clients are sent to the
+    `advertised` ones instead, where there are any.
+    """
+    listeners = _addresses(ports)
+    told = _addresses({**ports, **(advertised or {})})
+    protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{ports['CONTROLLER']}",
+        "listeners": ",".join(listeners.values()),
+        "advertised.listeners": ",".join(told[name] for name in ports if name != "CONTROLLER"),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocols[name]}" for name in ports),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": 1,
+        "min.insync.replicas": 1,
+        "offsets.topic.num.partitions": offsets_partitions,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 3000,  # a start after a crash waits for the old session to end
+        "group.initial.rebalance.delay.ms": 0,  # no wait for further members of a new group
+        "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,  # the default of 128 MiB does not fit a small heap
+    }
+
+
+def _addresses(ports: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 on which nothing listens at this moment."""
+    candidates = random.sample(_PORTS, k=len(_PORTS))
+    return [port for port, _ in zip(_free(candidates), range(count), strict=False)]
+
+
+def _free(ports: list[int]) -> Iterator[int]:
+    for port in ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            yield port
+
+
+def _java(jars: Path, *options: str) -> list[str]:
+    return [str(find_java()), *options, "-cp", f"{jars}{os.sep}*"]
+
+
+def _end_process(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    process.send_signal(how)  # does nothing when the process has ended
+    try:
+        process.wait(timeout=_STOP_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _telling_lines(log: str) -> str:
+    """Return the log from its first error on, else its end: a long shutdown may follow an error."""
+    lines = log.splitlines()
+    errors = (number for number, line in enumerate(lines) if " ERROR " in line or " FATAL " in line)
+    first = next(errors, len(lines) - _SHOWN_LINES)
+    return "\n".join(lines[max(0, first) :][:_SHOWN_LINES])
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""

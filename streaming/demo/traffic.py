@@ -1,0 +1,404 @@
+"""Real producers and consumer groups, each with its own way to commit, for the demo and the tests.
+
+Every group below is one function that runs until it is told to stop; `ACTORS` is the cast. `broker_offsets`
+is what the broker itself answers about all groups, to compare with.
+"""
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from streaming.model.errors import OffsetlakeError
+
+TOPICS: Final[Mapping[str, int]] = {"orders": 3, "payments": 2, "clicks": 4}  # name -> partitions
+
+_POLL_S: Final = 0.2  # the longest that an actor does not look at the stop signal
+_REQUEST_S: Final = 10.0
+_SHUTDOWN_S: Final = 15.0
+
+# Errors that pass by themselves: a coordinator that loads or moves, a rebalance, a broker that restarts, a
+# group that somebody else has just joined or deleted.
+_TRANSIENT: Final = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.GROUP_ID_NOT_FOUND,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+    }
+)
+
+
+class TrafficError(OffsetlakeError):
+    """A client of the demo traffic failed for good."""
+
+
+class OffsetKey(NamedTuple):
+    """What a committed offset belongs to."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset as clients see it; no leader epoch is None."""
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every actor needs: the broker, the signal to stop, and the pace of the play in seconds."""
+
+    bootstrap_servers: str
+    stop: threading.Event = field(default_factory=threading.Event)
+    life_s: float = 20.0  # of the group that is deleted and comes back
+    rewind_s: float = 10.0  # between two rewinds
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the play goes on."""
+        return not self.stop.is_set()
+
+    def rest(self, seconds: float) -> None:
+        """Wait this long, or until the end of the play."""
+        self.stop.wait(seconds)
+
+
+Actor = Callable[[Stage], None]
+
+
+class DemoTraffic:
+    """All actors, each in a thread, from `start` to `stop`; a context manager does both."""
+
+    def __init__(self, bootstrap_servers: str, *, life_s: float = 20.0, rewind_s: float = 10.0) -> None:
+        self._stage = Stage(bootstrap_servers, life_s=life_s, rewind_s=rewind_s)
+        self._failures: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._perform, args=(actor,), name=actor.__name__, daemon=True)
+            for actor in ACTORS
+        ]
+
+    def start(self) -> None:
+        """Create the topics and let every actor begin."""
+        create_demo_topics(self._stage.bootstrap_servers)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let every actor leave, and wait for them: at most 15 s in all."""
+        self._stage.stop.set()
+        deadline = time.monotonic() + _SHUTDOWN_S
+        for thread in self._threads:
+            if thread.ident is not None:  # it was started
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def check(self) -> None:
+        """Raise `TrafficError` if a client failed since the start."""
+        if self._failures:
+            raise TrafficError(f"running the demo's clients: {'; '.join(self._failures)}")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _perform(self, actor: Actor) -> None:
+        try:
+            actor(self._stage)
+        except KafkaException as error:
+            self._failures.append(f"{actor.__name__}: {_kafka_error(error).str()}")
+
+
+# --- the cast ---
+
+
+def produce_events(stage: Stage) -> None:
+    """Write a few records a second into every topic."""
+    producer = Producer(_settings(stage.bootstrap_servers))
+    for number in itertools.count():
+        if not stage.is_open:
+            break
+        for topic, partitions in TOPICS.items():
+            producer.produce(topic, value=f"{topic} {number}", partition=number % partitions)
+        producer.poll(0)
+        stage.rest(0.05)
+    producer.flush(_POLL_S)
+
+
+def commit_automatically(stage: Stage) -> None:
+    """Group `billing`: a member of a classic group that leaves committing to its client; two of them run."""
+    settings = {"group.id": "billing", "enable.auto.commit": True, "auto.commit.interval.ms": 1000}
+    with _consumer(stage, settings) as consumer:
+        consumer.subscribe(["orders"])
+        while stage.is_open:
+            consumer.consume(100, _POLL_S)
+
+
+def commit_in_transactions(stage: Stage) -> None:
+    """Group `settlement`: offsets in transactions, every second one aborted and then sent again."""
+    with _consumer(stage, {"group.id": "settlement"}) as consumer:
+        consumer.subscribe(["payments"])
+        producer = _transactional_producer(stage)
+        for commits in itertools.cycle((True, False)):
+            if not stage.is_open:
+                return
+            consumer.consume(100, 1.0)
+            with _passing_over_transient_errors():
+                _send_offsets(producer, consumer, commits=commits)
+
+
+def commit_what_was_assigned(stage: Stage) -> None:
+    """Group `audit`: takes its partitions by `assign`, and writes a note into the commit's metadata."""
+    with _consumer(stage, {"group.id": "audit"}) as consumer:
+        consumer.assign(_partitions_of("orders"))
+        for round_number in itertools.count(1):
+            if not stage.is_open:
+                return
+            consumer.consume(100, 1.0)
+            note = f"round {round_number} \N{CHECK MARK}"
+            _commit(consumer, [_with_metadata(position, note) for position in _positions(consumer)])
+
+
+def commit_with_the_consumer_protocol(stage: Stage) -> None:
+    """Group `recommendations`: a member of a group of the new protocol (KIP-848)."""
+    settings = {"group.id": "recommendations", "group.protocol": "consumer", "enable.auto.commit": True}
+    with _consumer(stage, settings | {"auto.commit.interval.ms": 1000}) as consumer:
+        consumer.subscribe(["clicks"])
+        while stage.is_open:
+            consumer.consume(100, _POLL_S)
+
+
+def be_deleted_and_come_back(stage: Stage) -> None:
+    """Group `short-lived`: commits for a while, is deleted through the Admin API, and starts again."""
+    while stage.is_open:
+        with _consumer(stage, {"group.id": "short-lived"}) as consumer:
+            consumer.subscribe(["payments"])
+            end = time.monotonic() + stage.life_s
+            while stage.is_open and time.monotonic() < end:
+                consumer.consume(100, min(1.0, stage.life_s / 4))
+                _commit(consumer, _positions(consumer))
+        if stage.is_open:
+            with _passing_over_transient_errors():
+                delete_group(stage.bootstrap_servers, "short-lived")
+            stage.rest(stage.life_s / 4)
+
+
+def rewind_now_and_then(stage: Stage) -> None:
+    """Group `replay`: reads ahead, and now and then commits the beginning again."""
+    with _consumer(stage, {"group.id": "replay"}) as consumer:
+        while stage.is_open:
+            consumer.assign([TopicPartition(p.topic, p.partition, 0) for p in _partitions_of("clicks")])
+            _commit(consumer, [TopicPartition(p.topic, p.partition, 0) for p in _partitions_of("clicks")])
+            end = time.monotonic() + stage.rewind_s
+            while stage.is_open and time.monotonic() < end:
+                consumer.consume(20, 0.5)
+                _commit(consumer, _positions(consumer))
+                stage.rest(0.5)
+
+
+ACTORS: Final[tuple[Actor, ...]] = (
+    produce_events,
+    commit_automatically,
+    commit_automatically,
+    commit_in_transactions,
+    commit_what_was_assigned,
+    commit_with_the_consumer_protocol,
+    be_deleted_and_come_back,
+    rewind_now_and_then,
+)
+
+
+# --- asking the broker ---
+
+
+def broker_offsets(
+    bootstrap_servers: str, *, timeout_s: float = _REQUEST_S
+) -> dict[OffsetKey, CommittedOffset]:
+    """Return every group's committed offsets as the broker's Admin API answers them.
+
+    The group with the empty id is left out: librdkafka refuses to ask for it. Metadata is as `shown_metadata`
+    gives it, if it is empty or has a NUL, as that of Python's clients always is; of any other the client
+    reads on beyond its end, and shows that too or fails with `UnicodeDecodeError`. A coordinator that is
+    still loading is asked again until `timeout_s` is over, then the broker's error is raised
+    (`KafkaException`).
+    """
+    admin = AdminClient(_settings(bootstrap_servers))
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return _ask_for_offsets(admin, timeout_s)
+        except KafkaException as error:
+            if not is_transient(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def shown_metadata(metadata: str) -> str:
+    """Return committed metadata as librdkafka shows it: up to the first NUL.
+
+    The Python client commits its metadata with a NUL at the end, and every librdkafka client cuts it off
+    again; the topic and Kafka's Java tools have it.
+    """
+    return metadata.partition("\0")[0]
+
+
+def _ask_for_offsets(admin: AdminClient, timeout_s: float) -> dict[OffsetKey, CommittedOffset]:
+    listing = admin.list_consumer_groups(request_timeout=timeout_s).result()
+    for error in listing.errors:
+        raise KafkaException(error)
+    requests = [ConsumerGroupTopicPartitions(group.group_id) for group in listing.valid if group.group_id]
+    # One group per call is all that librdkafka takes, but the calls may run side by side.
+    futures = [
+        admin.list_consumer_group_offsets([request], request_timeout=timeout_s)[request.group_id]
+        for request in requests
+    ]
+    return {
+        OffsetKey(answer.group_id, partition.topic, partition.partition): _committed(partition)
+        for answer in (future.result() for future in futures)
+        for partition in answer.topic_partitions
+    }
+
+
+def _committed(partition: TopicPartition) -> CommittedOffset:
+    if partition.error is not None:
+        raise KafkaException(partition.error)
+    return CommittedOffset(partition.offset, partition.leader_epoch, partition.metadata or "")
+
+
+def create_demo_topics(bootstrap_servers: str) -> None:
+    """Create the topics of the demo; those that exist stay as they are."""
+    topics = [NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()]
+    admin = AdminClient(_settings(bootstrap_servers))  # named: its requests end with its last reference
+    for future in admin.create_topics(topics).values():
+        try:
+            future.result(_REQUEST_S)
+        except KafkaException as error:
+            if _kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def delete_group(bootstrap_servers: str, group: str) -> None:
+    """Delete a group that has no members, with all its committed offsets."""
+    admin = AdminClient(_settings(bootstrap_servers))
+    admin.delete_consumer_groups([group])[group].result(_REQUEST_S)
+
+
+def is_transient(error: KafkaException) -> bool:
+    """Tell whether the same request may well succeed a moment later."""
+    return _kafka_error(error).retriable() or _kafka_error(error).code() in _TRANSIENT
+
+
+# --- clients ---
+
+
+def _settings(bootstrap_servers: str) -> dict[str, Any]:
+    # librdkafka writes its complaints to standard error, in the middle of a live table: only emergencies.
+    return {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+
+
+@contextmanager
+def _consumer(stage: Stage, settings: Mapping[str, Any]) -> Iterator[Consumer]:
+    defaults = {
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        # On a broker this young a topic or coordinator may not be there at the first question; a consumer
+        # that only assigns and commits would otherwise ask again after 5 and 10 minutes.
+        "topic.metadata.refresh.interval.ms": 1_000,
+        "coordinator.query.interval.ms": 1_000,
+    }
+    consumer = Consumer({**_settings(stage.bootstrap_servers), **defaults, **settings})
+    with closing(consumer):
+        yield consumer
+
+
+def _transactional_producer(stage: Stage) -> Producer:
+    own_id = f"settlement-{uuid.uuid4()}"  # two producers of one id would fence each other
+    producer = Producer({**_settings(stage.bootstrap_servers), "transactional.id": own_id})
+    producer.init_transactions(_REQUEST_S)
+    return producer
+
+
+def _send_offsets(producer: Producer, consumer: Consumer, *, commits: bool) -> None:
+    positions = _positions(consumer)
+    if not positions:
+        return
+    producer.begin_transaction()
+    try:
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _REQUEST_S)
+        if commits:
+            producer.commit_transaction(_REQUEST_S)
+            return
+    except KafkaException as error:
+        if not is_transient(error):
+            raise
+    producer.abort_transaction(_REQUEST_S)
+
+
+def _commit(consumer: Consumer, positions: list[TopicPartition]) -> None:
+    if positions:
+        with _passing_over_transient_errors():
+            consumer.commit(offsets=positions, asynchronous=False)
+
+
+def _positions(consumer: Consumer) -> list[TopicPartition]:
+    """Return where the consumer stands, in those of its partitions that it has read."""
+    return [position for position in consumer.position(consumer.assignment()) if position.offset >= 0]
+
+
+def _partitions_of(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in range(TOPICS[topic])]
+
+
+def _with_metadata(position: TopicPartition, metadata: str) -> TopicPartition:
+    return TopicPartition(position.topic, position.partition, position.offset, metadata=metadata)
+
+
+@contextmanager
+def _passing_over_transient_errors() -> Iterator[None]:
+    """Let the next round do what failed now for a passing reason."""
+    try:
+        yield
+    except KafkaException as error:
+        if not is_transient(error):
+            raise
+
+
+def _kafka_error(error: KafkaException) -> KafkaError:
+    found = error.args[0]
+    assert isinstance(found, KafkaError)
+    return found

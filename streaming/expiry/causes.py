@@ -1,0 +1,320 @@
+"""Tells why offsets were removed, as far as the evidence goes: the broker writes the same tombstone whatever
+the reason.
+
+Pure functions on rows of one batch (schema `CHANGES`). `undecided` says which removals are worth looking
+into, `with_causes` decides them from what the driver has found out about these. Everything else is `unknown`.
+The verdicts rest on three facts about Kafka (4.3: `OffsetMetadataManager`, `GroupCoordinatorShard`):
+
+- an expiry check drops everything of a group that is due, and nothing that is not;
+- the tombstones of one request, or of one check, carry the same record timestamp;
+- the deletion of a topic touches the offsets of that topic alone, at once and in every group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask, from_numbers
+from streaming.common.keys import key_codes, numbered
+from streaming.common.pieces import take
+from streaming.expiry.rules import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
+from streaming.model.progress import Retention
+from streaming.model.schemas import KEY, OFFSETS
+from streaming.state.changes import HIDDEN, TOMBSTONED
+
+EXPIRED: Final = "expired (probable)"
+DELETED: Final = "deleted"
+TOPIC_DELETED: Final = "topic deleted (probable)"
+GONE_WHILE_AWAY: Final = "gone while away"
+UNKNOWN: Final = "unknown"
+
+CAUSES: Final = (EXPIRED, DELETED, TOPIC_DELETED, GONE_WHILE_AWAY, UNKNOWN)
+"""All that `cause` can be. `gone while away` is said by a rebuild, which compares and sees no tombstone, of
+what was not due."""
+
+CLOCK_TOLERANCE_MS: Final = 10_000
+"""How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""
+
+RECENT_MS: Final = 60_000
+"""For how long after a tombstone the brokers' present metadata tells what it was about."""
+
+LARGE_CHECK: Final = 1_000
+"""From so many tombstones on, one check may be written in several appends, which batches may cut apart."""
+
+
+_KEY: Final = [field.name for field in KEY]
+_NEVER: Final = np.iinfo(np.int64).max  # stands for null among milliseconds
+_FAR: Final = 2**62  # later than any time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known when a batch is written.
+
+    `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows before
+    the batch. `topic_ids` are the brokers' present topics, as `Broker.topic_ids` gives them. `held_back` are
+    the offsets partitions with an open transaction. `now` is in milliseconds.
+    """
+
+    offsets: pa.Table
+    groups: pa.Table
+    topic_ids: Mapping[str, str | None] | None
+    retention: Retention | None
+    held_back: frozenset[int]
+    now: int
+
+
+def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
+    """Tell which of the n rows are removals whose cause the evidence may show.
+
+    Not those of offsets that were not held, or that have no tombstone of their own; nor those from before
+    the retention was known.
+    """
+    watched_since = retention.known_since if retention else now - RECENT_MS
+    removed_at = _milliseconds(changes["source_timestamp"])
+    is_removed_offset = pc.and_(pc.equal(changes["kind"], "offset"), pc.equal(changes["op"], "remove"))
+    is_undecided: Mask = (
+        _mask(is_removed_offset)
+        & _mask(pc.not_equal(changes["cause"], HIDDEN))
+        & _mask(pc.is_valid(changes["before"]))
+        & (removed_at >= watched_since)
+        & (removed_at != _NEVER)
+    )
+    return is_undecided
+
+
+def without_evidence(changes: pa.Table) -> pa.Table:
+    """Return the rows with `unknown` as the cause of every removed offset."""
+    return _with_cause(changes, pc.if_else(pc.is_valid(changes["cause"]), UNKNOWN, None))
+
+
+def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
+    """Return the rows of a batch with the cause of every removed offset: one of `CAUSES`."""
+    rows = np.flatnonzero(undecided(changes, evidence.retention, evidence.now))
+    causes = without_evidence(changes)["cause"].to_numpy(zero_copy_only=False).copy()
+    if len(rows):
+        causes[rows] = _causes(changes, take(changes, rows), evidence)
+    return _with_cause(changes, pa.array(causes, pa.string()))
+
+
+def with_causes_of_absence(
+    changes: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
+) -> pa.Table:
+    """Return what a rebuild changes, with `expired (probable)` for offsets that were due while nobody looked.
+
+    `seen_at` says up to when each offsets partition had been read (ms; None: not known). What is gone was
+    due since then, or at most two checks before; its topic is the same, and the retention has been as long
+    all the time. Everything else stays `gone while away`. `evidence` speaks of the groups of what is gone.
+    """
+    is_gone = _mask(pc.equal(changes["cause"], GONE_WHILE_AWAY))
+    rows = np.flatnonzero(is_gone)
+    causes = changes["cause"].to_numpy(zero_copy_only=False).copy()
+    if len(rows):
+        removed = take(changes, rows)
+        causes[rows[_is_expired_meanwhile(changes, removed, evidence, seen_at)]] = EXPIRED
+    return _with_cause(changes, pa.array(causes, pa.string()))
+
+
+def _is_expired_meanwhile(
+    changes: pa.Table, gone: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
+) -> Mask:
+    """Tell of each of the m offsets that a rebuild did not find any more whether it has expired."""
+    seen = np.array([seen_at.get(number) or _NEVER for number in gone["source_partition"].to_pylist()])
+    as_removed = _with_cause(gone, pa.repeat(pa.scalar(TOMBSTONED), len(gone)))
+    due = _DueTimes.of(as_removed, evidence.groups, evidence.retention)
+    retention = evidence.retention
+    earliest = seen - 2 * (retention.check_interval_ms if retention else 0) - CLOCK_TOLERANCE_MS
+    is_retention_known = seen >= (retention.known_since if retention else _NEVER)
+    is_due = due.is_known & (due.at >= earliest) & (due.at <= evidence.now)
+    is_same_topic, _ = _topics(gone, seen, evidence)
+    is_outlived = _is_outlived(changes, gone, due.at, evidence)
+    is_expired: Mask = is_due & is_retention_known & (seen != _NEVER) & is_same_topic & ~is_outlived
+    return is_expired
+
+
+def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDArray[np.object_]:
+    """Decide the cause of each of the m undecided rows of a batch."""
+    removed_at = _milliseconds(removed["source_timestamp"])
+    operations = _operations(removed)
+    due = _DueTimes.of(removed, evidence.groups, evidence.retention)
+    is_outlived = _is_outlived(changes, removed, due.at, evidence)
+    is_outlived &= ~_may_go_on(changes, removed, operations)
+    is_no_expiry = _in_same(operations, due.is_before(removed_at) | is_outlived)
+    is_in_time = due.is_in_time(removed_at, evidence.retention)
+    is_same_topic, is_topic_gone = _topics(removed, removed_at, evidence)
+    is_same_topic = _in_same(operations, is_same_topic)
+    is_topic_gone = ~_in_same(operations, ~is_topic_gone)
+    is_recent = evidence.now - removed_at <= RECENT_MS
+    return np.select(
+        [
+            is_same_topic & is_no_expiry,
+            is_same_topic & is_in_time,
+            is_topic_gone & (is_no_expiry | is_recent),
+        ],
+        [DELETED, EXPIRED, TOPIC_DELETED],
+        UNKNOWN,
+    ).astype(object)
+
+
+@dataclass(frozen=True)
+class _DueTimes:
+    """When each of m removed offsets was due (ms), by what stood there before the batch.
+
+    `at` is `_NEVER` where it was not, `not_before` the earliest it can have been due if the offset or its
+    group changed within the batch. Neither counts unless `is_known`. `is_exact`: nothing changed.
+    """
+
+    at: Index
+    not_before: Index
+    is_known: Mask
+    is_exact: Mask
+
+    @classmethod
+    def of(cls, removed: pa.Table, groups: pa.Table, retention: Retention | None) -> "_DueTimes":
+        """Apply the rule of expiry to the values before the batch."""
+        retention_ms = retention.retention_ms if retention else 0
+        judged = expiry(_offsets_before(removed), groups, retention_ms)
+        at, committed = _milliseconds(judged["expires_at"]), _milliseconds(judged["commit_timestamp"])
+        is_explicit = _mask(pc.equal(judged["rule"], EXPLICIT))
+        is_vague = _mask(pc.is_in(judged["rule"], value_set=pa.array([*UNKNOWN_RULES, NO_GROUP])))
+        is_exact = _mask(pc.equal(removed["cause"], TOMBSTONED))
+        needs_no_retention = is_exact & (is_explicit | (at == _NEVER))
+        return cls(
+            at=at,
+            not_before=np.minimum(at, np.minimum(committed, _FAR) + retention_ms),
+            is_known=~is_vague & (needs_no_retention | (retention is not None)) & (is_exact | ~is_explicit),
+            is_exact=is_exact,
+        )
+
+    def is_before(self, removed_at: Index) -> Mask:
+        """Tell which offsets went before they can have been due."""
+        due = np.where(self.is_exact, self.at, self.not_before)
+        early: Mask = self.is_known & (removed_at < due - CLOCK_TOLERANCE_MS)
+        return early
+
+    def is_in_time(self, removed_at: Index, retention: Retention | None) -> Mask:
+        """Tell which offsets went when an expiry check would have dropped them.
+
+        That is within one interval, or two if the partition got another coordinator meanwhile.
+        """
+        interval = retention.check_interval_ms if retention else 0
+        late = removed_at - np.where(self.at == _NEVER, _FAR, self.at)
+        is_in_window = (late >= -CLOCK_TOLERANCE_MS) & (late <= 2 * interval + CLOCK_TOLERANCE_MS)
+        in_time: Mask = self.is_known & self.is_exact & is_in_window
+        return in_time
+
+
+def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evidence) -> Mask:
+    """Tell which removed offsets are outlived by another of their group that was due no later.
+
+    An expiry check would have dropped that one too, unless an open transaction holds it.
+    """
+    if evidence.retention is None:
+        return np.zeros(len(removed), dtype=bool)
+    is_asked = pc.is_in(evidence.offsets["group"], value_set=pc.unique(removed["group"]))
+    staying = _untouched(evidence.offsets.filter(is_asked), changes)
+    judged = expiry(staying, evidence.groups, evidence.retention.retention_ms, stalled=evidence.held_back)
+    codes, _ = numbered(pa.chunked_array([*staying["group"].chunks, *removed["group"].chunks], pa.string()))
+    first_due = np.full(len(codes), _NEVER)
+    np.minimum.at(first_due, codes[: len(staying)], _milliseconds(judged["expires_at"]))
+    others = first_due[codes[len(staying) :]]
+    is_changed = pc.is_in(removed["group"], value_set=_changed_groups(changes))
+    removed_at = _milliseconds(removed["source_timestamp"])
+    outlived: Mask = (
+        (others <= due) & (others < removed_at - CLOCK_TOLERANCE_MS) & (due != _NEVER) & ~_mask(is_changed)
+    )
+    return outlived
+
+
+def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
+    """Tell which rows belong to a check that may be written further than this batch reaches."""
+    partitions = removed["source_partition"].to_numpy()
+    ends = (
+        pd.Series(changes["source_offset"].to_numpy()).groupby(changes["source_partition"].to_numpy()).max()
+    )
+    is_last = removed["source_offset"].to_numpy() == ends.reindex(partitions).to_numpy()
+    checks = key_codes(_times(removed))
+    is_large = np.bincount(checks)[checks] >= LARGE_CHECK
+    may_go_on: Mask = is_large & _in_same(operations, is_last)
+    return may_go_on
+
+
+def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[Mask, Mask]:
+    """Tell whose topic is still the same, and whose topic is gone or was made anew; neither: not known.
+
+    Where one of the ids is missing (transactional commits before Kafka 4.4 have none) a topic of the same
+    name is taken for the same as long as the removal is recent.
+    """
+    ids = evidence.topic_ids or {}
+    codes, topics = numbered(removed["topic"])
+    names = topics.to_pylist()
+    is_absent = np.array([name in ids and ids[name] is None for name in names])[codes]
+    present_id = np.array([ids.get(name) or "" for name in names], dtype=object)[codes]
+    is_present = np.array([ids.get(name) is not None for name in names])[codes]
+    held_id = np.array(pc.struct_field(removed["before"], "topic_id").fill_null("").to_pylist(), dtype=object)
+    can_compare = (present_id != "") & (held_id != "")
+    is_recent = evidence.now - removed_at <= RECENT_MS
+    is_same = is_present & np.where(can_compare, present_id == held_id, is_recent)
+    return is_same, is_absent | (can_compare & (present_id != held_id))
+
+
+def _offsets_before(removed: pa.Table) -> pa.Table:
+    """Return the removed offsets as rows of `offsets`, as they were before the batch."""
+    own = {*_KEY, "source_partition"}
+    columns = [
+        removed[name] if name in own else pc.struct_field(removed["before"], name) for name in OFFSETS.names
+    ]
+    return pa.table(columns, schema=OFFSETS)
+
+
+def _untouched(offsets: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the offsets that the batch neither sets nor removes."""
+    changed = changes.filter(pc.equal(changes["kind"], "offset")).select(_KEY)
+    numbered = offsets.select(_KEY).append_column("row", pa.array(np.arange(len(offsets))))
+    rows = numbered.join(changed, keys=_KEY, join_type="left anti")["row"]
+    return take(offsets, rows.to_numpy())
+
+
+def _changed_groups(changes: pa.Table) -> pa.Array:
+    """Return the groups that the batch changes otherwise than by ending them."""
+    is_set = pc.and_(pc.equal(changes["kind"], "group"), pc.equal(changes["op"], "set"))
+    return changes.filter(is_set)["group"].combine_chunks()
+
+
+def _operations(removed: pa.Table) -> Index:
+    """Number the requests and checks that the removals came from, group by group."""
+    return key_codes([removed["group"], *_times(removed)])
+
+
+def _times(removed: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
+    """Return what tells the moments of removals apart: offsets partition and timestamp."""
+    return [removed["source_partition"], from_numbers(_milliseconds(removed["source_timestamp"]))]
+
+
+def _in_same(operations: Index, is_so: Mask) -> Mask:
+    """Tell whether anything of the same operation is so."""
+    counts: Mask = np.bincount(operations, weights=is_so)[operations] > 0
+    return counts
+
+
+def _milliseconds(column: pa.ChunkedArray) -> Index:
+    values: Index = (
+        column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).fill_null(_NEVER).to_numpy()
+    )
+    return values
+
+
+def _mask(values: pa.ChunkedArray) -> Mask:
+    mask: Mask = values.fill_null(False).to_numpy()
+    return mask
+
+
+def _with_cause(changes: pa.Table, causes: pa.Array | pa.ChunkedArray) -> pa.Table:
+    place = changes.schema.get_field_index("cause")
+    return changes.set_column(place, changes.schema.field(place), causes)

@@ -1,0 +1,221 @@
+"""What the job does beside reading, at its own pace, also when no batch comes: heartbeats, folds, and a look
+at the topic itself."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import AccessRefusedError, BrokerError
+from streaming.brokers.retention import RetentionReader
+from streaming.common.patience import Complaints
+from streaming.job.topic_watch import TopicWatch
+from streaming.job.writer import BatchWriter
+from streaming.model.errors import MisuseError
+from streaming.model.progress import PartitionEnds, Retention, now_ms
+from streaming.settings.model import Settings
+from streaming.tables.select import in_one_line
+
+_POLL_S: Final = 0.2
+
+ATTEMPTS: Final = 10
+"""How often in a row a heartbeat or a fold may fail, a heartbeat's interval apart, before the job ends. What
+object stores answer in passing is repeated below us for minutes already."""
+
+
+class Patience:
+    """Lets work fail for a while: storage that refuses once is no reason to end a job of months."""
+
+    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
+        self._doing = doing
+        self._say = say
+        self._failures = 0
+
+    def succeeds(self, work: Callable[[], object]) -> bool:
+        """Do the work; False if it failed and is to be done again later. The last failure is raised, and at
+        once what no repetition helps (`MisuseError`, `AccessRefusedError`)."""
+        try:
+            work()
+        except (MisuseError, AccessRefusedError):
+            raise
+        except Exception as error:  # whatever the storage and its library raise
+            self._failures += 1
+            if self._failures == ATTEMPTS:
+                raise
+            if self._failures == 1:
+                self._say(f"{self._doing} failed, trying again: {in_one_line(error)}")
+            return False
+        if self._failures:
+            self._say(f"{self._doing} works again")
+        self._failures = 0
+        return True
+
+
+class Every:
+    """Says when it is time again."""
+
+    def __init__(self, interval_ms: int, *, at_once: bool) -> None:
+        self._interval_s = interval_ms / 1_000
+        self._next = time.monotonic() + (0 if at_once else self._interval_s)
+
+    def is_due(self) -> bool:
+        """Tell whether it is time; if so, the next time is an interval from now."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._interval_s
+        return True
+
+
+class ClockPace:
+    """Sees the clock jump: what was read before it was put right counts as read when it was wrong.
+
+    A virtual machine that was suspended may go on with the time at which it was, until somebody tells it.
+    """
+
+    def __init__(
+        self, clock: Callable[[], int] = now_ms, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._steady = steady
+        self._ahead = self._difference()
+
+    def jumped_ms(self) -> int:
+        """Return by how much the clock has gained on the time that has passed since this was last asked."""
+        before, self._ahead = self._ahead, self._difference()
+        return self._ahead - before
+
+    def _difference(self) -> int:
+        return self._clock() - int(self._steady() * 1_000)
+
+
+class Housekeeping(threading.Thread):
+    """Keeps house for one writer until the end of its `with` block.
+
+    `failure` and `reason_to_rebuild` are for the main thread: with one of them set the job is to end. With
+    `frozen`, the writer of tables that stay as they are meanwhile, these get heartbeats as well.
+    """
+
+    def __init__(
+        self,
+        writer: BatchWriter,
+        broker: Broker,
+        watch: TopicWatch,
+        retention: RetentionReader,
+        settings: Settings,
+        say: Callable[[str], None],
+        *,
+        frozen: BatchWriter | None = None,
+    ) -> None:
+        super().__init__(name="offsetlake-housekeeping", daemon=True)
+        self._writer = writer
+        self._frozen = frozen
+        self._broker = broker
+        self._watch = watch
+        self._retention = retention
+        self._settings = settings
+        self._say = say
+        self._done = threading.Event()
+        self._complaints = Complaints(say)
+        self._is_answered = False
+        self._pace = ClockPace()
+        self._reading = Every(settings.expiry.read_every_ms, at_once=False)
+        self._look = Every(settings.job.check_topic_every_ms, at_once=False)
+        self.failure: BaseException | None = None
+        self.reason_to_rebuild: str | None = None
+
+    @property
+    def wants_end(self) -> bool:
+        """Whether the job is to end because of what was found here."""
+        return self.failure is not None or self.reason_to_rebuild is not None
+
+    def run(self) -> None:
+        """Beat, fold and look until told to end; a failure is kept for the main thread."""
+        beat = Every(self._settings.job.heartbeat_every_ms, at_once=True)
+        fold = Every(self._settings.tables.fold_every_ms, at_once=True)
+        beating, folding = Patience("a heartbeat", self._say), Patience("folding the tables", self._say)
+        try:
+            while not self._done.wait(_POLL_S):
+                if beat.is_due() and not beating.succeeds(self.beat):
+                    continue
+                waiting, is_loaded = self._writer.rows_since_fold, self._writer.progress.is_loaded
+                many = self._settings.tables.fold_rows
+                is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
+                if is_due and not folding.succeeds(self._writer.fold):
+                    self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
+                self._find_reason_to_rebuild()
+        except BaseException as error:
+            self.failure = error
+
+    def _find_reason_to_rebuild(self) -> None:
+        """Look at the clock, and now and then at the topic; a reason that was found stays."""
+        if self.reason_to_rebuild is None:
+            self.reason_to_rebuild = self._reason_of_clock()
+        # brokers that are silent would hold up the next heartbeat, which is to tell of it
+        if self.reason_to_rebuild is None and self._is_answered and self._look.is_due():
+            self.reason_to_rebuild = self._watch.reason_to_rebuild(self._writer.progress)
+
+    def _reason_of_clock(self) -> str | None:
+        jumped_ms = self._pace.jumped_ms()
+        if jumped_ms <= self._watch.tombstones_kept_ms:
+            return None
+        return (
+            f"the clock of this machine went on by {jumped_ms // 1_000} s at once, which is longer than "
+            "tombstones are kept: if the machine was suspended and its clock stood still, some may be missed "
+            "for ever"
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """End after what is under way."""
+        self._done.set()
+        self.join()
+
+    def finish(self) -> None:
+        """Leave the tables folded and with the last word on how far they reach; after the `with` block."""
+        self._writer.fold()
+        self.beat()
+
+    def beat(self) -> None:
+        """Commit a heartbeat, with what the brokers say now if they answer."""
+        asked_at = now_ms()  # before they answer: this process may be suspended between the two
+        ends = self._ends()
+        is_answered = len(ends) == len(self._writer.progress.partitions)
+        self._is_answered = is_answered
+        self._writer.beat(
+            ends,
+            self._retention_if_due() if is_answered else None,
+            asked_at=asked_at,
+            tombstones_kept_ms=self._watch.tombstones_kept_ms,
+        )
+        if self._frozen is not None:
+            self._frozen.beat({})
+
+    def _ends(self) -> Mapping[int, PartitionEnds]:
+        """Ask where the partitions end, and tell of leaders that do not answer."""
+        numbers = self._writer.progress.partitions.keys()
+        try:
+            ends = self._broker.ends(len(numbers))
+        except AccessRefusedError:
+            raise
+        except BrokerError as error:
+            self._complaints.make("brokers", f"{error} Going on without.")
+            return {}
+        servers = self._settings.source.bootstrap_servers
+        if silent := sorted(numbers - ends.keys()):
+            self._complaints.make(
+                "brokers",
+                f"asking {servers} where topic {self._settings.source.topic} ends: expected an answer of the "
+                f"leader of each partition, found none for {', '.join(map(str, silent))}. Going on without.",
+            )
+        else:
+            self._complaints.settle("brokers", f"{servers} answers again")
+        return ends
+
+    def _retention_if_due(self) -> Retention | None:
+        """Read the brokers' settings anew, if it is time; None: nothing new is known."""
+        return self._retention.read(now_ms()) if self._reading.is_due() else None

@@ -1,0 +1,61 @@
+"""Maintains the tables on a schedule inside the job, in a thread that no batch and no heartbeat waits for."""
+
+import threading
+from collections.abc import Callable
+from typing import Final, Self
+
+from streaming.common.patience import Complaints
+from streaming.maintenance.maintenance import maintain
+from streaming.maintenance.too_old import TableRetention
+from streaming.model.progress import now_ms
+from streaming.settings.model import TableSettings
+from streaming.tables.select import in_one_line
+from streaming.tables.tables import Tables
+
+_FIRST_ROUND_AFTER: Final = 0.1  # of the interval: jobs that are started often are maintained too
+_STOP_LIMIT_S: Final = (
+    30.0  # for the step at work to end; a step that is cut off leaves files for the next vacuum
+)
+
+
+class Maintainer(threading.Thread):
+    """Runs rounds of maintenance until the context ends; a round that fails is reported and tried again."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        settings: TableSettings,
+        say: Callable[[str], None],
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        super().__init__(name="offsetlake-maintenance", daemon=True)
+        self._tables = tables
+        self._retention = TableRetention.of(settings)
+        self._every_s = settings.maintain_every_ms / 1_000
+        self._complaints = Complaints(say)
+        self._clock = clock
+        self._done = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the step that is under way."""
+        self._done.set()
+        self.join(_STOP_LIMIT_S)
+
+    def run(self) -> None:
+        """Do a round, wait, and so on, until told to end."""
+        wait_s = self._every_s * _FIRST_ROUND_AFTER
+        while not self._done.wait(wait_s):
+            self._round()
+            wait_s = self._every_s
+
+    def _round(self) -> None:
+        try:
+            maintain(self._tables, self._retention, clock=self._clock, should_stop=self._done.is_set)
+        except Exception as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
+            self._complaints.make("", in_one_line(error))
+        else:
+            self._complaints.settle("", "maintenance of the tables works again")

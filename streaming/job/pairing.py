@@ -1,0 +1,75 @@
+"""Checks that tables, checkpoint and topic belong together before anything is written."""
+
+from dataclasses import replace
+
+from streaming.brokers.facts import TopicFacts
+from streaming.model.errors import MisuseError
+from streaming.model.progress import PartitionProgress, Progress
+from streaming.settings.model import Settings
+from streaming.spark.checkpoint import Checkpoint
+from streaming.state.stored import FORMAT as STATE_FORMAT
+
+
+def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> None:
+    """Raise `MisuseError` if tables with this progress were filled from another topic or cluster."""
+    where = f"table root {settings.tables.root}"
+    if progress.topic not in ("", settings.source.topic):
+        raise MisuseError(
+            f"{where}: expected topic {progress.topic}, which it was filled from, "
+            f"found {settings.source.topic}. Each topic needs a table root and a checkpoint of its own."
+        )
+    if None not in (progress.cluster_id, facts.cluster_id) and progress.cluster_id != facts.cluster_id:
+        raise MisuseError(
+            f"{where}: expected Kafka cluster {progress.cluster_id}, which it was filled from, "
+            f"found cluster {facts.cluster_id} at {settings.source.bootstrap_servers}. "
+            "Each cluster needs a table root and a checkpoint of its own."
+        )
+
+
+def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Settings) -> None:
+    """Raise `MisuseError` if the checkpoint is not the one from which the tables were written, or its state
+    cannot be read by this release."""
+    if is_pair(progress, checkpoint):
+        _check_state_format(progress, checkpoint)
+        return
+    raise MisuseError(
+        f"table root {settings.tables.root} and checkpoint {checkpoint.path} do not belong together: "
+        f"expected the checkpoint of query {progress.query_id or '(none)'}, found that of query "
+        f"{checkpoint.query_id() or '(none)'}. Use the pair that belongs together; if the checkpoint is "
+        "lost, `offsetlake rebuild` makes a new one and keeps the tables."
+    )
+
+
+def _check_state_format(progress: Progress, checkpoint: Checkpoint) -> None:
+    if progress.query_id is None or progress.state_format == STATE_FORMAT:
+        return
+    advice = (
+        "A newer offsetlake wrote it: use that release or a newer one."
+        if progress.state_format > STATE_FORMAT
+        else "`offsetlake rebuild` makes a new checkpoint and keeps the tables."
+    )
+    raise MisuseError(
+        f"checkpoint {checkpoint.path}: expected state of format {STATE_FORMAT}, found format "
+        f"{progress.state_format}. {advice}"
+    )
+
+
+def is_pair(progress: Progress, checkpoint: Checkpoint) -> bool:
+    """Tell whether tables with this progress were written from this checkpoint, or both are new."""
+    query_id = checkpoint.query_id()
+    return progress.query_id == query_id or (progress.query_id is None and not checkpoint.has_batches())
+
+
+def bound(progress: Progress, settings: Settings, facts: TopicFacts) -> Progress:
+    """Return the progress with what identifies its source, and an element for each partition."""
+    return replace(
+        progress,
+        topic=settings.source.topic,
+        topic_id=facts.topic_id or progress.topic_id,
+        cluster_id=facts.cluster_id or progress.cluster_id,
+        state_format=STATE_FORMAT,
+        partitions={
+            partition: progress.partitions.get(partition, PartitionProgress())
+            for partition in range(facts.partition_count)
+        },
+    )

@@ -1,0 +1,99 @@
+"""Runs the job: sees to what it stands on, starts Spark, follows the topic, and stops cleanly."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from streaming.brokers.broker import Broker
+from streaming.job.follow import Follower
+from streaming.job.listener import Listener
+from streaming.job.running_query import JobFailedError, as_failure
+from streaming.job.sole_job import sole_job
+from streaming.jvm.jars import ensure_jars
+from streaming.jvm.java import find_java
+from streaming.settings.model import Settings
+from streaming.spark.freed_memory import expect_many_rows
+from streaming.spark.session import python_of_workers, start_session
+from streaming.spark.warm_up import start_warm_up
+
+
+def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
+    """Run until `stop` is set (with `once`: until the present end is reached), then stop after the current
+    batch.
+
+    Raises `OffsetlakeError` for everything that a user can do something about.
+    """
+    _with_follower(settings, listener, stop, lambda follower: follower.follow(once=once))
+
+
+def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event) -> None:
+    """Read the topic anew from its start and bring the tables to what that gives, then end.
+
+    Raises `OffsetlakeError` as `run_job` does.
+    """
+    _with_follower(settings, listener, stop, lambda follower: follower.rebuild_as_asked())
+
+
+def _with_follower(
+    settings: Settings, listener: Listener, stop: threading.Event, act: Callable[[Follower], object]
+) -> None:
+    expect_many_rows()
+    find_java()  # the jars may be there without it
+    jars = ensure_jars("connector")
+    broker = Broker(settings.source)
+    facts = broker.wait_for_topic(listener.say, stop.is_set)
+    if facts is None or stop.is_set():
+        return
+    with _explained(settings), sole_job(settings):
+        spark = start_session(settings.spark, settings.job, jars)
+        try:
+            if not stop.is_set():
+                if settings.spark.is_local:  # elsewhere executors may still be on their way
+                    start_warm_up(spark)
+                act(Follower(spark, settings, broker, facts, listener, stop))
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    """Turn what Spark, the tables or the file system raise into one sentence that says where to look."""
+    hint = f"Spark's own log is {settings.spark.log_file}."
+    if not settings.spark.is_local:
+        hint += (
+            f" Executors need offsetlake installed where {python_of_workers(settings.spark, os.environ)} "
+            "finds it, and must reach the checkpoint (docs/scaling.md)."
+        )
+    try:
+        yield
+    except JobFailedError as error:
+        raise JobFailedError(f"{error} {hint}") from error
+    except (Py4JError, PySparkException, DeltaError, OSError) as error:
+        raise JobFailedError(f"{as_failure('running the job', error)} {hint}") from error
+
+
+@contextmanager
+def stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Set `stop` on Ctrl-C and SIGTERM; a second Ctrl-C interrupts at once."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous: Mapping[int, Any] = {
+        number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,80 @@
+"""Asks what the topic is like until everything is answered; says what is waited for, and beats meanwhile."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from streaming.brokers.facts import AccessRefusedError, BrokerError
+from streaming.common.patience import Complaints
+from streaming.job.housekeeping import Every, Patience
+from streaming.job.rebuild import TopicNow
+from streaming.job.topic_watch import TopicWatch
+from streaming.settings.model import Settings
+
+
+class TopicQuestion:
+    """One question, repeated every `topic_poll_every` until it is answered.
+
+    `beside` is what goes on while it is not (alerts), `beat` writes a heartbeat that says so.
+    """
+
+    def __init__(
+        self,
+        watch: TopicWatch,
+        settings: Settings,
+        say: Callable[[str], None],
+        *,
+        beside: Callable[[], AbstractContextManager[object]],
+        beat: Callable[[], None],
+    ) -> None:
+        self._watch = watch
+        self._settings = settings
+        self._say = say
+        self._complaints = Complaints(say)
+        self._beside = beside
+        self._beat = beat
+        self._silence: BrokerError | None = None
+
+    def ask(self, stop: threading.Event, *, limit_ms: int | None = None) -> TopicNow | None:
+        """Return what the topic is like, None once `stop` is set.
+
+        Raises `AccessRefusedError`, and `BrokerError` after `limit_ms` of silence (None: never).
+        """
+        if stop.is_set():
+            return None
+        began = time.monotonic()
+        topic = self._answer()
+        if topic is not None:
+            return topic
+        beating = Every(self._settings.job.heartbeat_every_ms, at_once=True)
+        patience = Patience("a heartbeat", self._say)
+        with self._beside():
+            while not stop.wait(self._settings.source.topic_poll_every_ms / 1_000):
+                if beating.is_due():
+                    patience.succeeds(self._beat)
+                topic = self._answer()
+                if topic is not None:
+                    return topic
+                if self._silence and limit_ms is not None and time.monotonic() - began > limit_ms / 1_000:
+                    raise self._silence
+        return None
+
+    def _answer(self) -> TopicNow | None:
+        """Return what the topic is like; say so and return None if nobody tells, or it is not there."""
+        servers, name = self._settings.source.bootstrap_servers, self._settings.source.topic
+        try:
+            topic = self._watch.now()
+        except AccessRefusedError:
+            raise
+        except BrokerError as error:
+            self._silence = error
+            self._complaints.make("brokers", f"{error} Waiting for the brokers.")
+            return None
+        self._silence = None
+        self._complaints.settle("brokers", f"{servers} answers again")
+        if topic is None:
+            self._complaints.make("topic", f"topic {name} is not there on {servers}: waiting for it")
+        else:
+            self._complaints.settle("topic", f"topic {name} is there")
+        return topic

@@ -1,0 +1,294 @@
+"""Writes micro-batches to the tables, and what must be written when none arrive: heartbeats and folds."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from streaming.common.arrow_stream import widen
+from streaming.expiry.causes import Evidence, undecided, with_causes, without_evidence
+from streaming.job.listener import BatchReport
+from streaming.job.rebuild import RebuildNeededError, fingerprint
+from streaming.model.errors import MisuseError
+from streaming.model.progress import (
+    PartitionEnds,
+    PartitionProgress,
+    Progress,
+    Retention,
+    Totals,
+    now_ms,
+    totals_from_json,
+)
+from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.packets import codec
+from streaming.spark.freed_memory import handled_rows
+from streaming.tables.progress_rows import is_observation_due
+from streaming.tables.rows import change_rows, quarantine_rows
+from streaming.tables.tables import Tables
+
+Clock = Callable[[], int]
+TopicIds = Callable[[Iterable[str]], Mapping[str, str | None] | None]
+"""Asks the brokers which topics there are, as `Broker.topic_ids` does."""
+Missed = Callable[[Progress, Mapping[int, int]], str | None]
+"""Says why records may have been missed on the way to these positions, as `TopicWatch.missed` does."""
+
+MAX_NAMED_GROUPS: Final = 500
+"""Up to so many groups are looked up by name; for more it is quicker to read the tables whole."""
+
+
+@dataclass(frozen=True)
+class ShardResults:
+    """What all shards gave in one batch, with `source_partition` added to their rows."""
+
+    changes: pa.Table
+    quarantine: pa.Table
+    totals: Totals
+
+    @classmethod
+    def nothing(cls) -> "ShardResults":
+        """Return the results of a batch that changes nothing."""
+        return cls(
+            _shard_tables([], "", CHANGES_IN_BATCH), _shard_tables([], "", QUARANTINE_IN_BATCH), Totals()
+        )
+
+    @classmethod
+    def collect(cls, batch: DataFrame) -> "ShardResults":
+        """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
+        rows = batch.toArrow().to_pylist()
+        return cls(
+            changes=_shard_tables(rows, "changes", CHANGES_IN_BATCH),
+            quarantine=_shard_tables(rows, "quarantine", QUARANTINE_IN_BATCH),
+            totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
+        )
+
+
+class BatchWriter:
+    """Applies batches to the tables, in order and each once; the only writer of progress.
+
+    One lock serializes it with heartbeats, which come from another thread. Folds are serialized with each
+    other alone, as they may take seconds: they write other tables, from changes that are committed. After a
+    batch that failed nothing more is written: whether its commit arrived is for the next start to find out.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        progress: Progress,
+        *,
+        query_id: Callable[[], str | None],
+        positions: Callable[[int], Mapping[int, int]],
+        report: Callable[[BatchReport], None],
+        topic_ids: TopicIds = lambda _: None,
+        missed: Missed = lambda _progress, _positions: None,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._tables = tables
+        self._query_id = query_id
+        self._positions = positions
+        self._report = report
+        self._topic_ids = topic_ids
+        self._missed = missed
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._folding = threading.Lock()
+        self._rows_since_fold = tables.unfolded_rows()
+        self._is_broken = False
+        self._committed = self._attempted = tables.progress()
+        self._observed: Progress | None = None
+        self.progress = progress
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
+        started = time.monotonic()
+        results = ShardResults.collect(batch)
+        handled_rows(len(results.changes))
+        report = self.apply(results, batch_id)
+        self._report(replace(report, seconds=time.monotonic() - started))
+
+    def apply(self, results: ShardResults, batch_id: int) -> BatchReport:
+        """Write what a batch gave, unless the tables have it already."""
+        with self._lock:
+            try:
+                return self._apply(results, batch_id)
+            except BaseException:
+                self._is_broken = True
+                raise
+
+    def beat(
+        self,
+        ends: Mapping[int, PartitionEnds],
+        retention: Retention | None = None,
+        *,
+        asked_at: int | None = None,
+        tombstones_kept_ms: int | None = None,
+    ) -> None:
+        """Commit a heartbeat: the progress as it stands, with the partitions' ends as the brokers give them,
+        and the retention if it was read anew.
+
+        `asked_at` (ms) is when the brokers were asked for all ends, and before they answered. What is read to
+        these ends is complete as of then: a process may have been suspended since. None: not all were asked.
+        `tombstones_kept_ms` is `delete.retention.ms` of the topic; None leaves what is known.
+        """
+        with self._lock:
+            if self._is_broken:
+                return
+            handled_rows(0)
+            now = self._clock()
+            seen = (
+                self.progress.with_ends(ends, now)
+                if asked_at is None
+                else self.progress.with_answers(ends, asked_at)
+            ).with_retention(retention)
+            kept = seen.tombstones_kept_ms if tombstones_kept_ms is None else tombstones_kept_ms
+            self.progress = replace(seen, heartbeat=now, tombstones_kept_ms=kept)
+            self._commit(CHANGES.empty_table(), self.progress, is_batch=False)
+
+    def fold(self) -> int:
+        """Fold what has been appended; return the number of rows."""
+        with self._folding:
+            with self._lock:
+                if self._is_broken:
+                    return 0
+                waiting = self._rows_since_fold
+            folded = self._tables.fold()
+            with self._lock:
+                self._rows_since_fold -= waiting  # others may have come meanwhile, and may be folded, too
+            return folded
+
+    @property
+    def rows_since_fold(self) -> int:
+        """How many appended rows wait for a fold."""
+        return self._rows_since_fold
+
+    def _apply(self, results: ShardResults, batch_id: int) -> BatchReport:
+        started, before = time.monotonic(), self.progress
+        query_id = before.query_id or self._query_id()
+        assert query_id is not None, "Spark writes the query's id before it runs the first batch"
+        if self._tables.is_appended(query_id, batch_id):
+            self._committed = self.progress = self._tables.progress()
+            self._refuse_longer_batch(batch_id)
+            self._refuse_other_changes(batch_id, results.changes)
+            results = ShardResults.nothing()
+        else:
+            self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
+        changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
+        return BatchReport(
+            batch_id=batch_id,
+            moved=_moved(before, self.progress),
+            totals=results.totals,
+            changed_offsets=changed_offsets,
+            changed_groups=len(results.changes) - changed_offsets,
+            quarantined=len(results.quarantine),
+            seconds=time.monotonic() - started,
+            progress=self.progress,
+        )
+
+    def _append(self, results: ShardResults, progress: Progress) -> None:
+        """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""
+        positions = self._positions(progress.batch_id)
+        if reason := self._missed(progress, positions):
+            raise RebuildNeededError(reason)
+        now, is_first = self._clock(), self.progress.query_id is None
+        sequence = progress.sequence + 1 if len(results.changes) else progress.sequence
+        changes, clamped = change_rows(results.changes, sequence=sequence, batch_time=now)
+        changes = self._with_causes(changes, now)
+        failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
+        counted = results.totals + Totals(clamped=clamped + clamped_failed)
+        after = replace(
+            progress.with_positions(positions, now),
+            sequence=sequence,
+            batch_time=now if len(changes) else progress.batch_time,
+            totals=progress.totals + counted,
+            fingerprint=fingerprint(results.changes),
+        )
+        if len(changes) or counted or is_first:  # the first commit binds the tables to the query
+            after = replace(after, heartbeat=now)
+            self._tables.append_quarantine(failed, progress)
+            self._commit(changes, after, is_batch=True)
+            self._rows_since_fold += len(changes)
+        self.progress = after
+
+    def _with_causes(self, changes: pa.Table, now: int) -> pa.Table:
+        """Say why offsets were removed; looks into tables and metadata only if that may tell."""
+        retention = self.progress.retention
+        is_undecided = undecided(changes, retention, now)
+        if not is_undecided.any():
+            return without_evidence(changes)
+        removed = changes.filter(pa.array(is_undecided))
+        groups, topics = (pc.unique(removed[name]).to_pylist() for name in ("group", "topic"))
+        before = self._tables.read(groups if len(groups) <= MAX_NAMED_GROUPS else None)
+        evidence = Evidence(
+            offsets=before.offsets,
+            groups=before.groups,
+            topic_ids=self._topic_ids(topics),
+            retention=retention,
+            held_back=frozenset(
+                number
+                for number, partition in self.progress.partitions.items()
+                if partition.held_back_since is not None
+            ),
+            now=now,
+        )
+        return with_causes(changes, evidence)
+
+    def _commit(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
+        """Append to `changes`, on top of what this writer wrote last and of nothing else."""
+        if self._tables.progress() not in (self._committed, self._attempted):
+            raise MisuseError(
+                f"writing to the tables under {self._tables.root}: expected to be their only writer, "
+                "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
+                "this again."
+            )
+        self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
+        is_observation = is_batch or is_observation_due(progress, self._observed)
+        self._tables.append_changes(rows, progress, is_batch=is_batch, is_observation=is_observation)
+        self._committed = progress
+        if is_observation:
+            self._observed = progress
+
+    def _refuse_longer_batch(self, batch_id: int) -> None:
+        """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""
+        for partition, position in self._positions(batch_id).items():
+            reached = self.progress.partitions.get(partition, PartitionProgress()).position
+            if position > reached:
+                raise MisuseError(
+                    f"replaying batch {batch_id}: expected offsets partition {partition} to end at "
+                    f"{reached}, as the tables under {self._tables.root} have it, found {position}. The "
+                    "checkpoint is older than the tables (a restored backup?). Use the pair that belongs "
+                    "together, or run `offsetlake rebuild`."
+                )
+
+    def _refuse_other_changes(self, batch_id: int, changes: pa.Table) -> None:
+        """Refuse to go on with shards that were filled from fewer records than the tables."""
+        appended = self.progress.fingerprint
+        if appended is None or self.progress.batch_id != batch_id:
+            return
+        if fingerprint(changes) != appended:
+            raise RebuildNeededError(
+                f"batch {batch_id}, which the tables have, was read again after a crash, and gives something "
+                "else now: the topic has been compacted in between"
+            )
+
+
+def _moved(before: Progress, after: Progress) -> int:
+    starts = {partition: progress.position for partition, progress in before.partitions.items()}
+    return sum(
+        progress.position - starts.get(partition, 0) for partition, progress in after.partitions.items()
+    )
+
+
+def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
+    source = pa.field("source_partition", pa.int32())
+    tables = [
+        widen(table, schema).append_column(
+            source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table))
+        )
+        for row in rows
+        if len(table := codec.from_bytes(row[name]))
+    ]
+    return pa.concat_tables(tables) if tables else schema.append(source).empty_table()

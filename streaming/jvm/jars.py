@@ -1,0 +1,225 @@
+"""Fills the jar cache from the exact list in `conf/ivy.xml`, with the Ivy jar inside PySpark.
+
+A jar set is one directory that never changes once it is there: its name carries a digest of its list, so
+another release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into
+a temporary directory beside it, which is then renamed: a download that is killed leaves no jar set, only
+Ivy's own downloads, where the next attempt goes on. A set that is complete costs a directory listing: no
+network, no JVM.
+
+    python -m streaming.jvm.jars  # fill the cache with all that the commands need, the demo's broker included
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from streaming.common.conf_dir import conf_dir
+from streaming.common.http_values import AN_ADDRESS, is_address, refused_text, without_user
+from streaming.jvm.java import find_java
+from streaming.model.errors import MisuseError, OffsetlakeError
+
+JarSet = Literal["connector", "broker", "broker-3.9.2", "broker-4.4.0"]
+
+_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker")  # the others are for the tests
+
+_SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
+_TELLING: Final = (  # what in Ivy's log explains a failure, the most telling first
+    re.compile(r"Server access error at url .*"),
+    re.compile(r"module not found: .*"),
+    re.compile(r".*\[FAILED *\].*"),
+    re.compile(r".*\b(?:Exception|error|ERROR)\b.*"),
+)
+
+
+class JarError(OffsetlakeError):
+    """The jars that something needs are not there and could not be retrieved."""
+
+    @classmethod
+    def not_retrieved(cls, conf: JarSet, cache: Path, *, what: str, ivy_says: str, log: Path) -> "JarError":
+        """Say what failed, in Ivy's own words, and what to do."""
+        return cls(
+            f"retrieving the {conf} jars of {ivy_file()} into {cache}: {what}. Ivy says: {ivy_says}. "
+            "Check the network; behind a proxy set HTTPS_PROXY, with a mirror of your own name Ivy settings "
+            f"in OFFSETLAKE_IVY_SETTINGS; then run it again. Ivy's whole log: {log}"
+        )
+
+    @classmethod
+    def no_ivy(cls, found: str) -> "JarError":
+        """Say that PySpark, or the Ivy jar inside it, is missing."""
+        return cls(
+            f"retrieving jars: expected the Ivy jar of PySpark, found {found}. "
+            "Reinstall pyspark (`make setup`)."
+        )
+
+
+def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
+    """Return the directory that holds exactly the jars of this configuration, retrieved if need be."""
+    cache = default_cache() if cache is None else cache.resolve()
+    directory = jar_directory(conf, cache)
+    if not is_complete(conf, directory):
+        _retrieve(conf, directory)
+    return directory
+
+
+def is_complete(conf: JarSet, directory: Path) -> bool:
+    """Tell whether the directory holds the listed jars and no others."""
+    return {jar.name for jar in directory.glob("*.jar")} == listed_jars(conf)
+
+
+def jar_directory(conf: JarSet, cache: Path) -> Path:
+    """Return where the jar set of the present list belongs: `<cache>/<conf>-<digest of the list>`."""
+    digest = hashlib.sha256("\n".join(sorted(listed_jars(conf))).encode()).hexdigest()
+    return cache / f"{conf}-{digest[:8]}"
+
+
+def listed_jars(conf: JarSet) -> frozenset[str]:
+    """Return the file names of the jars that `conf/ivy.xml` lists for this configuration."""
+    dependencies = ElementTree.parse(ivy_file()).iterfind("./dependencies/dependency")
+    return frozenset(
+        f"{dependency.attrib['name']}-{dependency.attrib['rev']}.jar"
+        for dependency in dependencies
+        if dependency.attrib["conf"] == f"{conf}->default"
+    )
+
+
+def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the cache directory: OFFSETLAKE_JARS, else `offsetlake/jars` in the user's cache directory."""
+    if chosen := environment.get("OFFSETLAKE_JARS"):
+        return Path(chosen).expanduser().resolve()
+    user_cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(user_cache).expanduser().resolve() / "offsetlake" / "jars"
+
+
+def ivy_file() -> Path:
+    """Return the path of the list of jars."""
+    return conf_dir() / "ivy.xml"
+
+
+def _retrieve(conf: JarSet, directory: Path) -> None:
+    """Let Ivy fill a temporary directory, check it against the list, and put it in place in one step."""
+    cache = directory.parent
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
+        retrieved = Path(scratch) / conf
+        log = cache / f"ivy-{conf}.log"
+        _run_ivy(conf, retrieved, cache, log)
+        if not is_complete(conf, retrieved):
+            what = f"expected {len(listed_jars(conf))} jars, found others"
+            raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
+        _put_in_place(conf, retrieved, directory)
+
+
+def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
+    if directory.exists() and not is_complete(conf, directory):  # somebody took a jar away or added one
+        directory.rename(retrieved.with_name("damaged"))
+    try:
+        retrieved.rename(directory)
+    except OSError:  # the directory is not empty: another process was first, with the same jars
+        if not is_complete(conf, directory):
+            raise
+
+
+def _run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
+    """Run Ivy to its end, or until it has said nothing for too long."""
+    command = _ivy_command(conf, target, cache)
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as ivy:
+        try:
+            exit_code = _wait_while_it_talks(ivy, log)
+        finally:
+            ivy.kill()
+    if exit_code is None:
+        what = f"the registry did not answer for {_SILENCE_LIMIT:.0f} s"
+    elif exit_code != 0:
+        what = _kind_of_failure(log)
+    else:
+        return
+    raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
+
+
+def _wait_while_it_talks(process: subprocess.Popen[bytes], log: Path) -> int | None:
+    """Return the exit code, or None when the log has stood still for `_SILENCE_LIMIT` seconds."""
+    size, since = -1, time.monotonic()
+    while time.monotonic() - since < _SILENCE_LIMIT:
+        if (now := log.stat().st_size) != size:
+            size, since = now, time.monotonic()
+        try:
+            return process.wait(timeout=0.1)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
+
+
+def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
+    settings = os.environ.get("OFFSETLAKE_IVY_SETTINGS") or str(conf_dir() / "ivysettings.xml")
+    return [
+        *(str(find_java()), *_proxy_options(os.environ), "-jar", str(_ivy_jar())),
+        *("-settings", settings),
+        *("-ivy", str(ivy_file())),
+        *("-cache", str(cache / "ivy")),
+        *("-confs", conf),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
+    ]
+
+
+def _proxy_options(environment: Mapping[str, str]) -> list[str]:
+    """Translate HTTPS_PROXY, which pip and curl follow and Java does not."""
+    address = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
+    if "://" not in address:
+        return []
+    if not is_address(address):
+        raise MisuseError(f"HTTPS_PROXY: expected {AN_ADDRESS}, found {refused_text(address)}.")
+    proxy = urlsplit(without_user(address)[0])
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+
+
+def _ivy_jar() -> Path:
+    pyspark = importlib.util.find_spec("pyspark")  # not imported: that takes half a second
+    if pyspark is None or pyspark.origin is None:
+        raise JarError.no_ivy("no package pyspark")
+    jars = Path(pyspark.origin).parent / "jars"
+    ivy = next(jars.glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise JarError.no_ivy(f"none in {jars}")
+    return ivy
+
+
+def _kind_of_failure(log: Path) -> str:
+    if "Server access error" in log.read_text(errors="replace"):
+        return "no registry could be reached"
+    return "the registry did not give every jar"
+
+
+def _telling_line(log: Path) -> str:
+    text = log.read_text(errors="replace")
+    found = (match[0].strip() for pattern in _TELLING if (match := pattern.search(text)))
+    return next(found, "nothing that explains it")
+
+
+def main() -> int:
+    """Fill the cache with all that the commands need and print what was done; return the exit code."""
+    for conf in _WANTED_BY_USERS:
+        started = time.monotonic()
+        was_complete = is_complete(conf, jar_directory(conf, default_cache()))
+        try:
+            directory = ensure_jars(conf)
+        except OffsetlakeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        how = "already there" if was_complete else f"retrieved in {time.monotonic() - started:.1f} s"
+        print(f"{conf}: {len(listed_jars(conf))} jars in {directory} ({how})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

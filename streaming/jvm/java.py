@@ -1,0 +1,90 @@
+"""Finds the Java that Spark, Ivy and the local broker run on, and checks that it is new enough."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from streaming.model.errors import OffsetlakeError
+
+MINIMUM_JAVA: Final = 17  # Spark 4 and Kafka 4 are both compiled for it
+
+_EXPECTED: Final = f"looking for Java: expected Java {MINIMUM_JAVA} or newer"
+_HINT: Final = (
+    f"Install a Java runtime {MINIMUM_JAVA} or newer (for example Eclipse Temurin) and put it on PATH, "
+    "or set JAVA_HOME to its directory."
+)
+
+
+class JavaError(OffsetlakeError):
+    """No usable Java runtime was found."""
+
+    @classmethod
+    def not_found(cls, where: str) -> "JavaError":
+        """Say that there is no `java` in the place where one was looked for."""
+        return cls(f"{_EXPECTED}, found no java {where}. {_HINT}")
+
+    @classmethod
+    def too_old(cls, java: Path, version: int) -> "JavaError":
+        """Say which version was found, and where."""
+        return cls(f"{_EXPECTED}, found Java {version} at {java}. {_HINT}")
+
+    @classmethod
+    def unusable(cls, java: Path, found: str) -> "JavaError":
+        """Say that the program called java does not act like one."""
+        return cls(f"{_EXPECTED}, found that `{java} -version` does not name its version: {found}. {_HINT}")
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of `java`, of version 17 or newer: that of JAVA_HOME, else the first on PATH.
+
+    A JAVA_HOME without Java is an error and not passed over, because Spark would not pass over it either.
+    """
+    java = _locate_java(environment)
+    version = java_version(java)
+    if version < MINIMUM_JAVA:
+        raise JavaError.too_old(java, version)
+    return java
+
+
+@lru_cache
+def java_version(java: Path) -> int:
+    """Return the feature version (8, 11, 17, ...) that this `java` reports; asked once per path."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaError.unusable(java, str(error)) from error
+    version = parse_java_version(answer.stderr + answer.stdout)
+    if version is None:
+        raise JavaError.unusable(java, (answer.stderr + answer.stdout).strip() or "no output")
+    return version
+
+
+def parse_java_version(text: str) -> int | None:
+    """Return the feature version in what `java -version` prints, or None.
+
+    >>> parse_java_version('openjdk version "17.0.15" 2025-04-15')
+    17
+    >>> parse_java_version('java version "1.8.0_392"')
+    8
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def _locate_java(environment: Mapping[str, str]) -> Path:
+    if home := environment.get("JAVA_HOME"):
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise JavaError.not_found(f"at {java}, where JAVA_HOME={home} says that it is")
+        return java
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path is None:
+        raise JavaError.not_found("on PATH, and JAVA_HOME is not set")
+    return Path(on_path)

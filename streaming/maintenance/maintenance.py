@@ -1,0 +1,254 @@
+"""Keeps the tables small and quick: compaction, history, files and log entries that nobody needs any more.
+
+Safe beside a running job: nothing here holds the writer's lock. An append and a compaction both commit; of
+two commits that exclude each other Delta lets one stand: the job then repeats its own (`Tables.append`),
+and maintenance leaves its own to the next round. What delta-rs does not keep apart is two compactions; for
+these there is the lease (`streaming.maintenance.lease`).
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import date, timedelta
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from pyarrow.fs import FileSelector, PyFileSystem
+
+from streaming.maintenance.believed_times import Times, past_by, times_of
+from streaming.maintenance.lease import maintenance_lease
+from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
+from streaming.maintenance.too_old import (
+    Proceed,
+    TableRetention,
+    day_of,
+    drop_what_is_too_old,
+    files_of,
+    note_day,
+)
+from streaming.model.errors import OffsetlakeError
+from streaming.tables.feed import noted_day
+from streaming.tables.select import in_one_line
+from streaming.tables.tables import Tables
+
+SORTED_TRANSACTION: Final = "offsetlake.sorted"
+"""The application id under which `changes` notes the first day (days since 1970) that is not sorted."""
+
+SMALL_BYTES: Final = TARGET_BYTES // 4
+"""Files below this are small. Those of catching up (500,000 changes) are not, nor what sorting leaves."""
+
+ENOUGH_FILES: Final = 8
+"""So many small files in a partition are worth a rewrite."""
+
+SORT_LIMIT_BYTES: Final = 2**30
+"""Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
+
+_COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 100 by itself
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+_EPOCH: Final = date(1970, 1, 1)
+
+
+class MaintenanceError(OffsetlakeError):
+    """A round of maintenance could not do all of its work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReport:
+    """What one round did to one table; `log_files` is what its `_delta_log` holds afterwards."""
+
+    table: str
+    files_before: int
+    files_after: int
+    bytes_after: int
+    rows_dropped: int
+    unused_files_deleted: int
+    log_files: int
+
+
+REPORT: Final = pa.schema(
+    [
+        pa.field(column.name, pa.string() if column.name == "table" else pa.int64())
+        for column in fields(TableReport)
+    ]
+)
+"""The columns of the reports as an Arrow table."""
+
+
+def maintain(
+    tables: Tables,
+    retention: TableRetention,
+    *,
+    clock: Callable[[], int],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[TableReport]:
+    """Do one round: for each table drop what is too old, compact, delete unused files, shorten the log.
+
+    `should_stop` is asked between steps. Raises `MaintenanceBusyError` when another process is at it, and
+    `MaintenanceError` for what went wrong, after having done the rest.
+    """
+    reports, failures = [], []
+    try:
+        with maintenance_lease(tables, clock) as renew:
+
+            def proceed() -> bool:
+                renew()
+                return not should_stop()
+
+            times = times_of(tables, clock(), retention.history_ms)
+            for name in tables.existing():
+                report, failed = _maintain_table(tables, name, retention, times, proceed)
+                reports.append(report)
+                failures += failed
+    except (DeltaError, OSError) as error:
+        failures.append(in_one_line(error))
+    if failures:
+        raise MaintenanceError(
+            f"maintaining the tables under {tables.root}: {'; '.join(failures)}. Is there room on the disk, "
+            "and may this process delete files there? Nothing is lost; the next round tries again."
+        )
+    return reports
+
+
+def _maintain_table(
+    tables: Tables, name: str, retention: TableRetention, times: Times, proceed: Proceed
+) -> tuple[TableReport, list[str]]:
+    """Do what one table needs; a step that fails does not keep the others from their work."""
+    files_before = len(files_of(tables.delta(name)))
+    done = Counter[str]()
+    failures = []
+    steps: dict[str, Callable[[], int]] = {
+        # first, for the room that the others may need
+        "unused_files_deleted": lambda: delete_unused_files(tables, name, retention, times.clock),
+        "rows_dropped": lambda: drop_what_is_too_old(tables, name, retention, times, proceed),
+        "sorted": lambda: sort_closed_days(tables, times, proceed) if name == "changes" else 0,
+        "compacted": lambda: compact(tables, name, proceed),
+        "log_shortened": lambda: shorten_log(tables, name),
+    }
+    for step, work in steps.items():
+        if not proceed():
+            break
+        try:
+            done[step] += work()
+        except CommitFailedError:
+            continue  # somebody else's commit came first: the next round finds this work again
+        except (DeltaError, OSError) as error:
+            failures.append(f"{name}: {in_one_line(error)}")
+    table = tables.delta(name)
+    files = files_of(table)
+    report = TableReport(
+        table=name,
+        files_before=files_before,
+        files_after=len(files),
+        bytes_after=sum(file["size_bytes"] for file in files),
+        rows_dropped=done["rows_dropped"],
+        unused_files_deleted=done["unused_files_deleted"],
+        log_files=_count_log_files(tables, table),
+    )
+    return report, failures
+
+
+# --- files that nobody needs -----------------------------------------------------------------------------
+
+
+def delete_unused_files(tables: Tables, name: str, retention: TableRetention, clock: int) -> int:
+    """Delete the files that a table does not refer to, once they are old enough; return how many.
+
+    Those of writers that were killed are among them; what is being written at this moment is too young. By a
+    clock (ms) that has just jumped it would not be, so it is the job's signs of life that tell how old.
+    """
+    unused_before = past_by(tables.delta("changes"), clock, retention.keep_unused_files_ms)
+    if unused_before is None:
+        return 0
+    hours = math.ceil((clock - unused_before) / _HOUR_MS)
+    table = tables.delta(name)
+    return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
+
+
+def shorten_log(tables: Tables, name: str) -> int:
+    """Delete log entries older than the table's `delta.logRetentionDuration` that a checkpoint replaces.
+
+    Progress is written in log entries alone: a new one says it before old ones go. A checkpoint written here
+    replaces entries at the next round, when nobody is left who began to read without it.
+    """
+    if name == "changes":
+        tables.restate_progress()
+    table = tables.delta(name)
+    table.cleanup_metadata()
+    if table.version() - _checkpointed_version(tables, table) >= _COMMITS_PER_CHECKPOINT:
+        table.create_checkpoint()
+    return 1
+
+
+def _checkpointed_version(tables: Tables, table: DeltaTable) -> int:
+    try:
+        with tables.storage(table).open_input_stream("_delta_log/_last_checkpoint") as pointer:
+            return int(json.loads(pointer.read())["version"])
+    except FileNotFoundError:
+        return 0
+
+
+# --- small files -----------------------------------------------------------------------------------------
+
+
+def compact(tables: Tables, name: str, proceed: Proceed) -> int:
+    """Join the small files of each partition that has enough of them; return the number of partitions."""
+    compacted = 0
+    for partition in _fragmented_partitions(tables.delta(name)):
+        if not proceed():
+            break
+        with suppress(CommitFailedError):  # the job folded in the meantime: the next round will do
+            table = tables.delta(name)
+            table.optimize.compact(
+                [(column, "=", value) for column, value in partition],
+                target_size=TARGET_BYTES,
+                max_concurrent_tasks=1,
+                writer_properties=writing(table),
+            )
+            compacted += 1
+    return compacted
+
+
+def sort_closed_days(tables: Tables, times: Times, proceed: Proceed) -> int:
+    """Sort the days of `changes` that have ended by group, each once; return how many.
+
+    What happened to one group on a day then stands in one file, which readers find by its statistics. A noted
+    day that no clock can have meant is not believed.
+    """
+    count = 0
+    changes = tables.delta("changes")
+    sizes = Counter[date]()
+    for file in files_of(changes):
+        sizes[file["partition.day"]] += file["size_bytes"]
+    for day in sorted(sizes):
+        sorted_until = noted_day(changes, SORTED_TRANSACTION)
+        if sorted_until > day_of(times.latest + _DAY_MS):
+            sorted_until = _EPOCH
+        if sorted_until <= day < day_of(times.trusted - _HOUR_MS):
+            if not proceed():
+                break
+            if sizes[day] <= SORT_LIMIT_BYTES:
+                sort_files(changes, "group", day)
+                count += 1
+            note_day(tables.delta("changes"), SORTED_TRANSACTION, day + timedelta(days=1))
+            changes = tables.delta("changes")
+    return count
+
+
+def _fragmented_partitions(table: DeltaTable) -> list[tuple[tuple[str, str], ...]]:
+    columns = table.metadata().partition_columns
+    small = Counter(
+        tuple((column, str(file[f"partition.{column}"])) for column in columns)
+        for file in files_of(table)
+        if file["size_bytes"] < SMALL_BYTES
+    )
+    return [partition for partition, count in sorted(small.items()) if count >= ENOUGH_FILES]
+
+
+def _count_log_files(tables: Tables, table: DeltaTable) -> int:
+    return len(PyFileSystem(tables.storage(table)).get_file_info(FileSelector("_delta_log")))

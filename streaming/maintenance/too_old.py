@@ -1,0 +1,164 @@
+"""What maintenance drops because it is too old, and how the days of `changes` are noted that are done with.
+
+Days are those of the clock that wrote, which may have been wrong: see `streaming.maintenance.believed_times`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from streaming.common.times import to_ms
+from streaming.maintenance.believed_times import Times, sequence_before
+from streaming.maintenance.rewriting import delete_rows
+from streaming.model.schemas import CHANGES, UNKNOWN_RECORD_VERSION
+from streaming.settings.model import TableSettings
+from streaming.tables.feed import HISTORY_TRANSACTION, history_start
+from streaming.tables.folding import ROWS, fold_mark
+from streaming.tables.select import between, select
+from streaming.tables.tables import Tables
+
+_DAY_MS: Final = 86_400_000
+_EPOCH: Final = date(1970, 1, 1)
+_SORTED_BY: Final = {"changes": "group", "quarantine": "source_offset"}
+_KEPT_AFTER_HISTORY: Final = "\"kind\" = 'offset' AND \"op\" = 'remove'"
+
+Proceed = Callable[[], bool]
+"""Asked before each step: renews the lease; False = leave the rest to the next round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRetention:
+    """How long what is kept (ms). Days go as a whole, so what leaves stays up to a day longer.
+
+    A day of `changes` that is older than `history` keeps its removed offsets alone, until it is older than
+    `keep_removed` too, as are closed alerts. Replaced files stay for `keep_unused_files`, for those who still
+    read them (delta-rs counts whole hours: rounded up).
+    """
+
+    history_ms: int
+    keep_removed_ms: int
+    keep_quarantine_ms: int
+    keep_unused_files_ms: int
+
+    @classmethod
+    def of(cls, tables: TableSettings) -> Self:
+        """Take the durations from the settings."""
+        return cls(
+            history_ms=tables.history_ms,
+            keep_removed_ms=tables.keep_removed_ms,
+            keep_quarantine_ms=tables.keep_quarantine_ms,
+            keep_unused_files_ms=tables.keep_unused_files_ms,
+        )
+
+
+def drop_what_is_too_old(
+    tables: Tables, name: str, retention: TableRetention, times: Times, proceed: Proceed
+) -> int:
+    """Drop the days of a table, or the closed alerts, that its retention no longer covers; return the number
+    of rows."""
+    now = times.trusted
+    if name == "quarantine":
+        return _delete_days(tables, name, day_of(now - retention.keep_quarantine_ms), times)
+    if name == "alerts":
+        return delete_rows(tables.delta(name), _is_closed_before(now - retention.keep_removed_ms), by="rule")
+    if name != "changes":
+        return 0
+    trimmed = trim_history(tables, day_of(now - retention.history_ms), times, proceed)
+    kept_since = min(day_of(now - retention.keep_removed_ms), history_start(tables.delta(name)))
+    return trimmed + _delete_days(tables, name, kept_since, times)
+
+
+def trim_history(tables: Tables, first_whole_day: date, times: Times, proceed: Proceed) -> int:
+    """Leave only removed offsets in the days of `changes` before `first_whole_day`, each day in one commit.
+
+    The commit notes the day, so a day is rewritten once. Days with changes that are not folded yet, and those
+    after them, wait. A noted day that no clock can have meant is taken back: nothing is known to be whole.
+    """
+    dropped = 0
+    changes = tables.delta("changes")
+    if history_start(changes) > (tomorrow := day_of(times.latest + _DAY_MS)):
+        note_day(changes, HISTORY_TRANSACTION, tomorrow)
+        changes = tables.delta("changes")
+    is_old = _is_old(changes, first_whole_day, times)
+    for day in days_of(changes):
+        if history_start(changes) <= day < first_whole_day:
+            if not proceed() or _has_unfolded_rows(tables, changes, day):
+                return dropped
+            note = CommitProperties(app_transactions=[_note(HISTORY_TRANSACTION, day + timedelta(days=1))])
+            leaves = f"\"day\" = '{day}' AND NOT ({_KEPT_AFTER_HISTORY}) AND {is_old}"
+            dropped += delete_rows(changes, leaves, note, by="group", day=day)
+            changes = tables.delta("changes")
+    if history_start(changes) < first_whole_day:  # no day there, or nothing in it to delete
+        note_day(changes, HISTORY_TRANSACTION, first_whole_day)
+    return dropped
+
+
+def _delete_days(tables: Tables, name: str, first_kept: date, times: Times) -> int:
+    """Delete the days of a table before a day, but for what is younger, or is not folded yet."""
+    days = [day for day in days_of(tables.delta(name)) if day < first_kept]
+    if not days:
+        return 0
+    is_old = _is_old(tables.delta("changes"), first_kept, times)
+    if name == "changes":
+        is_old += f' AND "sequence" <= {_folded(tables)}'
+    by = _SORTED_BY[name]
+    return sum(
+        delete_rows(tables.delta(name), f"\"day\" = '{day}' AND {is_old}", by=by, day=day) for day in days
+    )
+
+
+def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
+    """Write the condition that a row of an earlier day is as old as that says, and that the clock was not
+    behind: it was written before those of later days, and its record, if any, is older than these."""
+    last = sequence_before(changes, first_kept, day_of(times.trusted))
+    is_in_order = "true" if last is None else f'"sequence" <= {last}'
+    start = to_ms(datetime.combine(first_kept, time(), UTC))
+    is_record_younger = between("source_timestamp", start, times.clock)
+    return f"{is_in_order} AND NOT coalesce({is_record_younger}, false)"
+
+
+def note_day(changes: DeltaTable, transaction: str, day: date) -> None:
+    """Note a day (days since 1970) under an application id of `changes`."""
+    commit = CommitProperties(app_transactions=[_note(transaction, day)])
+    write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
+
+
+def _note(transaction: str, day: date) -> Transaction:
+    return Transaction(transaction, (day - _EPOCH).days)
+
+
+def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
+    asked = f"""SELECT 1 FROM changes WHERE "day" = '{day}' AND "sequence" > {_folded(tables)} LIMIT 1"""
+    return len(select(asked, changes=changes)) > 0
+
+
+def _folded(tables: Tables) -> int:
+    """Return up to which sequence all folded tables hold the changes."""
+    return min(fold_mark(tables.delta(name)) for name in ROWS)
+
+
+def _is_closed_before(moment: int) -> str:
+    # closed alerts of this rule say how many records have been told of; closed by a clock that was behind,
+    # an alert was opened later than it was closed
+    is_past = " AND ".join(f'CAST("{at}" AS BIGINT) < {moment * 1_000}' for at in ("opened_at", "closed_at"))
+    return f"""{is_past} AND "rule" <> '{UNKNOWN_RECORD_VERSION}'"""
+
+
+def day_of(ms: int) -> date:
+    """Return the UTC day of a moment (ms)."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def days_of(table: DeltaTable) -> list[date]:
+    """Return the days of which a table has rows, in order."""
+    return sorted({file["partition.day"] for file in files_of(table)})
+
+
+def files_of(table: DeltaTable) -> list[dict[str, Any]]:
+    """Return the files of a table as Delta lists them."""
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return files

@@ -1,0 +1,427 @@
+"""How far the job has come: what every commit to `changes` says about the source, in one JSON document.
+
+It is committed together with the rows it speaks of, so rows and progress are never at odds.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final, TypeVar
+
+from streaming.model.errors import MisuseError
+
+T = TypeVar("T")
+
+FORMAT: Final = 3
+"""Version of the document; a newer one is refused. Fields that an older one lacks have their defaults.
+
+1: as first written, without `whole`. 2: without `unanswered_since` and `tombstones_kept_ms`. 3: as it is
+now.
+"""
+
+STALLED_AFTER_MS: Final = 30_000
+"""How long a last stable offset may stand still below the high watermark before it counts as stalled.
+
+Transactions that commit offsets are open for seconds at most.
+"""
+
+BEHIND_AFTER_MS: Final = 60_000
+"""How long something may be readable and unread before the partition counts as behind.
+
+A partition that is written to all the time is never read to its newest end; a batch comes every few seconds.
+"""
+
+
+def now_ms() -> int:
+    """Return the time as milliseconds since 1970 (UTC)."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class PartitionEnds:
+    """Where one partition ends now: for readers of committed data, and for everybody.
+
+    `last_stable_offset` <= `high_watermark`; they differ while a transaction is open.
+    """
+
+    last_stable_offset: int
+    high_watermark: int
+
+    def at_least(self, position: int) -> "PartitionEnds":
+        """Return the ends as they must be if there was something to read up to `position`."""
+        return PartitionEnds(max(position, self.last_stable_offset), max(position, self.high_watermark))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """Up to when (`as_of`, ms) everything that stood before an end of a partition has been read.
+
+    A partition that is written to all the time is never read to its newest end. So of all ends seen one is
+    the target; once the position has reached it, everything up to the time when it was the end is read.
+    """
+
+    as_of: int | None = None
+    target: int | None = None
+    target_at: int | None = None
+
+    def with_end(self, end: int, position: int, now: int) -> "Reached":
+        """Return it with the end as it is at `now` (ms)."""
+        if position >= end:
+            return Reached(as_of=now)
+        return self if self.target is not None else replace(self, target=end, target_at=now)
+
+    def with_position(self, position: int) -> "Reached":
+        """Return it after reading to `position`."""
+        is_reached = self.target is not None and position >= self.target
+        return Reached(as_of=self.target_at) if is_reached else self
+
+    @property
+    def since(self) -> int | None:
+        """From when on something may be unread (ms); None = no end was ever seen."""
+        return self.target_at if self.as_of is None else self.as_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionProgress:
+    """How far one offsets partition has been read, and where it ended when the broker was last asked, or no
+    lower than `position`: what was read proves that it ended no lower.
+
+    `position` is the next source offset to read, from Spark's own offset log. `load_target` is the last
+    stable offset seen when the job first started; once `position` has reached it the partition is `loaded`
+    for good.
+
+    `stable` tells up to when everything readable was read (below the last stable offset), and `whole` up to
+    when everything that was in the log (below the high watermark): an open transaction hides the rest.
+
+    `unanswered_since` (ms) is set while the partition's leader does not say where it ends; the ends are then
+    those of before.
+    """
+
+    position: int = 0
+    last_stable_offset: int | None = None
+    high_watermark: int | None = None
+    load_target: int | None = None
+    loaded: bool = False
+    held_back_since: int | None = None  # ms; since when the two ends differ and the lower stands still
+    unanswered_since: int | None = None
+    stable: Reached = Reached()
+    whole: Reached = Reached()
+
+    @property
+    def behind(self) -> int | None:
+        """How many source offsets lie between the position and the last stable offset; None = not known."""
+        return None if self.last_stable_offset is None else max(0, self.last_stable_offset - self.position)
+
+    def is_stalled(self, now: int) -> bool:
+        """Tell whether a transaction that stays open holds the partition back."""
+        return self.held_back_since is not None and now - self.held_back_since >= STALLED_AFTER_MS
+
+    def state(self, now: int) -> str:
+        """Name the state: `loading`, `unanswered`, `stalled`, `current` or `behind`."""
+        if not self.loaded:
+            return "loading"
+        if self.unanswered_since is not None:
+            return "unanswered"
+        if self.is_stalled(now):
+            return "stalled"
+        return "behind" if self.is_behind(now) else "current"
+
+    def is_behind(self, now: int) -> bool:
+        """Tell whether something is unread that could be read longer ago than is usual, or whether nobody
+        knows."""
+        if self.behind == 0:
+            return False
+        since = self.stable.as_of if self.stable.target is None else self.stable.target_at
+        return self.behind is None or since is None or now - since > BEHIND_AFTER_MS
+
+    def at(self, position: int, now: int | None = None) -> "PartitionProgress":
+        """Return the progress after a batch that ended at `position` (at `now`, ms; None: not known)."""
+        reached = max(position, self.position)
+        moved = replace(
+            self._with_ends_beyond(reached, now),
+            position=reached,
+            stable=self.stable.with_position(reached),
+            whole=self.whole.with_position(reached),
+        )
+        return replace(moved, loaded=moved._is_loaded())
+
+    def _with_ends_beyond(self, position: int, now: int | None) -> "PartitionProgress":
+        """Move the known ends to `position` if it lies beyond: a transaction that held it back has ended."""
+        if self.last_stable_offset is None or self.high_watermark is None:
+            return self
+        known = PartitionEnds(self.last_stable_offset, self.high_watermark)
+        ends = known.at_least(position)
+        if ends.last_stable_offset == known.last_stable_offset:
+            return self
+        is_held_back = self.held_back_since is not None and position < ends.high_watermark
+        since = self.held_back_since if now is None else now
+        return replace(self, **asdict(ends), held_back_since=since if is_held_back else None)
+
+    def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
+        """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
+        ends = ends.at_least(self.position)  # a batch may have gone on while the broker was asked
+        is_held_back = ends.last_stable_offset < ends.high_watermark
+        stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
+        since = self.held_back_since if stands_still and self.held_back_since is not None else now
+        seen = replace(
+            self,
+            last_stable_offset=ends.last_stable_offset,
+            high_watermark=ends.high_watermark,
+            load_target=ends.last_stable_offset if self.load_target is None else self.load_target,
+            held_back_since=since if is_held_back else None,
+            unanswered_since=None,
+            stable=self.stable.with_end(ends.last_stable_offset, self.position, now),
+            whole=self.whole.with_end(ends.high_watermark, self.position, now),
+        )
+        return replace(seen, loaded=seen._is_loaded())
+
+    def without_answer(self, now: int) -> "PartitionProgress":
+        """Return the progress after the leader, asked at `now` (ms), has not answered."""
+        return self if self.unanswered_since is not None else replace(self, unanswered_since=now)
+
+    @property
+    def as_shown(self) -> "PartitionProgress":
+        """The progress without ends that nobody vouches for any more: those of an unanswered partition."""
+        if self.unanswered_since is None:
+            return self
+        return replace(self, last_stable_offset=None, high_watermark=None)
+
+    def _is_loaded(self) -> bool:
+        return self.loaded or (self.load_target is not None and self.position >= self.load_target)
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in the offsets topic."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownRecords:
+    """Records of one type and value version that this release cannot decode: how many, and where."""
+
+    record_type: int
+    value_version: int | None
+    count: int
+    first: Position
+    last: Position
+
+
+MAX_UNKNOWN_KINDS: Final = 100
+"""So many types and versions of unknown records are told apart; Kafka has some twenty types."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Counters over all records read since the tables began.
+
+    `decoded` includes the tombstones. `misplaced` counts records that stand in another partition than the one
+    of their group, and so were ignored; `clamped` timestamps outside the years 1 to 9999, which no table can
+    hold. `unknown` is ordered by type and version (none: last); it tells of `MAX_UNKNOWN_KINDS` of them, and
+    `unknown_others` counts the records of all others: random bytes would otherwise fill every commit.
+    """
+
+    decoded: int = 0
+    tombstones: int = 0
+    malformed: int = 0
+    misplaced: int = 0
+    clamped: int = 0
+    unknown_others: int = 0
+    unknown: tuple[UnknownRecords, ...] = ()
+
+    def __add__(self, other: "Totals") -> "Totals":
+        """Add counters; of unknown records the first sighting stays the first."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTERS}
+        known, others = _merged_unknown(self.unknown, other.unknown)
+        return Totals(**sums | {"unknown_others": sums["unknown_others"] + others}, unknown=known)
+
+    def __bool__(self) -> bool:
+        """Whether anything was counted."""
+        return self != Totals()
+
+
+COUNTERS: Final = tuple(counter.name for counter in fields(Totals) if counter.name != "unknown")
+"""The names of the counters that are plain numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """How long the brokers keep offsets, and how often they look for those that are due.
+
+    `source` is `broker` or `setting`. Times are milliseconds; `read_at` is when this was last read,
+    `known_since` since when every reading has given the same two values.
+    """
+
+    retention_ms: int
+    check_interval_ms: int
+    source: str
+    read_at: int
+    known_since: int
+
+    def after(self, earlier: "Retention | None") -> "Retention":
+        """Return this reading as the next one after `earlier`: the same values are known since then."""
+        if earlier is None or (earlier.retention_ms, earlier.check_interval_ms) != (
+            self.retention_ms,
+            self.check_interval_ms,
+        ):
+            return self
+        return replace(self, known_since=earlier.known_since)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """The topic is being read anew, and why; until that is done the tables stay as they are."""
+
+    since: int  # ms
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What one commit to `changes` says beside its rows.
+
+    `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
+    written. `retention` is what was last known of the brokers' settings, so that readers can tell what
+    expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
+    None: the brokers did not say. `generation` counts how often the topic was read anew from its start,
+    `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
+    `fingerprint` is that of the newest batch's changes (`streaming.job.rebuild`; None: an older release wrote
+    this). `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds
+    since 1970 (UTC).
+    """
+
+    query_id: str | None = None
+    batch_id: int = -1
+    sequence: int = 0
+    batch_time: int | None = None
+    heartbeat: int = 0
+    topic: str = ""
+    topic_id: str | None = None
+    cluster_id: str | None = None
+    generation: int = 0
+    state_format: int = 1
+    partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
+    totals: Totals = Totals()
+    retention: Retention | None = None
+    rebuild: Rebuild | None = None
+    fingerprint: str | None = None
+    tombstones_kept_ms: int | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every partition has once been read to the end that it had when reading began."""
+        return all(partition.loaded for partition in self.partitions.values())
+
+    def with_positions(self, positions: Mapping[int, int], now: int | None = None) -> "Progress":
+        """Return the progress after a batch that ended at these positions (at `now`, ms; None: not known)."""
+        moved = {
+            partition: self.partitions.get(partition, PartitionProgress()).at(position, now)
+            for partition, position in positions.items()
+        }
+        return replace(self, partitions={**self.partitions, **moved})
+
+    def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
+        """Return the progress with the partitions' ends as the brokers, asked at `now` (ms), gave them."""
+        seen = {
+            partition: self.partitions.get(partition, PartitionProgress()).with_ends(end, now)
+            for partition, end in ends.items()
+        }
+        return replace(self, partitions={**self.partitions, **seen})
+
+    def with_answers(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
+        """Return the progress with these ends, and with what is missing there as unanswered."""
+        silent = {
+            number: partition.without_answer(now)
+            for number, partition in self.partitions.items()
+            if number not in ends
+        }
+        return replace(self, partitions={**self.partitions, **silent}).with_ends(ends, now)
+
+    def with_retention(self, retention: Retention | None) -> "Progress":
+        """Return the progress with a new reading of the brokers' settings; None leaves what is known."""
+        return self if retention is None else replace(self, retention=retention.after(self.retention))
+
+    def to_json(self) -> str:
+        """Write the document."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Progress":
+        """Read the document; raises `MisuseError` when a newer release wrote it."""
+        document = json.loads(text)
+        written_format = document.pop("format")
+        if written_format > FORMAT:
+            raise MisuseError(
+                f"progress in the tables: expected format {FORMAT} or older, found {written_format}. "
+                "A newer offsetlake wrote these tables; use that release or a newer one."
+            )
+        return cls(
+            **{
+                **document,
+                "partitions": {
+                    int(number): _partition(partition, written_format)
+                    for number, partition in document["partitions"].items()
+                },
+                "totals": _totals(document["totals"]),
+                "retention": _optional(Retention, document.get("retention")),
+                "rebuild": _optional(Rebuild, document.get("rebuild")),
+            }
+        )
+
+
+def _partition(document: Mapping[str, Any], written_format: int) -> PartitionProgress:
+    if written_format == 1:
+        document = _partition_of_format_2(document)
+    reached = {name: Reached(**document.get(name, {})) for name in ("stable", "whole")}
+    return PartitionProgress(**{**document, **reached})
+
+
+def _partition_of_format_2(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Format 1 did not tell the two ends apart, and its one `Reached` lay flat among the other fields."""
+    names = {"complete_as_of": "as_of", "target": "target", "target_at": "target_at"}
+    reached = {new: document.get(old) for old, new in names.items()}
+    others = {name: value for name, value in document.items() if name not in names}
+    return {"stable": reached, "whole": reached, **others}
+
+
+def _optional(kind: type[T], document: Mapping[str, Any] | None) -> T | None:
+    return None if document is None else kind(**document)
+
+
+def _totals(document: Mapping[str, Any]) -> Totals:
+    unknown = tuple(
+        UnknownRecords(**{**kind, "first": Position(**kind["first"]), "last": Position(**kind["last"])})
+        for kind in document["unknown"]
+    )
+    return Totals(**{**document, "unknown": unknown})
+
+
+def totals_from_json(text: str) -> Totals:
+    """Read counters that `totals_to_json` wrote."""
+    return _totals(json.loads(text))
+
+
+def totals_to_json(totals: Totals) -> str:
+    """Write counters."""
+    return json.dumps(asdict(totals), separators=(",", ":"))
+
+
+def _merged_unknown(
+    earlier: Iterable[UnknownRecords], later: Iterable[UnknownRecords]
+) -> tuple[tuple[UnknownRecords, ...], int]:
+    """Add counters by type and version; return them, and the records of kinds that there was no place for."""
+    merged: dict[tuple[int, bool, int], UnknownRecords] = {}
+    others = 0
+    for kind in (*earlier, *later):
+        key = (kind.record_type, kind.value_version is None, kind.value_version or 0)
+        seen = merged.get(key)
+        if seen is not None:
+            merged[key] = replace(seen, count=seen.count + kind.count, last=kind.last)
+        elif len(merged) < MAX_UNKNOWN_KINDS:
+            merged[key] = kind
+        else:
+            others += kind.count
+    return tuple(merged[key] for key in sorted(merged)), others

@@ -1,0 +1,231 @@
+"""The columns of state and tables, each declared once.
+
+Inside the job timestamps are int64 milliseconds; the tables hold them as UTC timestamps (`table_schema`).
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from decoders import RECORD_SCHEMA
+
+TABLES_FORMAT: Final = 3
+"""Version of the tables: it grows with every column or meaning that an older release does not know.
+
+1: as first written. 2: `quarantine` has the lengths of key and value. 3: texts of any length and characters
+have true bounds in the log.
+"""
+
+KEY: Final = [
+    pa.field("group", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+]
+"""What identifies a committed offset.
+
+The empty group id is a group like any other.
+"""
+
+SOURCE: Final = [
+    pa.field("source_offset", pa.int64()),
+    pa.field("source_timestamp", pa.int64()),
+]
+"""Where a record stands in its partition of the offsets topic."""
+
+OFFSET_VALUE: Final = [
+    pa.field("committed_offset", pa.int64()),  # null = no value of this key was ever readable
+    pa.field("leader_epoch", pa.int32()),  # null = none
+    pa.field("metadata", pa.string()),
+    pa.field("commit_timestamp", pa.int64()),
+    pa.field("expire_timestamp", pa.int64()),  # null = none
+    pa.field("topic_id", pa.string()),  # null = none
+    pa.field("unreadable_since", pa.int64()),  # source offset of a newer commit that could not be read
+]
+
+MEMBER: Final = pa.struct(
+    [
+        pa.field("member_id", pa.string()),
+        pa.field("group_instance_id", pa.string()),  # null = not a static member
+        pa.field("client_id", pa.string()),
+        pa.field("client_host", pa.string()),
+    ]
+)
+
+GROUP_VALUE: Final = [
+    pa.field("type", pa.string()),  # classic, consumer, share, streams
+    pa.field("protocol_type", pa.string()),
+    pa.field("protocol", pa.string()),  # null = none, or unknown
+    pa.field("state", pa.string()),
+    pa.field("generation_or_epoch", pa.int32()),  # null = none (simple groups)
+    pa.field("state_timestamp", pa.int64()),  # null = unknown
+    pa.field("members", pa.list_(MEMBER)),
+    pa.field("subscribed_topics", pa.list_(pa.string())),  # null = unknown
+]
+
+ENTRIES: Final = pa.schema([*KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
+"""The committed offsets that a shard holds.
+
+`hidden`: their group object is gone, so nobody sees them.
+"""
+
+VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
+"""A value before or after a change: the fields of an offset or those of a group, the others null."""
+
+CHANGES_IN_BATCH: Final = pa.schema(
+    [
+        pa.field("kind", pa.string()),  # offset or group
+        pa.field("op", pa.string()),  # set or remove
+        *KEY,  # topic and partition are null for groups
+        pa.field("before", VALUE),
+        pa.field("after", VALUE),
+        pa.field("cause", pa.string()),  # why removed
+        *SOURCE,
+    ]
+)
+"""What one shard says has changed in one micro-batch: at most one row per key."""
+
+_FAILED_BYTES: Final = [
+    pa.field(
+        "key", pa.binary()
+    ),  # their first bytes, where all would be too many (`streaming.packets.quarantine`)
+    pa.field("value", pa.binary()),
+    pa.field("key_length", pa.int32()),  # bytes of the whole; null as key and value are
+    pa.field("value_length", pa.int32()),
+]
+
+PACKED_RECORDS: Final = pa.schema(
+    [
+        *RECORD_SCHEMA,
+        *_FAILED_BYTES,  # only where the record could not be decoded and is kept
+        *SOURCE,
+    ]
+)
+"""Decoded records of one offsets partition on their way to the stateful operator."""
+
+QUARANTINE_IN_BATCH: Final = pa.schema(
+    [
+        *_FAILED_BYTES,
+        *SOURCE,
+        pa.field("error_kind", pa.string()),
+        pa.field("record_type", pa.int16()),
+        pa.field("value_version", pa.int16()),
+        pa.field("reason", pa.string()),
+        pa.field("field", pa.string()),
+        pa.field("at_byte", pa.int32()),
+    ]
+)
+"""Records that could not be decoded, with their bytes and why."""
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+TIMESTAMPS: Final = frozenset(
+    {
+        "commit_timestamp",
+        "expire_timestamp",
+        "state_timestamp",
+        "source_timestamp",
+        "batch_time",
+        "opened_at",
+        "updated_at",
+        "closed_at",
+        "delivered_at",
+        "failing_since",
+    }
+)
+"""Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
+
+_IN_COMMIT: Final = [pa.field("sequence", pa.int64()), pa.field("batch_time", pa.int64())]
+_SOURCE_PARTITION: Final = pa.field("source_partition", pa.int32())
+_DAY: Final = pa.field("day", pa.date32())
+
+
+def table_schema(fields: list[pa.Field]) -> pa.Schema:
+    """Return the schema of a table: the same columns, with milliseconds as UTC timestamps."""
+    return pa.schema([_table_field(field) for field in fields])
+
+
+def _table_field(field: pa.Field) -> pa.Field:
+    if field.name in TIMESTAMPS:
+        return field.with_type(TIMESTAMP)
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_table_field(child) for child in field.type]))
+    if pa.types.is_list(field.type):
+        return field.with_type(pa.list_(_table_field(field.type.value_field)))
+    return field
+
+
+PROGRESS: Final = pa.field(
+    "progress",
+    pa.struct(
+        [
+            pa.field("batch_id", pa.int64()),
+            pa.field("batch_time", TIMESTAMP),  # null = no batch has changed anything yet
+            pa.field(
+                "partitions",
+                pa.list_(
+                    pa.struct(
+                        [
+                            pa.field("partition", pa.int32()),
+                            pa.field("position", pa.int64()),
+                            pa.field("last_stable_offset", pa.int64()),
+                            pa.field("high_watermark", pa.int64()),
+                            pa.field("loaded", pa.bool_()),
+                            pa.field("held_back_since", TIMESTAMP),
+                        ]
+                    )
+                ),
+            ),
+        ]
+    ),
+)
+"""How far the job had come, in rows of `changes` that say nothing else (kind progress)."""
+
+CHANGES: Final = table_schema(
+    [
+        *_IN_COMMIT,  # the columns that files are chosen by come first: Delta keeps statistics of 32
+        *[pa.field(name, pa.string()) for name in ("kind", "op")],
+        *KEY,
+        _SOURCE_PARTITION,
+        *SOURCE,
+        *[CHANGES_IN_BATCH.field(name) for name in ("cause", "before", "after")],
+        PROGRESS,
+        _DAY,
+    ]
+)
+OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, _SOURCE_PARTITION, *SOURCE])
+GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, _SOURCE_PARTITION, *SOURCE])
+QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, _DAY])
+
+DELIVERY: Final = pa.struct(
+    [
+        pa.field("receiver", pa.string()),
+        pa.field("revision", pa.int32()),  # the last one that was delivered; 0 = none yet
+        pa.field("severity", pa.string()),  # the one that was delivered; null = none yet
+        pa.field("delivered_at", pa.int64()),  # null = not yet
+        pa.field("failing_since", pa.int64()),  # null = the last attempt succeeded, or there was none
+        pa.field("error", pa.string()),  # of the last attempt
+    ]
+)
+"""What one receiver of alerts has been told of an episode."""
+
+ALERTS: Final = table_schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("rule", pa.string()),
+        pa.field("severity", pa.string()),  # critical, warning, info
+        pa.field("subject", pa.string()),  # what it is about, in words
+        pa.field("group", pa.string()),  # null = not about one group
+        pa.field("pattern", pa.string()),  # null = not about groups of a pattern
+        pa.field("topic", pa.string()),  # with partition: the worst one
+        pa.field("partition", pa.int32()),
+        pa.field("source_partition", pa.int32()),  # null = about several offsets partitions
+        pa.field("facts", pa.string()),  # JSON
+        pa.field("opened_at", pa.int64()),
+        pa.field("updated_at", pa.int64()),
+        pa.field("closed_at", pa.int64()),  # null = open
+        pa.field("revision", pa.int32()),
+        pa.field("deliveries", pa.list_(DELIVERY)),
+    ]
+)
+
+UNKNOWN_RECORD_VERSION: Final = "unknown_record_version"
+"""The rule of `alerts` whose closed rows say how many records were told of: they are never dropped."""

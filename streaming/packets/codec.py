@@ -1,0 +1,87 @@
+"""Carries many decoded records across processes as few rows: an Arrow stream per offsets partition.
+
+Spark hands rows to a stateful operator in Python one by one (`itertuples`, about 2 us a row and column
+set), so what crosses is not a row per record but a packet of them. Counters of what was read travel with
+the packet, because superseded commits are dropped before they are packed.
+"""
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.model.progress import (
+    MAX_UNKNOWN_KINDS,
+    Position,
+    Totals,
+    UnknownRecords,
+    totals_from_json,
+    totals_to_json,
+)
+
+TOTALS_KEY: Final = b"offsetlake.totals"
+# Arrow would hand every buffer to a pool of threads, which for small ones takes ten times as long.
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """Write a table, schema metadata included, as a compressed Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """Read what `to_bytes` wrote."""
+    return pa.ipc.open_stream(data, options=_READING).read_all()
+
+
+def pack(records: pa.Table, totals: Totals) -> bytes:
+    """Write records (schema `PACKED_RECORDS`) with the counters of all that was read for them."""
+    return to_bytes(records.replace_schema_metadata({TOTALS_KEY: totals_to_json(totals)}))
+
+
+def unpack(packet: bytes) -> tuple[pa.Table, Totals]:
+    """Read what `pack` wrote."""
+    table = from_bytes(packet)
+    totals = totals_from_json(table.schema.metadata[TOTALS_KEY])
+    return table.replace_schema_metadata(None), totals
+
+
+def count_records(source_partition: int, records: pa.Table) -> Totals:
+    """Count decoded records (schema `PACKED_RECORDS`, log order) by what became of them."""
+    failed = records.filter(pc.is_valid(records["error_kind"]))
+    tombstones = pc.sum(records["is_tombstone"]).as_py() or 0
+    kinds = failed["error_kind"].to_pylist()
+    return _count_unknown(source_partition, failed) + Totals(
+        decoded=len(records) - len(failed),
+        tombstones=tombstones - (pc.sum(failed["is_tombstone"]).as_py() or 0),
+        malformed=kinds.count("malformed"),
+    )
+
+
+def _count_unknown(source_partition: int, failed: pa.Table) -> Totals:
+    """Count records of unknown types and versions, by type and version: those that are seen first."""
+    unknown = failed.filter(pc.not_equal(failed["error_kind"], "malformed"))
+    if not len(unknown):
+        return Totals()
+    grouped = unknown.group_by(["record_type", "value_version"]).aggregate(
+        [("source_offset", "count"), ("source_offset", "min"), ("source_offset", "max")]
+    )
+    by_first = grouped.sort_by("source_offset_min")
+    told, others = by_first.slice(0, MAX_UNKNOWN_KINDS), by_first.slice(MAX_UNKNOWN_KINDS)
+    kinds = tuple(_unknown_records(source_partition, row) for row in told.to_pylist())
+    return Totals(unknown_others=pc.sum(others["source_offset_count"]).as_py() or 0) + Totals(unknown=kinds)
+
+
+def _unknown_records(source_partition: int, row: dict[str, Any]) -> UnknownRecords:
+    return UnknownRecords(
+        record_type=row["record_type"],
+        value_version=row["value_version"],
+        count=row["source_offset_count"],
+        first=Position(source_partition, row["source_offset_min"]),
+        last=Position(source_partition, row["source_offset_max"]),
+    )

@@ -1,0 +1,97 @@
+"""What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
+
+A record is at most about a megabyte, and a batch may hold a million. Of the failed records of a packet,
+and again of an offsets partition in one batch, the first are kept whole up to a number of bytes; of those
+after them the first bytes of key and value, enough to see what they are. The full lengths are always kept,
+and the place in the log, where the rest can be read.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.model.progress import Totals
+from streaming.model.schemas import QUARANTINE_IN_BATCH
+from streaming.packets import codec
+
+WHOLE_BYTES: Final = 4 * 1024 * 1024
+"""Up to so many bytes failed records are kept whole: more than a packet of ordinary ones holds."""
+
+FIRST_BYTES: Final = 256
+"""So many bytes of a key or value are kept at least: a million records in one batch make 512 MB at most."""
+
+KEPT_KINDS: Final = pa.array(["malformed", "unsupported_version"])
+"""The kinds of errors whose records are kept. Those of unknown types are counted: new types are a part of
+Kafka's life."""
+
+Lengths = npt.NDArray[np.int64]
+
+_BYTES: Final = ("key", "value")
+
+
+def with_kept_bytes(records: pa.Table) -> pa.Table:
+    """Leave keys and values to failed records alone, within bounds, and append their lengths.
+
+    Expects columns `key`, `value` (binary) and `error_kind`; appends `key_length` and `value_length` (null
+    where the bytes are).
+    """
+    is_kept = pc.is_in(records["error_kind"], value_set=KEPT_KINDS)
+    for name in _BYTES:
+        kept = pc.if_else(is_kept, records[name], pa.scalar(None, records[name].type))
+        lengths = pc.binary_length(kept).cast(pa.int32())
+        records = _replaced(records, name, kept).append_column(_length(name), lengths)
+    return bounded(records, WHOLE_BYTES)
+
+
+def bounded(records: pa.Table, whole_bytes: int) -> pa.Table:
+    """Keep the bytes of the first records whole as long as their sum is within a number, then the first bytes
+    of each."""
+    held = _held(records)
+    is_cut = np.cumsum(held) > whole_bytes
+    if not is_cut.any():
+        return records
+    for name in _BYTES:
+        column = records[name].combine_chunks()
+        first = pc.binary_slice(column, 0, FIRST_BYTES)
+        records = _replaced(records, name, pc.if_else(pa.array(is_cut), first, column))
+    return records
+
+
+def unpack_bounded(all_packets: Iterable[bytes]) -> tuple[pa.Table, Totals]:
+    """Read the packets of one offsets partition in one batch; returns all records, and what was counted.
+
+    However many packets there are, no more of the bytes of failed records is held than the bounds allow.
+    """
+    tables, counted, left = [], Totals(), WHOLE_BYTES
+    for packet in all_packets:
+        records, totals = codec.unpack(packet)
+        records = bounded(records, left)
+        tables.append(records)
+        counted += totals
+        left = max(0, left - int(_held(records).sum()))
+    return pa.concat_tables(tables), counted
+
+
+def quarantined(records: pa.Table) -> pa.Table:
+    """Return the records that are kept because they could not be decoded (schema `QUARANTINE_IN_BATCH`)."""
+    kept = pc.is_in(records["error_kind"], value_set=KEPT_KINDS)
+    return records.filter(kept).select(QUARANTINE_IN_BATCH.names)
+
+
+def _held(records: pa.Table) -> Lengths:
+    """Return how many bytes are held of each of n records."""
+    of_key, of_value = (pc.fill_null(pc.binary_length(records[name]), 0) for name in _BYTES)
+    held: Lengths = pc.add(of_key, of_value).to_numpy().astype(np.int64)
+    return held
+
+
+def _length(name: str) -> str:
+    return f"{name}_length"
+
+
+def _replaced(records: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return records.set_column(records.schema.get_field_index(name), name, column)

@@ -1,0 +1,179 @@
+"""How complete an answer is: the batch it reflects, and how far the offsets partitions were read."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from streaming.common.arrays import from_texts
+from streaming.common.partitions import offsets_partitions
+from streaming.common.times import iso
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import Progress, now_ms
+from streaming.settings.model import OFFSETS_TOPIC
+from streaming.tables.progress_rows import Gap
+
+QUIET_AFTER_MS: Final = 60_000
+"""After so long without a sign of life of the job (there is one every 10 s) an answer says so."""
+
+
+class IncompleteError(OffsetlakeError):
+    """An answer would be from a partial state, or older than allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsOf:
+    """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
+
+    `gap` is the time without sign of life of the job that a past moment lies in, if any.
+    """
+
+    moment: int
+    progress: Progress
+    partitions: frozenset[int]
+    gap: Gap | None = None
+    is_past: bool = False
+
+    @classmethod
+    def of(
+        cls, groups: Collection[str] | None, progress: Progress, gap: Gap | None, moment: int | None
+    ) -> Self:
+        """Say what an answer about groups (None: all) reflects, at a moment (ms; None: now)."""
+        return cls(
+            moment=now_ms() if moment is None else moment,
+            progress=progress,
+            partitions=partitions_of(groups, progress),
+            gap=gap,
+            is_past=moment is not None,
+        )
+
+    @property
+    def states(self) -> dict[int, str]:
+        """The state of each offsets partition that the answer touches: as `PartitionProgress.state`."""
+        known = self.progress.partitions
+        return {number: known[number].state(self.moment) for number in sorted(self.partitions)}
+
+    @property
+    def loading(self) -> list[int]:
+        """The offsets partitions touched that had not been read to their end yet."""
+        return [number for number, state in self.states.items() if state == "loading"]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether groups may be missing because the topic was not read to its end yet."""
+        return not self.progress.partitions or bool(self.loading)
+
+    @property
+    def age_ms(self) -> int:
+        """How old the job's last commit or heartbeat was at the moment."""
+        return self.moment - self.progress.heartbeat
+
+    def complaints(self) -> list[str]:
+        """Say in what way the answer may differ from the broker's; nothing if it is complete."""
+        stalled = [number for number, state in self.states.items() if state == "stalled"]
+        found = []
+        rebuild = self.progress.rebuild
+        if rebuild is not None:
+            found.append(
+                f"the tables stay as they are while they are rebuilt, since {iso(rebuild.since)}, because "
+                f"{rebuild.reason}"
+            )
+        if not self.progress.partitions:
+            found.append("COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet")
+        elif self.loading:
+            found.append(
+                f"COORDINATOR_LOAD_IN_PROGRESS: offsets partitions {_listed(self.loading)} "
+                "are still being read"
+            )
+        if stalled:
+            found.append(
+                f"offsets partitions {_listed(stalled)} are stalled: "
+                "an open transaction holds newer commits back"
+            )
+        found += self._unanswered()
+        if self.gap is not None:
+            found.append(str(self.gap))
+        return found
+
+    def _unanswered(self) -> list[str]:
+        """Say of which partitions nobody knows what has been committed lately."""
+        known = {number: self.progress.partitions[number] for number in self.states}
+        since = {number: one.unanswered_since for number, one in known.items() if one.unanswered_since}
+        if since:
+            return [
+                f"the brokers have not answered for offsets partitions {_listed(list(since))} since "
+                f"{iso(min(since.values()))}: commits after that are not known"
+            ]
+        endless = [number for number, one in known.items() if one.loaded and one.last_stable_offset is None]
+        if endless and self.is_past:  # nothing else is kept of it
+            return [f"where offsets partitions {_listed(endless)} ended was not known then"]
+        return []
+
+    def silence(self) -> list[str]:
+        """Say that the job has given no sign of life for a while; nothing if it has, or never began."""
+        if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
+            return []
+        return [
+            f"the job's last sign of life was {self.age_ms // 1_000} s ago: nothing since then is counted"
+        ]
+
+    def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
+        """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
+        complaints = self.complaints()
+        if is_complete and complaints:
+            raise IncompleteError(
+                f"--require-complete: expected a complete answer, found: {'; '.join(complaints)}."
+            )
+        if max_age_ms is not None and self.age_ms > max_age_ms:
+            raise IncompleteError(
+                f"--max-age: expected a sign of life of the job within {max_age_ms / 1_000:g} s, "
+                f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
+                if self.progress.heartbeat
+                else "--max-age: expected a sign of life of the job, found none: nothing was written yet."
+            )
+
+    def document(self) -> dict[str, Any]:
+        """Say it for programs: values of JSON, times in ISO 8601 (UTC)."""
+        progress, known = self.progress, self.progress.partitions
+        return {
+            "moment": iso(self.moment),
+            "batch": progress.sequence,
+            "written": None if progress.batch_time is None else iso(progress.batch_time),
+            "last_sign_of_life": iso(progress.heartbeat) if progress.heartbeat else None,
+            "partitions": {
+                number: {
+                    "state": state,
+                    "position": known[number].position,
+                    "last_stable_offset": known[number].as_shown.last_stable_offset,
+                    "high_watermark": known[number].as_shown.high_watermark,
+                }
+                for number, state in self.states.items()
+            },
+            "complaints": self.complaints(),
+        }
+
+    def __str__(self) -> str:
+        """Name the batch, and sum up the partitions."""
+        if self.progress.batch_time is None:
+            batch = "as of the start: nothing had changed yet"
+        else:
+            batch = f"as of batch {self.progress.sequence}, written {iso(self.progress.batch_time)}"
+        states = list(self.states.values())
+        counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"{batch}; offsets partitions: {counted or 'none known'}"
+
+
+def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozenset[int]:
+    """Return the offsets partitions that can hold the groups (None: all of them).
+
+    Of Kafka's own topic that is known; groups of a copy may be anywhere.
+    """
+    partitions = frozenset(progress.partitions)
+    count = len(partitions)
+    is_known = progress.topic == OFFSETS_TOPIC and partitions == set(range(count))
+    if groups is None or not count or not is_known:
+        return partitions  # `is_known` is false too while some partitions have not answered yet
+    return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,341 @@
+"""Kafka's questions about groups and offsets, answered from the tables: no JVM, and while the job runs."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import to_numbers
+from streaming.common.keys import numbered
+from streaming.common.pieces import take
+from streaming.common.times import to_ms
+from streaming.model.errors import MisuseError
+from streaming.queries.answers import (
+    Answer,
+    DescribedGroup,
+    DescribedGroups,
+    FetchedOffsets,
+    GroupOffsets,
+    History,
+    ListedGroups,
+    Member,
+    PartitionOffset,
+)
+from streaming.queries.completeness import AsOf, partitions_of
+from streaming.tables.tables import Tables
+
+INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
+GROUP_ID_NOT_FOUND: Final = "GROUP_ID_NOT_FOUND"
+LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
+
+_FETCHED: Final = [
+    "group",
+    "topic",
+    "partition",
+    "committed_offset",
+    "leader_epoch",
+    "metadata",
+    "unreadable_since",
+]
+_DESCRIBED: Final = [
+    "group",
+    "type",
+    "state",
+    "protocol_type",
+    "protocol",
+    "generation_or_epoch",
+    "members",
+    "subscribed_topics",
+]
+
+
+@dataclass(frozen=True)
+class TopicPartitions:
+    """A topic, and the partitions of it that are asked for (None = all)."""
+
+    topic: str
+    partitions: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "TopicPartitions":
+        """Read `T` or `T:0,1`, as Kafka's own tools take it.
+
+        >>> TopicPartitions.parse("orders:0,1").topic
+        'orders'
+        """
+        found = re.fullmatch(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?", text)
+        if found is None:
+            raise MisuseError(
+                f"--topic: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
+            )
+        topic, numbers = found.groups()
+        return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class OffsetQueries:
+    """Kafka's questions about groups and their offsets, answered from the tables, without a broker.
+
+    Every question takes `as_of`, a past moment (a datetime with time zone); without it the answer is as of
+    the newest batch. Raises `OffsetlakeError`: no tables, or a moment before the history that is kept.
+
+        >>> queries = OffsetQueries(Tables("warehouse"))
+        >>> answer = queries.fetch_offsets({"billing": None})  # doctest: +SKIP
+        >>> answer.groups["billing"].partitions[0].committed_offset  # doctest: +SKIP
+        431
+    """
+
+    tables: Tables
+
+    def fetch_offsets(
+        self,
+        groups: Mapping[str | None, Iterable[tuple[str, int]] | None],
+        as_of: datetime | None = None,
+    ) -> FetchedOffsets:
+        """Answer OffsetFetch (KIP-709): for each group, the partitions asked for, or all (None, KIP-88).
+
+        A partition or a group that is not there is no error. The error of one group is `INVALID_GROUP_ID`
+        (None as a group) or `COORDINATOR_LOAD_IN_PROGRESS`, and never spoils the answer of another.
+        """
+        asked = {
+            group: None if own is None else [TopicPartition(*key) for key in own]
+            for group, own in groups.items()
+        }
+        names = [group for group in asked if group is not None]
+        answer = self.list_offsets(names, as_of=as_of)
+        errors = {group: INVALID_GROUP_ID if group is None else answer.errors.get(group) for group in asked}
+        held: dict[str, dict[TopicPartition, PartitionOffset]] = {name: {} for name in names}
+        for row in answer.rows.select(_FETCHED).to_pylist():
+            found = _partition_offset(row)
+            held[row["group"]][TopicPartition(found.topic, found.partition)] = found
+        rows = answer.rows.filter(pa.array(_is_asked(answer.rows, asked), pa.bool_()))
+        return FetchedOffsets(
+            rows,
+            answer.as_of,
+            {group: error for group, error in errors.items() if error},
+            {
+                group: GroupOffsets(group, error)
+                if error
+                else GroupOffsets(group, None, _chosen(held[str(group)], own))
+                for (group, own), error in zip(asked.items(), errors.values(), strict=True)
+            },
+        )
+
+    def list_offsets(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        as_of: datetime | None = None,
+    ) -> Answer:
+        """Return the committed offsets (schema `OFFSETS`) of the named groups or of all, sorted by key.
+
+        Groups whose offsets partition is still being read are left out, named ones with an error.
+        """
+        rows, about = self._ask("offsets", groups, as_of)
+        if topics:
+            rows = rows.filter(_of_topics(rows, topics))
+        return Answer(_sorted(rows, "group", "topic", "partition"), about, _loading(groups, about))
+
+    def list_history(
+        self,
+        group: str,
+        topics: Sequence[TopicPartitions] = (),
+        since: datetime | None = None,
+        as_of: datetime | None = None,
+    ) -> History:
+        """Return how the group's positions moved (schema `HISTORY`), in order: one step for each batch.
+
+        All steps that are kept, or those since a moment and up to another.
+        """
+        start = None if since is None else to_ms(since)
+        moment = None if as_of is None else to_ms(as_of)
+        rows, whole_since, progress, gap = self.tables.ask(
+            lambda at: (at.history([group], start), at.whole_since(), at.progress, at.gap),
+            as_of=moment,
+            bases=[],
+        )
+        if start is not None and whole_since is not None and whole_since <= start:
+            whole_since = None
+        if topics:
+            rows = rows.filter(_of_topics(rows, topics))
+        return History(rows, AsOf.of([group], progress, gap, moment), whole_since=whole_since)
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = (), as_of: datetime | None = None
+    ) -> ListedGroups:
+        """Answer ListGroups (KIP-518, KIP-848): groups in one of the states and of one of the types.
+
+        Without states or types all are wanted. States are compared without case and blanks around them, types
+        without case; an unknown one matches nothing. `NotReady` and `not_ready` both match (a broker knows
+        only the second).
+        """
+        rows, about = self._ask("groups", None, as_of)
+        wanted_states = {_state(state) for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        if wanted_states:
+            rows = rows.filter(_is_in(rows["state"], wanted_states))
+        if wanted_types:
+            rows = rows.filter(_is_in(rows["type"], wanted_types))
+        error = LOAD_IN_PROGRESS if about.is_loading else None
+        return ListedGroups(_sorted(rows, "group"), about, error=error)
+
+    def describe_groups(self, groups: Iterable[str | None], as_of: datetime | None = None) -> DescribedGroups:
+        """Describe groups of any type; one that is not there is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043)."""
+        asked = list(dict.fromkeys(groups))
+        names = [group for group in asked if group is not None]
+        rows, about = self._ask("groups", names, as_of)
+        loading = _loading(names, about)
+        found = {row["group"]: _described(row) for row in rows.select(_DESCRIBED).to_pylist()}
+
+        def describe(group: str | None) -> DescribedGroup:
+            error = INVALID_GROUP_ID if group is None else loading.get(group, GROUP_ID_NOT_FOUND)
+            return found.get(group, DescribedGroup(group, error))
+
+        described = {group: describe(group) for group in asked}
+        errors = {group: one.error for group, one in described.items() if one.error}
+        return DescribedGroups(_sorted(rows, "group"), about, errors, described)
+
+    def how_complete(self, as_of: datetime | None = None) -> AsOf:
+        """Return what an answer about all groups would reflect."""
+        moment = None if as_of is None else to_ms(as_of)
+        progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment, bases=[])
+        return AsOf.of(None, progress, gap, moment)
+
+    def _ask(
+        self, name: Literal["offsets", "groups"], groups: Collection[str] | None, as_of: datetime | None
+    ) -> tuple[pa.Table, AsOf]:
+        """Return the live rows of groups whose offsets partition has been read, and what they reflect."""
+        moment = None if as_of is None else to_ms(as_of)
+        names = None if groups is None else list(groups)
+        rows, progress, gap = self.tables.ask(
+            lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment, bases=[name]
+        )
+        about = AsOf.of(names, progress, gap, moment)
+        if about.loading:
+            rows = rows.filter(pc.invert(_is_in_partitions(rows, about.loading)))
+        return rows, about
+
+
+def with_ends(rows: pa.Table, ends: Mapping[tuple[str, int], int]) -> pa.Table:
+    """Add `log_end_offset` and `lag` (null = not known) behind the committed offset of each row."""
+    keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+    end = pa.array(map(ends.get, keys), pa.int64()) if ends else pa.nulls(len(rows), pa.int64())
+    position = rows.column_names.index("committed_offset") + 1
+    lag = pc.subtract(end, rows["committed_offset"])
+    return rows.add_column(position, "log_end_offset", end).add_column(position + 1, "lag", lag)
+
+
+def _loading(groups: Collection[str] | None, about: AsOf) -> dict[str | None, str]:
+    """Return the error of each named group whose offsets partition is still being read."""
+    if groups is None or not about.is_loading:
+        return {}
+    known, loading = about.progress.partitions, set(about.loading)
+    return {
+        group: LOAD_IN_PROGRESS
+        for group in groups
+        if not known or partitions_of([group], about.progress) & loading
+    }
+
+
+def _is_in_partitions(rows: pa.Table, partitions: list[int]) -> pa.ChunkedArray:
+    return pc.is_in(rows["source_partition"], value_set=pa.array(partitions, pa.int32()))
+
+
+def _is_asked(rows: pa.Table, asked: Mapping[str | None, Sequence[TopicPartition] | None]) -> list[bool]:
+    wanted = {group: None if own is None else set(own) for group, own in asked.items()}
+    keys = zip(*(rows[name].to_pylist() for name in ("group", "topic", "partition")), strict=True)
+    return [
+        (own := wanted[group]) is None or TopicPartition(topic, number) in own
+        for group, topic, number in keys
+    ]
+
+
+def _chosen(
+    held: Mapping[TopicPartition, PartitionOffset], asked: Sequence[TopicPartition] | None
+) -> tuple[PartitionOffset, ...]:
+    if asked is None:
+        return tuple(held.values())
+    return tuple(held.get(key, PartitionOffset(*key)) for key in asked)
+
+
+def _partition_offset(row: Mapping[str, Any]) -> PartitionOffset:
+    def number(name: str) -> int:
+        return -1 if row[name] is None else int(row[name])
+
+    return PartitionOffset(
+        row["topic"],
+        row["partition"],
+        number("committed_offset"),
+        number("leader_epoch"),
+        row["metadata"] or "",
+        row["unreadable_since"],
+    )
+
+
+def _described(row: Mapping[str, Any]) -> DescribedGroup:
+    topics = row["subscribed_topics"]
+    return DescribedGroup(
+        row["group"],
+        None,
+        row["type"],
+        row["state"],
+        row["protocol_type"],
+        row["protocol"],
+        row["generation_or_epoch"],
+        tuple(Member(**member) for member in row["members"]),
+        None if topics is None else tuple(topics),
+    )
+
+
+def _state(text: str) -> str:
+    """Write a state as it is compared."""
+    return text.strip().lower().replace("not_ready", "notready")
+
+
+def _is_in(column: pa.ChunkedArray, lower_case: set[str]) -> pa.ChunkedArray:
+    return pc.is_in(pc.utf8_lower(column), value_set=pa.array(sorted(lower_case), pa.string()))
+
+
+def _of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.ChunkedArray:
+    return reduce(pc.or_, (_of_topic(rows, topic) for topic in topics))
+
+
+def _of_topic(rows: pa.Table, asked: TopicPartitions) -> pa.ChunkedArray:
+    of_topic = pc.equal(rows["topic"], asked.topic)
+    if asked.partitions is None:
+        return of_topic
+    numbers = pa.array(sorted(asked.partitions), pa.int32())
+    return pc.and_(of_topic, pc.is_in(rows["partition"], value_set=numbers))
+
+
+def _sorted(rows: pa.Table, *columns: str) -> pa.Table:
+    """Sort by columns (`Table.sort_by` cannot carry nested ones, and compares texts instead of ranks)."""
+    if not len(rows):
+        return rows
+    ranks = [_ranks(rows[column]) for column in columns]
+    return take(rows, np.lexsort(ranks[::-1]))
+
+
+def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return numbers (n int64) that are in the order of the values."""
+    if not pa.types.is_string(column.type):
+        return to_numbers(column.cast(pa.int64()))
+    codes, texts = numbered(column)
+    ranks: npt.NDArray[np.int64] = np.empty(len(texts), np.int64)
+    ranks[to_numbers(pc.sort_indices(texts).cast(pa.int64()))] = np.arange(len(ranks))
+    ranked: npt.NDArray[np.int64] = ranks[codes]
+    return ranked

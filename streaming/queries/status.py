@@ -1,0 +1,74 @@
+"""What `offsetlake status` shows: how far each offsets partition was read, and what was counted."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from streaming.model.progress import COUNTERS, Progress
+from streaming.model.schemas import TIMESTAMP
+
+STATUS: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("state", pa.string()),  # loading, current, behind, unanswered or stalled
+        ("position", pa.int64()),  # the next source offset to read
+        ("last_stable_offset", pa.int64()),  # this and the next: never below the position
+        ("high_watermark", pa.int64()),
+        ("behind", pa.int64()),  # source offsets between position and last stable offset
+        ("loaded", pa.bool_()),
+        ("held_back_since", TIMESTAMP),  # null = no open transaction holds the partition back
+    ]
+)
+
+TOTALS: Final = pa.schema(
+    [
+        ("counter", pa.string()),  # one of progress.COUNTERS, or unknown
+        ("count", pa.int64()),
+        ("record_type", pa.int16()),  # this and the rest: of unknown records only
+        ("value_version", pa.int16()),
+        ("first_partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("last_partition", pa.int32()),
+        ("last_offset", pa.int64()),
+    ]
+)
+
+
+def partitions(progress: Progress, now: int) -> pa.Table:
+    """Return how far each offsets partition has been read (schema `STATUS`); `now` in milliseconds."""
+    rows = [
+        {
+            "partition": number,
+            "state": partition.state(now),
+            "position": partition.position,
+            "last_stable_offset": partition.as_shown.last_stable_offset,
+            "high_watermark": partition.as_shown.high_watermark,
+            "behind": partition.as_shown.behind,
+            "loaded": partition.loaded,
+            "held_back_since": None
+            if partition.held_back_since is None
+            else partition.held_back_since * 1_000,  # microseconds
+        }
+        for number, partition in sorted(progress.partitions.items())
+    ]
+    return pa.Table.from_pylist(rows, STATUS)
+
+
+def totals(progress: Progress) -> pa.Table:
+    """Return the counters over all that was read (schema `TOTALS`)."""
+    counted = progress.totals
+    rows: list[dict[str, Any]] = [{"counter": name, "count": getattr(counted, name)} for name in COUNTERS]
+    rows += [
+        {
+            "counter": "unknown",
+            "count": kind.count,
+            "record_type": kind.record_type,
+            "value_version": kind.value_version,
+            "first_partition": kind.first.partition,
+            "first_offset": kind.first.offset,
+            "last_partition": kind.last.partition,
+            "last_offset": kind.last.offset,
+        }
+        for kind in counted.unknown
+    ]
+    return pa.Table.from_pylist(rows, TOTALS)

@@ -1,0 +1,96 @@
+"""Settings that contradict each other: each alone is possible, and together the answers would be wrong."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from streaming.model.errors import MisuseError
+from streaming.settings.model import AlertSettings, Settings
+
+LONGEST_HEARTBEAT_MS: Final = 120_000
+"""With a longer pause every past moment would count as not observed (`observations.GAP_MS`)."""
+
+_OWN: Final[Mapping[str, str]] = {
+    "spark.master": "spark.master (beside conf)",
+    "spark.driver.memory": "spark.driver_memory",
+    "spark.sql.shuffle.partitions": "job.state_partitions",
+}
+"""Settings of Spark that have a setting of ours, which would no longer say what is in force."""
+
+
+def refuse_contradictions(settings: Settings) -> None:
+    """Raise `MisuseError` for the first contradiction: the settings, what is wrong, and what to change."""
+    for contradiction in (*_of_times(settings), *_of_places(settings), *_of_spark(settings)):
+        raise MisuseError(f"contradicting settings: {contradiction}")
+    _refuse_critical_before_warning(settings.alerts)
+
+
+def _of_times(settings: Settings) -> Iterator[str]:
+    job, alerts = settings.job, settings.alerts
+    if job.heartbeat_every_ms > LONGEST_HEARTBEAT_MS:
+        yield (
+            f"job.heartbeat_every is {_seconds(job.heartbeat_every_ms)}, and the time between two signs of "
+            f"life counts as not observed when they are further apart than {_seconds(LONGEST_HEARTBEAT_MS)}. "
+            "Give a shorter job.heartbeat_every."
+        )
+    if alerts.behind_warning_ms <= job.heartbeat_every_ms + job.trigger_ms:
+        yield (
+            f"alerts.behind_warning is {_seconds(alerts.behind_warning_ms)}, but the job says how far it has "
+            f"come only every {_seconds(job.heartbeat_every_ms + job.trigger_ms)} (job.heartbeat_every and "
+            "job.trigger): it would be behind all the time. Give a longer alerts.behind_warning."
+        )
+    if alerts.behind_critical_ms < alerts.behind_warning_ms:
+        yield (
+            f"alerts.behind_critical ({_seconds(alerts.behind_critical_ms)}) comes before "
+            f"alerts.behind_warning ({_seconds(alerts.behind_warning_ms)}). Give both."
+        )
+    shortest = min(alerts.critical_ms, *(g.critical_ms or alerts.critical_ms for g in alerts.groups))
+    if alerts.evaluate_every_ms > shortest:
+        yield (
+            f"alerts.evaluate_every is {_seconds(alerts.evaluate_every_ms)}, longer than a threshold "
+            f"alerts.critical of {_seconds(shortest)}: offsets would expire between two evaluations. "
+            "Give a shorter alerts.evaluate_every."
+        )
+
+
+def _of_places(settings: Settings) -> Iterator[str]:
+    root, checkpoint = (_place(path) for path in (settings.tables.root, settings.job.checkpoint))
+    if (f"{root}/").startswith(f"{checkpoint}/") or f"{checkpoint}/".startswith(f"{root}/"):
+        yield (
+            f"tables.root ({settings.tables.root}) and job.checkpoint ({settings.job.checkpoint}) lie one "
+            "within the other, and each is tidied up by itself. Give them folders beside each other."
+        )
+    if not settings.spark.is_local and "://" not in settings.job.checkpoint:
+        yield (
+            f"spark.master is {settings.spark.master}, whose executors keep their state under job.checkpoint "
+            f"too, and {settings.job.checkpoint} is a folder of this machine. Give a URL that all machines "
+            "reach (such as s3a://... or hdfs://...), or file:///... for a folder that is mounted at the "
+            "same place on all of them."
+        )
+
+
+def _of_spark(settings: Settings) -> Iterator[str]:
+    for name, own in _OWN.items():
+        if name in settings.spark.conf:
+            yield f"{name} in [spark.conf] has a setting of its own. Leave it out and give {own}."
+
+
+def _place(path: str) -> str:
+    path = path.removeprefix("file://")
+    return path.rstrip("/") if "://" in path else str(Path(path).resolve())
+
+
+def _refuse_critical_before_warning(alerts: AlertSettings) -> None:
+    for entry in (None, *alerts.groups):
+        warning = (entry and entry.warning_ms) or alerts.warning_ms
+        critical = (entry and entry.critical_ms) or alerts.critical_ms
+        if critical > warning:
+            where = "alerts" if entry is None else f"alerts.groups with pattern {entry.pattern!r}"
+            raise MisuseError(
+                f"setting {where}: expected critical to be no longer before the end than warning, "
+                f"found critical {critical // 1_000} s and warning {warning // 1_000} s. Give both."
+            )
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1_000:g} s"

@@ -1,0 +1,102 @@
+"""The stateful aggregation: Spark's side of `coordinator.replay`, one shard per offsets partition."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from streaming.common.arrow_stream import narrow
+from streaming.common.pieces import pieces
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import Totals, totals_to_json
+from streaming.model.schemas import ENTRIES
+from streaming.packets import codec
+from streaming.packets.quarantine import quarantined, unpack_bounded
+from streaming.spark.freed_memory import handled_rows
+from streaming.spark.layered_state import LayeredState, further_pieces
+from streaming.spark.workers import spare_modules_from_collection
+from streaming.state.group_records import GROUP_RECORDS
+from streaming.state.replay import Shard, replay
+
+SHARD_RESULT: Final = StructType(
+    [
+        StructField("source_partition", IntegerType()),
+        StructField("changes", BinaryType()),  # Arrow stream of schema CHANGES_IN_BATCH, narrowed
+        StructField("quarantine", BinaryType()),  # the same of schema QUARANTINE_IN_BATCH
+        StructField("totals", StringType()),
+    ]
+)
+"""What the operator gives for every offsets partition that had records in the batch: one row, or several
+where a cell would be too large; the totals are their sum."""
+
+RESULT_BYTES: Final = 2**31 - 1
+"""Spark takes the rows of one offsets partition as one Arrow batch, and that counts in 32 bits."""
+
+
+class ReplayOffsetsPartition(StatefulProcessor):
+    """Keeps the shard of each offsets partition and replays the packets of a batch on it."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state of the shard's tables."""
+        spare_modules_from_collection()
+        further = further_pieces(handle)
+        self._entries = LayeredState(handle, "entries", ENTRIES, further)
+        self._group_records = LayeredState(handle, "group_records", GROUP_RECORDS, further)
+
+    def handleInputRows(  # noqa: N802 (Spark's name)
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Replay the packets of one offsets partition; give its changes, its failed records and its
+        counters."""
+        records, totals = unpack_bounded(row["records"] for row in rows)
+        handled_rows(len(records))
+        partition = key[0]
+        entries, group_records = self._entries.read(partition), self._group_records.read(partition)
+        before = Shard(entries.layers(), group_records.layers())
+        after, changes = replay(before, records)
+        if after.entries is not before.entries:
+            self._entries.write(partition, entries, entries.updated(after.entries))
+        if after.group_records is not before.group_records:
+            updated = group_records.updated(after.group_records)
+            self._group_records.write(partition, group_records, updated)
+        yield from _results(partition, changes, quarantined(records), totals)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _results(partition: int, changes: pa.Table, failed: pa.Table, totals: Totals) -> Iterator[Row]:
+    """Yield the rows (`SHARD_RESULT`) that say what became of the records of an offsets partition."""
+    nothing = changes.slice(0, 0), failed.slice(0, 0)
+    size = 0
+    for tables in [*zip_longest(pieces(changes), pieces(failed))] or [nothing]:
+        cells = [_cell(table, none) for table, none in zip(tables, nothing, strict=True)]
+        size += max(map(len, cells))
+        _refuse_too_much(partition, size)
+        yield Row(
+            source_partition=partition,
+            changes=cells[0],
+            quarantine=cells[1],
+            totals=totals_to_json(totals),
+        )
+        totals = Totals()
+
+
+def _cell(table: pa.Table | None, nothing: pa.Table) -> bytes:
+    return codec.to_bytes(narrow(nothing if table is None else table))
+
+
+def _refuse_too_much(partition: int, size: int) -> None:
+    if size > RESULT_BYTES:
+        raise OffsetlakeError(
+            f"replaying offsets partition {partition}: expected what one batch changes in it to take at most "
+            f"{RESULT_BYTES} bytes, found {size}. Set a lower [source] max_records_per_batch, then run "
+            "`offsetlake rebuild`: the batch that was begun keeps its size."
+        )

@@ -1,0 +1,83 @@
+"""The vectorized pandas UDFs around `decoders`; no logic of their own."""
+
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from decoders import RECORD_SCHEMA, decode_columns
+from streaming.packets.packing import pack_by_partition
+from streaming.spark.freed_memory import handled_rows
+from streaming.spark.workers import spare_modules_from_collection
+
+RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
+"""What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""
+
+PACKET_TYPE: Final = StructType(
+    [StructField("source_partition", IntegerType()), StructField("records", BinaryType())]
+)
+
+POSITION: Final = ("source_partition", "source_offset", "source_timestamp")
+
+
+@pandas_udf(RECORD_TYPE)  # type: ignore[call-overload, untyped-decorator] # the stubs want a functionType
+def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.DataFrame:
+    """Decode the key and value (binary, null = tombstone) of n records of the offsets topic.
+
+    Gives a struct per record, with either what the record says or why it could not be decoded (`error_kind`,
+    `reason`, `field`, `at_byte`); it never fails because of the bytes. Works in a batch and in a stream:
+
+        df.select(decode_record("key", "value").alias("record")).select("record.*")
+
+    Inside the job a second UDF is applied to the result, and Spark runs both in one worker without anything
+    in between. For it alone, three more columns (partition, offset and timestamp of the record) may be given:
+    they and the bytes travel along, beside the declared fields.
+    """
+    keys, values = pa.chunked_array([_binary(key)]), pa.chunked_array([_binary(value)])
+    decoded = decode_columns(keys, values)
+    if not position:  # the result goes to Spark, which cannot take a column of several chunks
+        return _as_frame(decoded.combine_chunks())
+    frame = _as_frame(decoded.append_column("key", keys).append_column("value", values))
+    return frame.assign(**dict(zip(POSITION, position, strict=True)))
+
+
+def packing_udf(partition_count: int | None = None) -> Any:
+    """Return the UDF that packs decoded records; with `partition_count`, those where their group belongs."""
+
+    @pandas_udf(PACKET_TYPE)  # type: ignore[call-overload, untyped-decorator]
+    def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
+        """Pack n decoded records (with their positions) into one packet per offsets partition.
+
+        Gives n rows, as a UDF must: first the packets, then nulls.
+        """
+        packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False), partition_count)
+        padding = len(decoded) - len(packets)
+        columns = {
+            "source_partition": _padded(pa.array(packets, pa.int32()), padding),
+            "records": _padded(pa.array(packets.values(), pa.binary()), padding),
+        }
+        spare_modules_from_collection()
+        handled_rows(len(decoded))
+        return _as_frame(pa.table(columns))
+
+    return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select
+
+
+def _binary(values: pd.Series) -> pa.Array:
+    return pa.array(values, pa.binary(), from_pandas=True)
+
+
+def _padded(column: pa.Array, nulls: int) -> pa.Array:
+    return pa.concat_arrays([column, pa.nulls(nulls, column.type)])
+
+
+def _as_frame(table: pa.Table) -> pd.DataFrame:
+    """Wrap the columns as those of a data frame, without copying them."""
+    columns = {
+        name: pd.Series(table[name], dtype=pd.ArrowDtype(table[name].type), copy=False)
+        for name in table.column_names
+    }
+    return pd.DataFrame(columns, copy=False)

@@ -1,0 +1,34 @@
+"""Has Spark do for the first time what every batch needs, while tables and query are still being prepared."""
+
+import threading
+from contextlib import suppress
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streaming.spark.query import with_packets
+
+_RECORD: Final = [
+    "CAST(NULL AS binary) AS key",
+    "CAST(NULL AS binary) AS value",
+    "0 AS partition",
+    "0L AS offset",
+    "0L AS timestamp",
+]
+
+
+def start_warm_up(spark: SparkSession) -> None:
+    """Decode a record per core in the background: Python workers start and import, the JVM loads classes.
+
+    Whatever goes wrong will do so again in the query, which says it.
+    """
+    threading.Thread(target=_decode, args=(spark,), name="offsetlake-warm-up", daemon=True).start()
+
+
+def _decode(spark: SparkSession) -> None:
+    with suppress(Py4JError, PySparkException, OSError):
+        cores = spark.sparkContext.defaultParallelism
+        records = spark.range(cores, numPartitions=cores).selectExpr(*_RECORD)
+        with_packets(records).write.format("noop").mode("overwrite").save()

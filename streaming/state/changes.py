@@ -1,0 +1,134 @@
+"""What one batch changed for readers, as rows of the change feed: values before and after it."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Mask
+from streaming.common.keys import KEY_NAMES
+from streaming.common.pieces import by_batches, take
+from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
+from streaming.state.entries import ABSENT, MergedEntries
+from streaming.state.group_records import Group
+
+TOMBSTONED: Final = "tombstoned"
+TOMBSTONED_AFTER_CHANGE: Final = "tombstoned after change"
+HIDDEN: Final = "hidden"
+"""All that a shard can say of why an offset was removed; the driver makes a cause of it
+(`streaming.expiry.causes`).
+
+`tombstoned`: by a tombstone of its own, which met the value `before` and its group as it was before the
+batch. `tombstoned after change`: the same, but the batch holds a later commit of the offset or a record of
+its group, so `before` is not what the tombstone met. `hidden`: it has no tombstone, only its group has.
+"""
+
+_IS_ABSENT: Final = "is_absent"
+_NONE: Final = CHANGES_IN_BATCH.empty_table()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTransition:
+    """One group before and after a batch (None = not there), and the record that brought it about.
+
+    `is_ended`: the batch says that the group is gone, whether or not it was held.
+    """
+
+    group: str
+    before: Group | None
+    after: Group | None
+    is_ended: bool
+    record: tuple[int, int]
+
+    @property
+    def is_change(self) -> bool:
+        """Whether readers must be told: also of the end of a group that was not held."""
+        return self.before != self.after or (self.is_ended and self.after is None)
+
+
+def offset_changes(merged: MergedEntries) -> pa.Table:
+    """Return a row (schema `CHANGES_IN_BATCH`) per offset that was set, removed, hidden or shown."""
+    before, after = merged.visible_before, merged.visible_after
+    is_touched = merged.touched_row != ABSENT
+    is_removed = is_touched & (merged.after_row == ABSENT)  # also of a key that was not held
+    slots = np.flatnonzero((is_touched & (before | after)) | is_removed | (before != after))
+    before_rows = np.where(before[slots], merged.before_row[slots], ABSENT)
+    after_rows = np.where(after[slots], merged.after_row[slots], ABSENT)
+    key_rows = np.maximum(merged.before_row[slots], merged.touched_row[slots])
+    offsets, timestamps = merged.moment_of(slots)
+    reasons = np.select(
+        [~is_removed[slots], merged.is_outdated[slots]], [HIDDEN, TOMBSTONED_AFTER_CHANGE], TOMBSTONED
+    )
+    return _changes(
+        "offset",
+        is_set=after_rows != ABSENT,
+        reasons=pa.array(reasons, pa.string(), mask=after_rows != ABSENT),
+        keys=take(merged.pool.select(KEY_NAMES), key_rows).columns,
+        before=as_values(take(merged.pool, before_rows), before_rows == ABSENT),
+        after=as_values(merged.rows(slots, after_rows), after_rows == ABSENT),
+        source=[pa.array(offsets), pa.array(timestamps)],
+    )
+
+
+def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
+    """Return a row (schema `CHANGES_IN_BATCH`) per group that appeared, changed or went."""
+    changed = [transition for transition in transitions if transition.is_change]
+    if not changed:
+        return _NONE
+    names = pa.array([transition.group for transition in changed], pa.string())
+    return _changes(
+        "group",
+        is_set=np.array([transition.after is not None for transition in changed], dtype=bool),
+        reasons=pa.nulls(len(changed), pa.string()),
+        keys=[names, pa.nulls(len(changed), pa.string()), pa.nulls(len(changed), pa.int32())],
+        before=_structs([transition.before for transition in changed]),
+        after=_structs([transition.after for transition in changed]),
+        source=[
+            pa.array([offset for offset, _ in (t.record for t in changed)], pa.int64()),
+            pa.array([timestamp for _, timestamp in (t.record for t in changed)], pa.int64()),
+        ],
+    )
+
+
+def _changes(
+    kind: str,
+    *,
+    is_set: Mask,
+    reasons: pa.Array,
+    keys: list[pa.Array | pa.ChunkedArray],
+    before: pa.Array | pa.ChunkedArray,
+    after: pa.Array | pa.ChunkedArray,
+    source: list[pa.Array],
+) -> pa.Table:
+    ops = pc.if_else(pa.array(is_set), "set", "remove")
+    kinds = pa.repeat(kind, len(ops))
+    return pa.table([kinds, ops, *keys, before, after, reasons, *source], schema=CHANGES_IN_BATCH)
+
+
+def as_values(rows: pa.Table, is_absent: Mask, kind: pa.DataType = VALUE) -> pa.ChunkedArray:
+    """Wrap the columns of n rows as structs like `VALUE`, null where absent, in as many chunks as they have.
+
+    Fields that the rows lack are null: those of groups in the value of an offset, for instance.
+    """
+    marked = rows.append_column(_IS_ABSENT, pa.array(is_absent))
+    return by_batches(marked, lambda batch: _struct(batch, kind), kind)
+
+
+def _struct(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    columns = [
+        batch[field.name].cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=batch[_IS_ABSENT])
+
+
+def _structs(groups: list[Group | None]) -> pa.Array:
+    """Wrap groups as `VALUE` structs; equal ones, such as all simple groups, are converted once."""
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    distinct = pa.array([asdict(group) if group is not None else None for group in numbers], VALUE)
+    return distinct.take(pa.array([numbers[group] for group in groups], pa.int64()))

@@ -1,0 +1,276 @@
+"""Merges a batch of offset commits into the entries of one offsets partition, as pure Arrow and numpy.
+
+Everything here is an index into one *pool* of rows: the n entries held before the batch, then the c commits
+of the batch as entries. A *slot* is a key: slots 0 to n - 1 are the entries held, further ones are new keys.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from streaming.common.arrays import Index, Mask
+from streaming.common.keys import entry_codes
+from streaming.common.pieces import take
+from streaming.model.schemas import ENTRIES
+from streaming.state.group_records import GroupEvent
+from streaming.state.layers import Layers
+
+Number = TypeVar("Number", bound=np.generic)
+
+ABSENT: Final = -1
+"""Stands in an index for "no such row", also for `streaming.common.pieces.take`."""
+
+
+@dataclass(frozen=True)
+class GroupMoments:
+    """When, in this batch, the groups of a batch were last created and last ended.
+
+    One element per group: offset and timestamp of the record, `ABSENT` where there was none. A commit creates
+    its group, a record of the group does, and a group tombstone ends it.
+    """
+
+    names: list[str]
+    created_offset: Index
+    created_timestamp: Index
+    ended_offset: Index
+    ended_timestamp: Index
+    is_described: Mask  # a record of the group itself, not only commits, is in the batch
+
+    @property
+    def ends(self) -> Mask:
+        """Groups that are gone after the batch."""
+        return self.ended_offset > self.created_offset
+
+    @property
+    def begins(self) -> Mask:
+        """Groups that exist after the batch because of something in it."""
+        return self.created_offset > self.ended_offset
+
+
+@dataclass(frozen=True)
+class MergedEntries:
+    """What a batch did to the entries: one element per slot, and the rows they point to.
+
+    `before_row` and `after_row` point into `pool`. `touched_row` is the pool row of the newest commit or
+    tombstone of the batch for the key, `ABSENT` if it had none. `is_outdated`: the batch holds a commit for
+    the key or a record that describes its group, so a tombstone need not have met what was held before.
+    """
+
+    pool: pa.Table
+    before_row: Index
+    after_row: Index
+    touched_row: Index
+    is_outdated: Mask
+    unreadable_since: Index
+    hidden_before: Mask
+    hidden_after: Mask
+    slot_groups: Index
+    moments: GroupMoments
+
+    @property
+    def visible_before(self) -> Mask:
+        """Slots whose offset readers saw before the batch."""
+        visible: Mask = (self.before_row != ABSENT) & ~self.hidden_before
+        return visible
+
+    @property
+    def visible_after(self) -> Mask:
+        """Slots whose offset readers see after the batch."""
+        visible: Mask = (self.after_row != ABSENT) & ~self.hidden_after
+        return visible
+
+    def groups_with_offsets(self) -> tuple[Mask, Mask]:
+        """Tell, per group of `moments`, whether readers saw offsets of it before, and see some after the
+        batch."""
+        count = len(self.moments.names)
+        had, has = (
+            np.bincount(self.slot_groups[visible], minlength=count) > 0
+            for visible in (self.visible_before, self.visible_after)
+        )
+        return had, has
+
+    def groups_with_removals(self) -> Mask:
+        """Tell, per group of `moments`, whether a tombstone of the batch left one of its keys absent."""
+        removed = (self.touched_row != ABSENT) & (self.after_row == ABSENT)
+        is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.moments.names)) > 0
+        return is_group
+
+    def newest_records(self) -> list[tuple[int, int]]:
+        """Return, per group of `moments`, source offset and timestamp of its newest commit or tombstone.
+
+        That of a group without any in the batch means nothing.
+        """
+        rows = np.full(len(self.moments.names), ABSENT, dtype=np.int64)
+        np.maximum.at(rows, self.slot_groups, self.touched_row)
+        offsets, timestamps = (
+            self.pool[name].to_numpy()[rows].tolist() for name in ("source_offset", "source_timestamp")
+        )
+        return list(zip(offsets, timestamps, strict=True))
+
+    def moment_of(self, slots: Index) -> tuple[Index, Index]:
+        """Return source offset and timestamp of the record that changed each slot: its own, else its
+        group's."""
+        touched, of_group, moments = self.touched_row[slots], self.slot_groups[slots], self.moments
+        is_own, is_end = touched != ABSENT, moments.ends[of_group]
+
+        def pick(own: str, ended: Index, created: Index) -> Index:
+            of_slot = np.where(is_end, ended[of_group], created[of_group])
+            return np.where(is_own, self.pool[own].to_numpy()[touched], of_slot)
+
+        return (
+            pick("source_offset", moments.ended_offset, moments.created_offset),
+            pick("source_timestamp", moments.ended_timestamp, moments.created_timestamp),
+        )
+
+    def applied_to(self, entries: Layers, numbers: Index) -> Layers:
+        """Return the entries that the shard holds after the batch.
+
+        `entries` are all those before it; the n that were merged are the ones with these n numbers.
+        """
+        is_changed = (self.touched_row != ABSENT) | (self.hidden_before != self.hidden_after)
+        if not np.any(is_changed):
+            return entries
+        slots = np.flatnonzero(is_changed & (self.after_row != ABSENT))
+        is_stale = np.zeros(len(entries), dtype=bool)
+        is_stale[numbers] = is_changed[: len(numbers)]
+        return entries.updated(is_stale, self.rows(slots, self.after_row[slots]))
+
+    def rows(self, slots: Index, pool_rows: Index) -> pa.Table:
+        """Return `pool_rows` of the pool as they are after the batch in `slots` (nulls where `ABSENT`)."""
+        since = self.unreadable_since[slots]
+        table = take(self.pool, pool_rows)
+        table = _with_column(table, "unreadable_since", pa.array(since, mask=since == ABSENT))
+        return _with_column(table, "hidden", pa.array(self.hidden_after[slots]))
+
+
+def merge_entries(
+    entries: pa.Table, commits: pa.Table, *, created: Sequence[GroupEvent], ended: Mapping[str, GroupEvent]
+) -> MergedEntries:
+    """Merge `commits` (records of types 0 and 1, in log order) into `entries`.
+
+    `created` are the group records of the batch that create their group (in any order); `ended` the last
+    record that ended a group, by name.
+    """
+    n = len(entries)
+    pool = pa.concat_tables([entries, _as_entries(commits)]).combine_chunks()
+    key_codes, group_codes, group_names = entry_codes(pool)
+    slots, is_new = _slots(key_codes[:n], key_codes[n:])
+    slot_rows = np.concatenate([np.arange(n), n + np.flatnonzero(is_new)])  # a pool row for each slot's key
+    count = len(slot_rows)
+    slot_groups = group_codes[slot_rows]
+    moments = _group_moments(group_names, group_codes[n:], commits, created, ended)
+
+    is_tombstone = commits["is_tombstone"].to_numpy()
+    is_unreadable = commits["error_kind"].is_valid().to_numpy()
+    last_value = _last(slots, ~is_tombstone & ~is_unreadable, count)
+    last_tombstone = _last(slots, is_tombstone & ~is_unreadable, count)
+    boundary = np.maximum(last_value, last_tombstone)
+    unreadable = _first(slots, is_unreadable & (np.arange(len(commits)) > boundary[slots]), count)
+    touched = _last(slots, np.ones(len(commits), dtype=bool), count)
+
+    before_row = np.where(np.arange(count) < n, np.arange(count), ABSENT)
+    base = np.where(
+        boundary == ABSENT, before_row, ABSENT
+    )  # nothing readable in the batch: what was held stays
+    base = np.where(last_value > last_tombstone, n + last_value, base)
+    after_row = np.where((base == ABSENT) & (unreadable != ABSENT), n + unreadable, base)
+    hidden_before = _padded(entries["hidden"].to_numpy(), count, fill=False)
+    return MergedEntries(
+        pool=pool,
+        before_row=before_row,
+        after_row=after_row,
+        touched_row=np.where(touched == ABSENT, ABSENT, n + touched),
+        is_outdated=(_last(slots, ~is_tombstone, count) != ABSENT) | moments.is_described[slot_groups],
+        unreadable_since=_unreadable_since(entries, commits, unreadable, boundary, count),
+        hidden_before=hidden_before,
+        hidden_after=np.where(moments.ends[slot_groups], True, hidden_before & ~moments.begins[slot_groups]),
+        slot_groups=slot_groups,
+        moments=moments,
+    )
+
+
+def _as_entries(commits: pa.Table) -> pa.Table:
+    """Give commits the columns of entries; those without a readable value have nulls in its place."""
+    table = commits.append_column("unreadable_since", pa.nulls(len(commits), pa.int64()))
+    return table.append_column("hidden", pa.array(np.zeros(len(commits), dtype=bool))).select(ENTRIES.names)
+
+
+def _slots(held_keys: Index, commit_keys: Index) -> tuple[Index, Mask]:
+    """Return the slot of each of c commits, and which commits are the first of a key that is not held."""
+    found = pd.Index(held_keys).get_indexer(pd.Index(commit_keys)).astype(np.int64)
+    is_unknown = found == ABSENT
+    numbers, _ = pd.factorize(commit_keys[is_unknown])
+    found[is_unknown] = len(held_keys) + numbers
+    is_new = is_unknown.copy()
+    is_new[is_unknown] = ~pd.Series(numbers).duplicated().to_numpy()
+    return found, is_new
+
+
+def _last(slots: Index, chosen: Mask, count: int) -> Index:
+    """Return for each of `count` slots the last chosen commit, `ABSENT` where there is none."""
+    rows = np.flatnonzero(chosen)
+    last = np.full(count, ABSENT, dtype=np.int64)
+    last[slots[rows]] = rows  # of repeated indices numpy keeps the last
+    return last
+
+
+def _first(slots: Index, chosen: Mask, count: int) -> Index:
+    """Return for each of `count` slots the first chosen commit, `ABSENT` where there is none."""
+    rows = np.flatnonzero(chosen)[::-1]
+    first = np.full(count, ABSENT, dtype=np.int64)
+    first[slots[rows]] = rows
+    return first
+
+
+def _unreadable_since(
+    entries: pa.Table, commits: pa.Table, unreadable: Index, boundary: Index, count: int
+) -> Index:
+    """Return per slot since which source offset its newest value is unreadable, `ABSENT` where it is not."""
+    held = _padded(entries["unreadable_since"].fill_null(ABSENT).to_numpy(), count, fill=ABSENT)
+    offsets = np.append(commits["source_offset"].to_numpy(), ABSENT)  # index ABSENT gives ABSENT
+    since_held = np.where(boundary == ABSENT, held, ABSENT)
+    return np.where(since_held != ABSENT, since_held, offsets[unreadable])
+
+
+def _group_moments(
+    names: list[str],
+    commit_groups: Index,
+    commits: pa.Table,
+    created: Sequence[GroupEvent],
+    ended: Mapping[str, GroupEvent],
+) -> GroupMoments:
+    numbers = {name: number for number, name in enumerate(names)}
+    moments = [np.full(len(names), ABSENT, dtype=np.int64) for _ in range(4)]
+    created_offset, created_timestamp, ended_offset, ended_timestamp = moments
+    creates = np.flatnonzero(~commits["is_tombstone"].to_numpy())
+    is_described = np.zeros(len(names), dtype=bool)
+    created_offset[commit_groups[creates]] = commits["source_offset"].to_numpy()[creates]
+    created_timestamp[commit_groups[creates]] = commits["source_timestamp"].to_numpy()[creates]
+    for event in created:
+        number = numbers.get(event.group)
+        if number is None:
+            continue
+        is_described[number] = True
+        if event.source_offset > created_offset[number]:
+            created_offset[number], created_timestamp[number] = event.source_offset, event.source_timestamp
+    for name, event in ended.items():
+        number = numbers.get(name)
+        if number is not None:
+            ended_offset[number], ended_timestamp[number] = event.source_offset, event.source_timestamp
+    return GroupMoments(names, created_offset, created_timestamp, ended_offset, ended_timestamp, is_described)
+
+
+def _padded(values: npt.NDArray[Number], count: int, *, fill: bool | int) -> npt.NDArray[Number]:
+    padded = np.full(count, fill, dtype=values.dtype)
+    padded[: len(values)] = values
+    return padded
+
+
+def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    position = ENTRIES.get_field_index(name)
+    return table.set_column(position, ENTRIES.field(position), values.cast(ENTRIES.field(position).type))

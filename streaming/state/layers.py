@@ -1,0 +1,78 @@
+"""A table in two layers: a base that is written rarely, and what has changed since it was written.
+
+The state of an offsets partition may hold many thousands of rows of which a batch changes a few. Kept in two
+layers, it is the few that are written each time, and the whole only once that costs no more than what was
+saved.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask
+from streaming.common.pieces import take
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Rows of `base`, without those in `replaced` (their numbers, ascending), and the `recent` rows.
+
+    Neither `base` nor `recent` has more chunks per column than its bytes need.
+    """
+
+    base: pa.Table
+    recent: pa.Table
+    replaced: Index = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, table: pa.Table) -> "Layers":
+        """Return a table as a base without changes."""
+        return cls(table.combine_chunks(), table.schema.empty_table())
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The rows in force: those of the base that are left, in its order, then the recent ones."""
+        if not len(self.recent) and not len(self.replaced):
+            return self.base
+        return pa.concat_tables([take(self.base, self._kept), self.recent]).combine_chunks()
+
+    def __len__(self) -> int:
+        """Count the rows in force."""
+        return len(self.base) - len(self.replaced) + len(self.recent)
+
+    def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:
+        """Return the rows in force that have one of the values in a column, and their numbers in `table`,
+        without making that."""
+        of_base, of_recent = (
+            np.flatnonzero(pc.is_in(rows[name], value_set=values).to_numpy())
+            for rows in (self.base, self.recent)
+        )
+        of_base = of_base[~np.isin(of_base, self.replaced, assume_unique=True)]
+        found = pa.concat_tables([take(self.base, of_base), take(self.recent, of_recent)])
+        of_base = of_base - np.searchsorted(self.replaced, of_base)
+        of_recent = of_recent + len(self.base) - len(self.replaced)
+        return found.combine_chunks(), np.concatenate([of_base, of_recent])
+
+    def updated(self, is_stale: Mask, added: pa.Table) -> "Layers":
+        """Return the layers after a change: without the stale rows of `table`, with `added` at the end.
+
+        The base stays what it is.
+        """
+        kept = self._kept
+        of_base, of_recent = is_stale[: len(kept)], is_stale[len(kept) :]
+        left = self.recent.filter(pa.array(~of_recent))
+        return Layers(
+            self.base,
+            pa.concat_tables([left, added]).combine_chunks(),
+            np.union1d(self.replaced, kept[of_base]),
+        )
+
+    @property
+    def _kept(self) -> Index:
+        """Numbers of the base's rows that are in force, ascending."""
+        is_kept = np.ones(len(self.base), dtype=bool)
+        is_kept[self.replaced] = False
+        return np.flatnonzero(is_kept)

@@ -1,0 +1,191 @@
+"""Replica of one offsets partition: what a group coordinator holds for the partition that it leads.
+
+`replay` takes a shard and a batch of decoded records and gives the next shard and what changed. It is pure
+Arrow and numpy: no Spark, no clock, no I/O. What it computes is exactly what the coordinator's own replay
+leaves behind for everything below the last stable offset (Kafka: `OffsetMetadataManager.replay`,
+`GroupMetadataManager.replay`):
+
+- the newest record of a (group, topic, partition) wins, by its offset in the log: never by a timestamp, never
+  by the size of the committed offset. Types 0 and 1 address the same entry. A tombstone removes it.
+- a commit whose value cannot be read keeps the last readable value and marks it with `unreadable_since`.
+- a group's tombstone does not touch offsets, it hides them: they are shown again once a commit or a record of
+  the group creates the group anew.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask
+from streaming.common.pieces import take
+from streaming.model.schemas import ENTRIES
+from streaming.packets.superseded import is_commit
+from streaming.state import group_records
+from streaming.state.changes import GroupTransition, group_changes, offset_changes
+from streaming.state.entries import MergedEntries, merge_entries
+from streaming.state.group_records import GROUP_RECORDS, Group, GroupEvent, GroupRecords
+from streaming.state.layers import Layers
+
+GROUP_TYPES: Final = pa.array(list(group_records.TYPE_OF_RECORD), pa.int16())
+
+LOOKED_THROUGH: Final = 5_000
+"""So many entries are merged as they are: to look for those of some groups would take longer."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The entries and group records of one offsets partition (schemas `ENTRIES`, `GROUP_RECORDS`)."""
+
+    entries: Layers
+    group_records: Layers
+
+    @classmethod
+    def empty(cls) -> "Shard":
+        """Return the shard of a partition that nothing was read from yet."""
+        return cls(Layers.of(ENTRIES.empty_table()), Layers.of(GROUP_RECORDS.empty_table()))
+
+
+def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
+    """Apply a batch of decoded records; return the next shard and the changes (schema `CHANGES_IN_BATCH`).
+
+    There is at most one change per key, with the value before and after the batch. A tombstone for an entry
+    that is not held gives a `remove` without `before`, since a replayed batch need not see what its first
+    run saw. What the batch leaves as it was is the same object in the next shard, and need not be written.
+    """
+    records = _in_log_order(records)
+    entries, numbers = _entries_concerned(shard.entries, records)
+    group_records = shard.group_records.table
+    about_groups = _GroupBatch.read(group_records, records.filter(pa.array(_is_about_group(records))))
+    merged = merge_entries(
+        entries,
+        records.filter(pa.array(is_commit(records))),
+        created=about_groups.created(),
+        ended=about_groups.ended(),
+    )
+    transitions = _group_transitions(group_records, merged, about_groups)
+    changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
+    after = Shard(merged.applied_to(shard.entries, numbers), about_groups.applied_to(shard.group_records))
+    return after, changes
+
+
+def _entries_concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
+    """Return the entries that the records may change or depend on, and their numbers: those of their groups,
+    or all of a small shard."""
+    if len(entries) <= LOOKED_THROUGH:
+        return entries.table, np.arange(len(entries))
+    return entries.where("group", pc.unique(records["group"]).drop_null())
+
+
+def _in_log_order(records: pa.Table) -> pa.Table:
+    offsets = records["source_offset"].to_numpy()
+    is_ordered = np.all(offsets[:-1] < offsets[1:])
+    return records if is_ordered else take(records, np.argsort(offsets, kind="stable"))
+
+
+def _is_about_group(records: pa.Table) -> Mask:
+    """Tell which records are about a group, under a readable key; their value may be unreadable."""
+    of_type = pc.is_in(records["record_type"], value_set=GROUP_TYPES)
+    return _mask(pc.and_(of_type, pc.is_valid(records["group"])))
+
+
+def _mask(values: pa.ChunkedArray) -> Mask:
+    mask: Mask = values.fill_null(False).to_numpy()
+    return mask
+
+
+class _GroupBatch:
+    """The records about groups in one batch: which groups they touch, before and after them.
+
+    One whose value cannot be read still says that its group is there.
+    """
+
+    def __init__(
+        self, before: dict[str, GroupRecords], events: list[GroupEvent], unreadable: list[GroupEvent]
+    ) -> None:
+        self.events = events
+        self.unreadable = unreadable
+        self.before = before
+        by_group: dict[str, list[GroupEvent]] = {}
+        for event in events:
+            by_group.setdefault(event.group, []).append(event)
+        self.after = {
+            group: group_records.fold_events(before.get(group, {}), happened)
+            for group, happened in by_group.items()
+        }
+
+    @classmethod
+    def read(cls, kept: pa.Table, records: pa.Table) -> "_GroupBatch":
+        """Read the batch's group records, and from `kept` what the shard holds of the groups they touch."""
+        is_readable = pc.is_valid(records["document"])
+        events = group_records.read_events(records.filter(is_readable))
+        unreadable = group_records.read_unreadable_events(records.filter(pc.invert(is_readable)))
+        return cls(_records_by_group(kept, {event.group for event in events}), events, unreadable)
+
+    def applied_to(self, kept: Layers) -> Layers:
+        """Return the group records that the shard keeps after the batch."""
+        if not self.events:
+            return kept
+        rows = [asdict(event) for records in self.after.values() for event in records.values()]
+        is_stale = _mask(_is_of(kept.table, self.after.keys()))
+        return kept.updated(is_stale, pa.Table.from_pylist(rows, GROUP_RECORDS))
+
+    def created(self) -> list[GroupEvent]:
+        """Return the records that create their group where it does not exist."""
+        return [*(event for event in self.events if event.value is not None), *self.unreadable]
+
+    def last(self) -> dict[str, GroupEvent]:
+        """Return, by group, the last record of the batch about it."""
+        in_log_order = sorted([*self.events, *self.unreadable], key=lambda event: event.source_offset)
+        return {event.group: event for event in in_log_order}
+
+    def ended(self) -> dict[str, GroupEvent]:
+        """Return, by group, the last record that removed the group object."""
+        return {event.group: event for event in self.events if event.ends_group}
+
+
+def _records_by_group(kept: pa.Table, names: Iterable[str]) -> dict[str, GroupRecords]:
+    records: dict[str, GroupRecords] = {}
+    for row in kept.filter(_is_of(kept, names)).to_pylist():
+        records.setdefault(row["group"], {})[row["record_type"], row["part"]] = GroupEvent(**row)
+    return records
+
+
+def _is_of(kept: pa.Table, names: Iterable[str]) -> pa.ChunkedArray:
+    return pc.is_in(kept["group"], value_set=pa.array(list(names), pa.string()))
+
+
+def _group_transitions(
+    kept: pa.Table, merged: MergedEntries, about_groups: _GroupBatch
+) -> Iterator[GroupTransition]:
+    """Compare groups before and after the batch: those with records in it, and those whose first visible
+    offset came or whose last one went, which are groups (simple ones) as long as they have offsets.
+
+    A simple group whose last offset was removed is told to be gone even if its offsets were not held.
+    """
+    had, has = merged.groups_with_offsets()
+    numbers = {name: number for number, name in enumerate(merged.moments.names)}
+    is_emptied = merged.groups_with_removals() & ~has
+    came_or_went = {merged.moments.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
+    last_event = about_groups.last()
+    records_of_others = _records_by_group(kept, came_or_went - about_groups.after.keys())
+    newest_records = merged.newest_records()
+    for name in sorted(came_or_went | about_groups.after.keys()):
+        number = numbers.get(name)
+        before = about_groups.before.get(name) or records_of_others.get(name)
+        after = about_groups.after.get(name, before)
+        event = last_event.get(name)
+        yield GroupTransition(
+            group=name,
+            before=_group(before, number is not None and bool(had[number])),
+            after=_group(after, number is not None and bool(has[number])),
+            is_ended=event.ends_group if event else number is not None and bool(is_emptied[number]),
+            record=(event.source_offset, event.source_timestamp) if event else newest_records[numbers[name]],
+        )
+
+
+def _group(records: GroupRecords | None, has_offsets: bool) -> Group | None:
+    return group_records.describe(records) if records else group_records.SIMPLE if has_offsets else None

@@ -1,0 +1,192 @@
+"""Writes rows of Delta tables: Arrow makes the files, on all cores, and delta-rs commits them together.
+
+delta-rs alone writes a million rows on one core while the others wait. What the log says of the files is the
+same: their partition, number of rows and nulls, and the bounds of the columns by which files are passed over.
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import PyFileSystem
+
+from streaming.tables.bounds import greatest_bound, least_bound
+from streaming.tables.parquet import arrow_options
+
+MANY_ROWS: Final = 200_000
+"""From twice as many rows of one partition on, cores share them: so many are worth a file."""
+
+CORES: Final = os.cpu_count() or 1
+_STATISTICS: Final = "delta.dataSkippingStatsColumns"
+
+
+def append_rows(
+    table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table, commit: CommitProperties
+) -> None:
+    """Append rows, which have the columns of the table, in one commit; `table` stays as it was opened.
+
+    The table is partitioned by one column; `storage` is where it is. If this fails, files may be left that
+    nobody refers to: maintenance deletes them.
+    """
+    commit_files(table, write_files(table, storage, rows), [], commit)
+
+
+def write_files(table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table) -> list[AddAction]:
+    """Write rows to files, on all cores; they belong to the table once they are committed.
+
+    The table is partitioned by one column, or not at all.
+    """
+    if not (columns := table.metadata().partition_columns):
+        return [_write(PyFileSystem(storage), bounded_columns(table), rows, "", {})]
+    [column] = columns
+    write = partial(_write_part, PyFileSystem(storage), bounded_columns(table), column)
+    parts = _parts(rows, column)
+    if len(parts) < 2:
+        return [write(part) for part in parts]
+    with ThreadPoolExecutor(CORES, "offsetlake-files") as cores:
+        return list(cores.map(write, parts))
+
+
+def commit_files(
+    table: DeltaTable, added: Sequence[AddAction], removed: Sequence[RemoveAction], commit: CommitProperties
+) -> None:
+    """Add and remove files in one commit; `table` stays as it was opened.
+
+    That a compaction has meanwhile replaced files that are to be removed is not noticed by delta-rs: `commit`
+    must then allow no retries (`max_commit_retries=0`): `CommitFailedError` follows any other commit.
+    """
+    columns = table.metadata().partition_columns
+    table.create_write_transaction(
+        [*added, *removed], "append", table.schema(), columns, commit_properties=commit
+    )
+
+
+def replace_rows(
+    table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table, commit: CommitProperties
+) -> None:
+    """Replace all rows of a table without partitions, in one commit; `table` stays as it was opened.
+
+    In the files that a merge by delta-rs writes other engines cannot look for texts: they are of the type
+    `string_view`, which Arrow does not compare.
+    As to `commit` see `commit_files`.
+    """
+    removed = [
+        RemoveAction(
+            path=file["path"],
+            data_change=True,
+            deletion_timestamp=time.time_ns() // 1_000_000,
+            size=file["size_bytes"],
+            partition_values={},
+        )
+        for file in pa.table(table.get_add_actions()).to_pylist()
+    ]
+    commit_files(table, write_files(table, storage, rows), removed, commit)
+
+
+def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Return what the log says of a file: its number of rows, nulls and bounds of some columns.
+
+    Only a column that is null throughout has no bounds. Those of long texts are shorter (`tables.bounds`).
+    """
+    nulls = {column: rows[column].null_count for column in columns}
+    bounds = {
+        column: (_least(found["min"].as_py()), _greatest(found["max"].as_py()))
+        for column in columns
+        if nulls[column] < len(rows) and (found := pc.min_max(rows[column]))
+    }
+    return {
+        "numRecords": len(rows),
+        "minValues": {column: least for column, (least, _) in bounds.items()},
+        "maxValues": {column: greatest for column, (_, greatest) in bounds.items()},
+        "nullCount": nulls,
+    }
+
+
+def statistics_text(rows: pa.Table, columns: Sequence[str]) -> str:
+    """Write the statistics as they stand in the log.
+
+    In the escapes that JSON has for characters beyond U+FFFF, delta-rs misreads those of even planes.
+    """
+    return json.dumps(statistics(rows, columns), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What becomes one file: those of `rows` that belong to a partition, which may be all."""
+
+    rows: pa.Table
+    partition: pa.Scalar
+
+
+def _parts(rows: pa.Table, column: str) -> list[_Part]:
+    """Give each partition a file, or several if there is one partition alone and its rows are many."""
+    partitions = pc.unique(rows[column])
+    if len(partitions) != 1:
+        return [_Part(rows, partition) for partition in partitions]
+    count = max(1, min(CORES, len(rows) // MANY_ROWS))
+    bounds = [len(rows) * number // count for number in range(count + 1)]
+    return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
+
+
+def _write_part(files: PyFileSystem, bounded: Sequence[str], column: str, part: _Part) -> AddAction:
+    is_own = pc.equal(part.rows[column], part.partition)
+    rows = (part.rows if pc.all(is_own).as_py() else part.rows.filter(is_own)).drop_columns(column)
+    return _write(files, bounded, rows, f"{column}={part.partition}/", {column: str(part.partition)})
+
+
+def _write(
+    files: PyFileSystem, bounded: Sequence[str], rows: pa.Table, folder: str, partition: dict[str, str | None]
+) -> AddAction:
+    path = f"{folder}part-{uuid4()}.zstd.parquet"
+    with files.open_output_stream(path) as file:
+        pq.write_table(rows, file, **arrow_options(rows.schema))
+        size = file.tell()
+    return AddAction(
+        path=path,
+        size=size,
+        partition_values=partition,
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=True,
+        stats=statistics_text(rows, bounded),
+    )
+
+
+def bounded_columns(table: DeltaTable) -> list[str]:
+    """Return the columns whose bounds are noted: those that the table names, else texts, numbers, moments."""
+    metadata = table.metadata()
+    if named := metadata.configuration.get(_STATISTICS):
+        return named.split(",")
+    return [
+        field.name
+        for field in pa.schema(table.schema().to_arrow())
+        if field.name not in metadata.partition_columns
+        and not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type))
+    ]
+
+
+def _least(bound: str | int | datetime) -> str | int:
+    return least_bound(bound) if isinstance(bound, str) else _written(bound)
+
+
+def _greatest(bound: str | int | datetime) -> str | int:
+    return greatest_bound(bound) if isinstance(bound, str) else _written(bound)
+
+
+def _written(bound: int | datetime) -> str | int:
+    if not isinstance(bound, datetime):
+        return bound
+    return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"  # whole ones, in all tables

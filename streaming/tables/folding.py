@@ -1,0 +1,235 @@
+"""The folded tables `offsets` and `groups`: their layout, how they are folded, and read at a sequence.
+
+A folded table holds what is live at one sequence of `changes`, its mark. What was live at any other sequence
+follows from it: changes above the mark are applied, changes below it undone, so a question costs what lies
+between the two and not what has ever happened.
+
+Both tables are partitioned by `bucket`, a hash of the group: the rows of one group stand in one small file,
+and a fold rewrites only the files of groups that changed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import RemoveAction
+
+from streaming.common.arrays import from_numbers, from_texts, to_numbers
+from streaming.common.keys import key_codes
+from streaming.common.partitions import offsets_partitions
+from streaming.common.pieces import joined, pieces, take
+from streaming.model.progress import now_ms
+from streaming.model.schemas import GROUPS, KEY, OFFSETS
+from streaming.tables.files import commit_files, write_files
+from streaming.tables.formats import is_of_groups
+from streaming.tables.select import is_one_of, names, select, stream
+
+FOLD_TRANSACTION: Final = "offsetlake.fold"
+"""The application id under which a folded table notes up to which sequence it was folded."""
+
+BUCKETS: Final = 16
+"""Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
+
+_PORTION_ROWS: Final = 1_000_000  # so many are held at a time while they are folded,
+_PORTION_BYTES: Final = 1024 * 1024 * 1024  # and no more than so many bytes of them
+
+BUCKET: Final = pa.field("bucket", pa.int32())
+
+ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
+"""The columns of each folded table that readers see; in the table `bucket` follows."""
+
+Files = list[dict[str, Any]]
+"""Files of a folded table, as delta-rs lists them."""
+
+KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
+KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
+
+
+def fold_mark(table: DeltaTable) -> int:
+    """Return the sequence up to which a table is folded; 0 before the first fold."""
+    return table.transaction_version(FOLD_TRANSACTION) or 0
+
+
+def fold_table(
+    name: str, table: DeltaTable, storage: DeltaStorageHandler, changes: DeltaTable, sequence: int
+) -> int:
+    """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed.
+
+    Buckets with changes are written anew. Raises `CommitFailedError` where anybody has committed meanwhile.
+    """
+    mark = fold_mark(table)
+    if mark >= sequence:
+        return 0
+    newest = with_buckets(_changed(name, changes, above=mark, up_to=sequence, is_undone=False))
+    transaction = Transaction(FOLD_TRANSACTION, sequence)
+    # Directly on top of what was read: delta-rs would not notice that a compaction has replaced these files.
+    commit = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
+    replaced = _files_in(table, pc.unique(newest[BUCKET.name]).to_pylist())
+    added = [
+        file
+        for buckets in _portions(replaced, newest.nbytes // max(1, len(newest)))
+        for rows in _folded(name, table, newest, buckets)
+        for file in write_files(table, storage, rows)
+    ]
+    commit_files(table, added, _removals(replaced), commit)
+    return len(newest)
+
+
+def rows_at(
+    name: str, base: DeltaTable, changes: DeltaTable, sequence: int, groups: Sequence[str] | None
+) -> pa.Table:
+    """Return what was live at a sequence, of the named groups or of all (the columns `ROWS`).
+
+    Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
+    """
+    mark = fold_mark(base)
+    held = _held(name, base, groups)
+    if sequence == mark:
+        return held
+    low, high = sorted((mark, sequence))
+    changed = _changed(name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups)
+    return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
+
+
+def with_buckets(rows: pa.Table) -> pa.Table:
+    """Add the column `bucket`: the offsets partition that the group would have if there were `BUCKETS`."""
+    return rows.append_column(BUCKET, from_numbers(offsets_partitions(rows["group"], BUCKETS)))
+
+
+def _files_in(table: DeltaTable, buckets: Sequence[int]) -> dict[int, Files]:
+    """Return the files of each of these buckets; a bucket may have none."""
+    files: dict[int, Files] = {bucket: [] for bucket in buckets}
+    for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        if (bucket := file[f"partition.{BUCKET.name}"]) in files:
+            files[bucket].append(file)
+    return files
+
+
+def _portions(files: Mapping[int, Files], row_bytes: int) -> Iterator[list[int]]:
+    """Divide buckets into portions, each with as many rows as are well held at a time.
+
+    Taken together they are as large as rows of so many bytes would be: a guess, from those that changed.
+    """
+    portion, rows = list[int](), 0
+    for bucket, own in files.items():
+        if rows >= _PORTION_ROWS or rows * row_bytes >= _PORTION_BYTES:
+            yield portion
+            portion, rows = [], 0
+        portion.append(bucket)
+        rows += sum(file["num_records"] or 0 for file in own)
+    if portion:
+        yield portion
+
+
+def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
+    """Yield what is live in these buckets after the newest changes (the columns `ROWS`, and `bucket`).
+
+    That is one table, but where it would be larger than is well held at a time.
+    """
+    is_here = pc.is_in(newest[BUCKET.name], value_set=pa.array(buckets, BUCKET.type))
+    changed = newest if pc.all(is_here).as_py() else newest.filter(is_here)
+    schema = ROWS[name].append(BUCKET)
+    sql = f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
+    held = joined((rows.cast(schema) for rows in stream(sql, base=table)), _PORTION_BYTES)
+    left = (_without(rows, changed, KEYS[name]) for rows in held)
+    present = pieces(_present(changed).select(schema.names))
+    return joined(chain(left, present), _PORTION_BYTES)
+
+
+def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
+    return [
+        RemoveAction(
+            path=file["path"],
+            data_change=True,
+            deletion_timestamp=now_ms(),
+            size=file["size_bytes"],
+            partition_values={BUCKET.name: str(bucket)},
+        )
+        for bucket, own in files.items()
+        for file in own
+    ]
+
+
+def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
+    rows = select(f"SELECT {names(ROWS[name].names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
+    return rows.cast(ROWS[name])
+
+
+def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
+    if groups is None:
+        return "true"
+    buckets = sorted(set(offsets_partitions(from_texts(groups), BUCKETS).tolist()))
+    return f"{is_one_of('bucket', buckets)} AND {is_of_groups(base, groups)}"
+
+
+def _changed(
+    name: str,
+    changes: DeltaTable,
+    *,
+    above: int,
+    up_to: int,
+    is_undone: bool,
+    groups: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the keys that changed between two sequences: the columns `ROWS`, and `is_absent`.
+
+    Each with its value after the last of its changes, or (`is_undone`) before the first. A batch holds one
+    change of a key for each offsets partition. There is one such partition, but for a copy of the topic that
+    spread a group over several: of those the highest is taken.
+    """
+    value = "before" if is_undone else "after"
+    wanted = "true" if groups is None else is_of_groups(changes, groups)
+    own = {*KEYS[name], "source_partition"}
+    columns = ", ".join(
+        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
+        for column in ROWS[name].names
+    )
+    rows = select(
+        f"""
+        SELECT {columns}, "{value}" IS NULL AS "is_absent", "sequence" FROM changes
+        WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
+        """,
+        changes=changes,
+    )
+    schema = ROWS[name].append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
+    return _last_of_each_key(rows.cast(schema), KEYS[name], is_undone).drop_columns("sequence")
+
+
+def _present(changed: pa.Table) -> pa.Table:
+    """Return the rows of changed keys that are there (`_changed`), without `is_absent`."""
+    is_absent = changed["is_absent"]
+    rows = changed.filter(pc.invert(is_absent)) if pc.any(is_absent).as_py() else changed
+    return rows.drop_columns("is_absent")
+
+
+def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Table:
+    """Keep the row of each key with the highest (`is_undone`: lowest) sequence."""
+    if not len(rows):
+        return rows
+    codes = key_codes(rows.select(keys).columns)
+    sequences = to_numbers(rows["sequence"]) * (-1 if is_undone else 1)
+    order = np.lexsort((to_numbers(rows["source_partition"]), sequences))
+    last = np.empty(codes.max() + 1, np.int64)
+    last[codes[order]] = order  # of repeated indices numpy keeps the last
+    return take(rows, last)
+
+
+def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
+    """Leave out the rows whose key is among the changed. Only groups that both have are looked at closely."""
+    groups = pc.unique(changed["group"])
+    numbers = to_numbers(pc.indices_nonzero(pc.is_in(rows["group"], value_set=groups)).cast(pa.int64()))
+    if not len(numbers):
+        return rows
+    concerned = take(rows.select(keys), numbers)
+    is_concerned = pc.is_in(changed["group"], value_set=pc.unique(concerned["group"]))
+    codes = key_codes(pa.concat_tables([concerned, changed.select(keys).filter(is_concerned)]).columns)
+    is_changed = np.zeros(codes.max() + 1, np.bool_)
+    is_changed[codes[len(concerned) :]] = True
+    is_kept = np.ones(len(rows), np.bool_)
+    is_kept[numbers[is_changed[codes[: len(concerned)]]]] = False
+    return take(rows, np.flatnonzero(is_kept))

@@ -1,0 +1,151 @@
+"""The formats of the tables: which one a table has, and how an older one is brought to the present one.
+
+Up to format 2 bounds of long texts are missing in the log, and delta-rs misreads those of characters beyond
+U+FFFF in even planes. Other engines then do not find rows that are there. What is asked here finds them all
+the same (`is_of_groups`, `as_held`); at the start of the job such bounds are written anew (`upgrade`).
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Field
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+from pyarrow.fs import PyFileSystem
+
+from streaming.model.schemas import TABLES_FORMAT
+from streaming.tables.files import CORES, bounded_columns, commit_files, statistics_text
+from streaming.tables.select import is_one_of
+
+FORMAT: Final = "offsetlake.format"
+"""The table property that says in which format a table is; those of the first have none."""
+
+_WITH_TRUE_BOUNDS: Final = 3
+
+
+def format_of(table: DeltaTable) -> int:
+    """Return the format that a table has."""
+    return int(table.metadata().configuration.get(FORMAT, 1))
+
+
+# --- asking tables of older formats ----------------------------------------------------------------------
+
+
+def is_of_groups(table: DeltaTable, groups: Sequence[str]) -> str:
+    """Write the condition that a row of a table is of one of these groups.
+
+    Where bounds of names beyond U+FFFF may be misread, no file is passed over: bounds are not compared with
+    what is computed.
+    """
+    if _has_true_bounds(table) or not any(map(_is_beyond_plane_0, groups)):
+        return is_one_of("group", groups)
+    return f"""("group" || '') {is_one_of("group", groups).removeprefix('"group" ')}"""
+
+
+def as_held(table: DeltaTable, name: str) -> str | None:
+    """Write the query for all rows of a registered table by which no file is passed over for its texts.
+
+    None where bounds are true: the table itself does.
+    """
+    if _has_true_bounds(table):
+        return None
+    columns = [
+        f"""("{field.name}" || '') AS "{field.name}\""""
+        if pa.types.is_string(field.type)
+        else f'"{field.name}"'
+        for field in pa.schema(table.schema().to_arrow())
+    ]
+    return f"SELECT {', '.join(columns)} FROM {name}"
+
+
+def _has_true_bounds(table: DeltaTable) -> bool:
+    return format_of(table) >= _WITH_TRUE_BOUNDS
+
+
+def _is_beyond_plane_0(text: str) -> bool:
+    return max(text, default="") > "\uffff"
+
+
+# --- bringing tables to the present format ---------------------------------------------------------------
+
+
+def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) -> None:
+    """Bring a table to the present format, unless it has it; `table` is then as of its newest commit.
+
+    Columns that it lacks are added (null in its rows), doubtful bounds are written anew, and last the format
+    is noted: cut at any point it can be repeated. A change of any other kind takes a step of its own here.
+    Raises `CommitFailedError` where somebody has committed meanwhile.
+    """
+    if format_of(table) == TABLES_FORMAT:
+        return
+    held = {column.name for column in table.schema().fields}
+    missing = [Field.from_arrow(column) for column in schema if column.name not in held]
+    if missing:
+        table.alter.add_columns(missing)
+    if not _has_true_bounds(table) and mend_bounds(table, storage):
+        table.update_incremental()
+    table.alter.set_table_properties({FORMAT: str(TABLES_FORMAT)}, raise_if_not_exists=False)
+
+
+def mend_bounds(table: DeltaTable, storage: DeltaStorageHandler) -> int:
+    """Write the statistics of files with doubtful bounds anew, from what is in them; return how many.
+
+    The files themselves stay: one commit adds them again, which replaces what the log says of each. It is
+    made on top of the version that was read, as a file that is compacted meanwhile would come back.
+    """
+    listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    texts = [column for column in bounded_columns(table) if _is_text(table, column)]
+    doubtful = [file for file in listed if any(_is_doubtful(file, column) for column in texts)]
+    if doubtful:
+        again = partial(_added_again, table, PyFileSystem(storage), bounded_columns(table))
+        with ThreadPoolExecutor(CORES, "offsetlake-bounds") as cores:
+            mended = list(cores.map(again, doubtful))
+        commit_files(table, mended, [], CommitProperties(max_commit_retries=0))
+    return len(doubtful)
+
+
+def _is_text(table: DeltaTable, column: str) -> bool:
+    return bool(pa.types.is_string(pa.schema(table.schema().to_arrow()).field(column).type))
+
+
+def _is_doubtful(file: Mapping[str, Any], column: str) -> bool:
+    """Tell whether a bound of a text column is missing, or has characters for which others may be meant."""
+    rows, nulls = file["num_records"], file.get(f"null_count.{column}")
+    if rows is not None and rows == nulls:
+        return False
+    bounds = [file.get(f"{bound}.{column}") for bound in ("min", "max")]
+    return any(bound is None or _is_beyond_plane_0(bound) for bound in bounds)
+
+
+def _added_again(
+    table: DeltaTable, files: PyFileSystem, bounded: Sequence[str], file: Mapping[str, Any]
+) -> AddAction:
+    return AddAction(
+        path=file["path"],
+        size=file["size_bytes"],
+        partition_values={
+            column: str(file[f"partition.{column}"]) for column in table.metadata().partition_columns
+        },
+        modification_time=file["modification_time"],
+        data_change=False,
+        stats=statistics_text(_columns_of(table, files, bounded, file["path"]), bounded),
+    )
+
+
+def _columns_of(table: DeltaTable, files: PyFileSystem, names: Sequence[str], path: str) -> pa.Table:
+    """Read columns of one file of a table; those that were added to the table later are null."""
+    types = pa.schema(table.schema().to_arrow())
+    with files.open_input_file(path) as source:
+        file = pq.ParquetFile(source)
+        held = file.read([name for name in names if name in file.schema_arrow.names])
+    columns = [
+        held[name].cast(types.field(name).type)
+        if name in held.column_names
+        else pa.nulls(len(held), types.field(name).type)
+        for name in names
+    ]
+    return pa.table(columns, list(names))

@@ -1,0 +1,189 @@
+"""When the job was at work and how far it had come: rows of `changes` of kind `progress`, for past moments.
+
+The newest progress is in the metadata of the newest commit, but metadata lasts only as long as Delta keeps
+its log. So every batch adds one row that says it too, and so does a heartbeat once a minute.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from streaming.common.times import from_ms, iso, to_ms
+from streaming.model.errors import MisuseError
+from streaming.model.progress import PartitionProgress, Progress
+from streaming.model.schemas import CHANGES, TIMESTAMP
+from streaming.tables.feed import whole_since
+from streaming.tables.select import select, written_after, written_until
+
+OBSERVED_EVERY_MS: Final = 60_000
+"""How often heartbeats leave a row. Each is a file until maintenance joins them, so not every time."""
+
+GAP_MS: Final = 3 * OBSERVED_EVERY_MS
+"""How far two rows may lie apart before the time between them counts as not observed."""
+
+_WINDOWS_MS: Final = (3_600_000, 86_400_000)
+"""How far around a moment rows are looked for first, to open few files; after these everywhere."""
+
+
+class HistoryGoneError(MisuseError):
+    """The moment asked for lies before the history that is kept."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time (ms) in which the job was not at work; None = since ever, or until now."""
+
+    start: int | None
+    end: int | None
+
+    def __str__(self) -> str:
+        """Say so in words."""
+        return f"not observed from {_shown(self.start, 'the beginning')} to {_shown(self.end, 'now')}"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the job knew at a moment, and whether it was at work then (gap: None = it was)."""
+
+    progress: Progress
+    gap: Gap | None = None
+
+
+def observation_row(progress: Progress) -> pa.Table:
+    """Return the row of `changes` (schema `CHANGES`) that keeps a progress, at the time of its heartbeat."""
+    partitions = [
+        {
+            "partition": number,
+            "position": one.position,
+            "last_stable_offset": one.as_shown.last_stable_offset,
+            "high_watermark": one.as_shown.high_watermark,
+            "loaded": one.loaded,
+            "held_back_since": _timestamp(one.held_back_since),
+        }
+        for number, one in sorted(progress.partitions.items())
+    ]
+    row = {
+        "sequence": progress.sequence,
+        "batch_time": _timestamp(progress.heartbeat),
+        "kind": "progress",
+        "progress": {
+            "batch_id": progress.batch_id,
+            "batch_time": _timestamp(progress.batch_time),
+            "partitions": partitions,
+        },
+        "day": from_ms(progress.heartbeat).date(),
+    }
+    return pa.Table.from_pylist([row], CHANGES)
+
+
+def is_observation_due(progress: Progress, observed: Progress | None) -> bool:
+    """Tell whether a heartbeat should leave a row, given what the last row said (None = there is none)."""
+    if observed is None or _loaded(progress) != _loaded(observed):
+        return True
+    return not 0 <= progress.heartbeat - observed.heartbeat < OBSERVED_EVERY_MS
+
+
+def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observation:
+    """Return what the job knew at a moment (ms), given the newest progress.
+
+    That is the row of the highest sequence among those written at or before the moment. (Where the clock was
+    set back, a later batch has an earlier time: it counts as before the moment.) Raises `HistoryGoneError`.
+    """
+    if newest.heartbeat <= moment:
+        return Observation(newest, _gap(newest.heartbeat, None, moment))
+    row = _last_row(changes, moment)
+    following = _first_time_after(changes, moment)
+    following = newest.heartbeat if following is None else min(following, newest.heartbeat)
+    if row is None:
+        _refuse_if_history_is_gone(changes, newest, moment)
+        return Observation(Progress(topic=newest.topic, cluster_id=newest.cluster_id), Gap(None, following))
+    progress = _progress(row, newest)
+    return Observation(progress, _gap(progress.heartbeat, following, moment))
+
+
+def _gap(start: int, end: int | None, moment: int) -> Gap | None:
+    """Return the time without observation around a moment, if it is long enough to count."""
+    length = (moment if end is None else end) - start
+    return Gap(start, end) if length > GAP_MS else None
+
+
+def _last_row(changes: DeltaTable, moment: int) -> dict[str, Any] | None:
+    by_then = written_until(moment)
+    for window in _WINDOWS_MS:
+        found = _newest_row(changes, f"{written_after(moment - window)} AND {by_then}")
+        if found is not None:  # and if the clock was set back since, there is a newer one
+            return _newest_row(changes, f'{by_then} AND "sequence" > {found["sequence"]}') or found
+    return _newest_row(changes, by_then)
+
+
+def _newest_row(changes: DeltaTable, condition: str) -> dict[str, Any] | None:
+    rows = select(
+        f"""
+        SELECT "sequence", "batch_time", "progress" FROM changes WHERE "kind" = 'progress' AND {condition}
+        ORDER BY "sequence" DESC, "batch_time" DESC LIMIT 1
+        """,
+        changes=changes,
+    )
+    schema = pa.schema([CHANGES.field(name) for name in ("sequence", "batch_time", "progress")])
+    return next(iter(rows.cast(schema).to_pylist()), None)
+
+
+def _first_time_after(changes: DeltaTable, moment: int) -> int | None:
+    later = written_after(moment)
+    for window in _WINDOWS_MS:
+        found = _one_time(changes, f"{later} AND {written_until(moment + window)}")
+        if found is not None:
+            return found
+    return _one_time(changes, later)
+
+
+def _one_time(changes: DeltaTable, condition: str) -> int | None:
+    sql = f"""SELECT min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress' AND {condition}"""
+    return _ms(select(sql, changes=changes)["t"].cast(TIMESTAMP)[0].as_py())
+
+
+def _refuse_if_history_is_gone(changes: DeltaTable, newest: Progress, moment: int) -> None:
+    sql = """SELECT min("sequence") AS "s", min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress'"""
+    oldest = select(sql, changes=changes)
+    sequence, time = oldest["s"][0].as_py() or 0, _ms(oldest["t"].cast(TIMESTAMP)[0].as_py())
+    if sequence > 1 or whole_since(changes) is not None:
+        raise HistoryGoneError(
+            f"as of {iso(moment)}: expected a moment within the history that is kept ([tables] history), "
+            f"which begins at {iso(newest.heartbeat if time is None else time)}. Ask for a later moment."
+        )
+
+
+def _progress(row: dict[str, Any], newest: Progress) -> Progress:
+    kept = row["progress"]
+    return Progress(
+        query_id=newest.query_id,
+        batch_id=kept["batch_id"],
+        sequence=row["sequence"],
+        batch_time=_ms(kept["batch_time"]),
+        heartbeat=_ms(row["batch_time"]) or 0,
+        topic=newest.topic,
+        cluster_id=newest.cluster_id,
+        partitions={
+            one.pop("partition"): PartitionProgress(**{**one, "held_back_since": _ms(one["held_back_since"])})
+            for one in kept["partitions"]
+        },
+    )
+
+
+def _loaded(progress: Progress) -> list[int]:
+    return [number for number, one in progress.partitions.items() if one.loaded]
+
+
+def _timestamp(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else from_ms(milliseconds)
+
+
+def _ms(time: datetime | None) -> int | None:
+    return None if time is None else to_ms(time)
+
+
+def _shown(milliseconds: int | None, otherwise: str) -> str:
+    return otherwise if milliseconds is None else iso(milliseconds)

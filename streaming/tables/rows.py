@@ -1,0 +1,75 @@
+"""Turns what the job computes (int64 milliseconds) into rows of the tables (UTC timestamps)."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.pieces import PIECE_BYTES
+from streaming.common.times import FIRST_MS, LAST_MS
+from streaming.model.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
+
+MANY_ROWS: Final = 50_000
+
+
+def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    """Return rows of `changes` (schema `CHANGES`), and how many timestamps had to be clamped."""
+    without_progress = changes.append_column(PROGRESS, pa.nulls(len(changes), PROGRESS.type))
+    return _rows(without_progress, CHANGES, sequence=sequence, batch_time=batch_time)
+
+
+def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    """Return rows of `quarantine` (schema `QUARANTINE`), and how many timestamps had to be clamped."""
+    return _rows(failed, QUARANTINE, sequence=sequence, batch_time=batch_time)
+
+
+def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
+    """Convert large tables chunk by chunk: what need not change is not copied, a chunk is all that is held
+    twice. Of a small one all shards' chunks are joined first: their number is what would take time."""
+    is_small = len(table) <= MANY_ROWS and table.nbytes <= PIECE_BYTES
+    table = table.combine_chunks() if is_small else table
+    day = datetime.fromtimestamp(batch_time / 1_000, UTC).date()
+    constants = {
+        "sequence": pa.scalar(sequence, pa.int64()),
+        "batch_time": pa.scalar(batch_time, pa.int64()),
+        "day": pa.scalar(day, pa.date32()),
+    }
+    converted, clamped = [], 0
+    for batch in table.to_batches():
+        columns = []
+        for field in schema:
+            constant = constants.get(field.name)
+            values = batch[field.name] if constant is None else pa.repeat(constant, len(batch))
+            column, count = _to_type(values, field.type)
+            columns.append(column)
+            clamped += count
+        converted.append(pa.record_batch(columns, schema=schema))
+    return pa.Table.from_batches(converted, schema), clamped
+
+
+def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
+    """Give `values` the wanted type, in which milliseconds are timestamps; count what was clamped."""
+    if values.null_count == len(values):
+        return pa.nulls(len(values), wanted), 0
+    if pa.types.is_struct(wanted):
+        fields = values.flatten()  # with nulls below a null, where Arrow may hold any number
+        children = [_to_type(child, field.type) for child, field in zip(fields, wanted, strict=True)]
+        struct = pa.StructArray.from_arrays(
+            [child for child, _ in children], fields=list(wanted), mask=values.is_null()
+        )
+        return struct, sum(count for _, count in children)
+    if wanted == TIMESTAMP and pa.types.is_int64(values.type):
+        return _to_timestamps(values)
+    return values.cast(wanted), 0
+
+
+def _to_timestamps(milliseconds: pa.Array) -> tuple[pa.Array, int]:
+    clamped, count = milliseconds, 0
+    bounds = pc.min_max(milliseconds)
+    if bounds["min"].is_valid and (bounds["min"].as_py() < FIRST_MS or bounds["max"].as_py() > LAST_MS):
+        clamped = pc.max_element_wise(
+            pc.min_element_wise(milliseconds, LAST_MS, skip_nulls=False), FIRST_MS, skip_nulls=False
+        )
+        count = pc.sum(pc.not_equal(milliseconds, clamped)).as_py()
+    return clamped.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP), count

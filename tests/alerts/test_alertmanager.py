@@ -1,0 +1,103 @@
+"""A real Prometheus Alertmanager understands what it is sent: one alert, one notification, one resolution."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alert_tables import HOUR, RETENTION, Lake, alert_settings
+from alertmanager import find_alertmanager, running_alertmanager
+from http_receiver import HttpReceiver, running_receiver
+from kafka_clients import wait_until
+
+from streaming.alerts.delivery import Courier
+from streaming.alerts.receivers import receivers
+from streaming.alerts.table import AlertTable
+from streaming.model.progress import now_ms
+
+
+@pytest.fixture
+def notified() -> Iterator[HttpReceiver]:
+    with running_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def url(notified: HttpReceiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    program = find_alertmanager()
+    if isinstance(program, str):
+        pytest.skip(program)
+    with running_alertmanager(program, tmp_path_factory.mktemp("alertmanager"), notified.url) as running:
+        yield running
+
+
+def active(url: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{url}/api/v2/alerts?active=true", timeout=10) as answer:
+        alerts: list[dict[str, Any]] = json.load(answer)
+    return sorted(alerts, key=lambda alert: alert["labels"]["group"])
+
+
+def notifications(notified: HttpReceiver) -> list[tuple[str, str, str]]:
+    return sorted(
+        (alert["labels"]["group"], alert["labels"]["severity"], alert["status"])
+        for body in notified.bodies
+        for alert in body["alerts"]
+    )
+
+
+def test_alertmanager_notifies_once_and_resolves_once(
+    url: str, notified: HttpReceiver, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path, start=now_ms())
+    settings = alert_settings(
+        log="off",
+        alertmanager__url=url,
+        alertmanager__labels={"team": "a b"},
+    )
+    (receiver,) = receivers(settings, write=print, source={"kafka_cluster": "c"})
+
+    def notified_of(*expected: tuple[str, str, str]) -> None:
+        wait_until(lambda: set(expected) <= set(notifications(notified)), f"{expected}")
+
+    def deliver() -> None:  # a new courier, as after a restart
+        failures: list[str] = []
+        assert Courier(AlertTable(lake.tables), receiver, failures.append, clock=lambda: lake.now).deliver()
+        assert failures == []
+
+    for group in ("grüße 🐢", "steady"):
+        lake.commit(group, at=lake.now - RETENTION + 20 * HOUR)
+    lake.evaluate(settings, receivers=["alertmanager"])
+    deliver()
+    first, steady = active(url)
+    assert first["labels"] == {
+        "alertname": "offset_expiring",
+        "severity": "warning",
+        "group": "grüße 🐢",
+        "kafka_cluster": "c",
+        "team": "a b",
+    }
+    assert "the broker will drop 1 committed offset" in first["annotations"]["summary"]
+    assert first["startsAt"] < first["endsAt"]
+    notified_of(("grüße 🐢", "warning", "firing"), ("steady", "warning", "firing"))
+
+    lake.commit("grüße 🐢", at=lake.now - RETENTION + HOUR)  # worse: a tool put an older commit back
+    lake.evaluate(settings, receivers=["alertmanager"])
+    deliver()
+    assert [alert["labels"]["severity"] for alert in active(url)] == ["critical", "warning"]
+    notified_of(("grüße 🐢", "critical", "firing"), ("grüße 🐢", "warning", "resolved"))
+
+    lake.commit("grüße 🐢")
+    lake.evaluate(settings, receivers=["alertmanager"])
+    deliver()
+    assert [alert["labels"]["group"] for alert in active(url)] == ["steady"]
+    notified_of(("grüße 🐢", "critical", "resolved"))
+
+    lake.now += 60_000
+    deliver()
+    (repeated,) = active(url)  # although Alertmanager's own resolve_timeout is 1 s
+    assert repeated["fingerprint"] == steady["fingerprint"]
+    assert repeated["startsAt"] == steady["startsAt"]
+    assert repeated["endsAt"] > steady["endsAt"]
+    assert len(notifications(notified)) == len(set(notifications(notified))) == 5

@@ -1,0 +1,174 @@
+"""What brokers answer about retention, ranges and topics, and what is made of it."""
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from conftest import BrokerFactory
+from kafka_clients import alter_offsets, create_topics, delete_topics, produce_raw, read_raw, wait_until
+from kafka_versions import Feature
+
+from decoders import decode_document
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import BrokerError, LogRange, agreed_retention
+from streaming.brokers.retention import RetentionReader
+from streaming.demo.local_broker import LocalBroker
+from streaming.model.progress import Retention
+from streaming.settings.model import Settings
+from streaming.settings.reading import read_settings
+
+NOW = 1_700_000_000_000
+DAY, MINUTE = 86_400_000, 60_000
+
+
+def settings(bootstrap: str, **options: str) -> Settings:
+    named = {f"expiry.{name}": value for name, value in options.items()}
+    return read_settings(options={"source.bootstrap_servers": bootstrap, **named})
+
+
+def broker_at(bootstrap: str) -> Broker:
+    return Broker(settings(bootstrap).source)
+
+
+def retention(retention_ms: int, check_interval_ms: int, source: str) -> Retention:
+    return Retention(
+        retention_ms=retention_ms,
+        check_interval_ms=check_interval_ms,
+        source=source,
+        read_at=NOW,
+        known_since=NOW,
+    )
+
+
+# --- several brokers -------------------------------------------------------------------------------------
+
+
+def test_brokers_that_agree_are_not_spoken_of() -> None:
+    told = agreed_retention({1: (7 * DAY, 600_000), 2: (7 * DAY, 600_000)}, {})
+    assert (told.retention_ms, told.check_interval_ms, told.complaint) == (7 * DAY, 600_000, None)
+
+
+def test_of_brokers_that_disagree_the_shortest_retention_counts_and_the_longest_interval() -> None:
+    told = agreed_retention({1: (7 * DAY, 300_000), 2: (DAY, 5_000)}, {})
+    assert (told.retention_ms, told.check_interval_ms) == (DAY, 300_000)
+    assert told.complaint is not None
+    assert "broker 1: 10080 min and 300000 ms, broker 2: 1440 min and 5000 ms" in told.complaint
+
+
+def test_brokers_that_do_not_answer_are_named() -> None:
+    told = agreed_retention({1: (DAY, 5_000)}, {2: "timed out", 3: "timed out"})
+    assert told.complaint == "not all brokers say how long they keep offsets (broker 2, 3: timed out)"
+
+
+def test_without_any_answer_the_error_says_what_to_do() -> None:
+    with pytest.raises(BrokerError, match=r"found: denied\. Grant DescribeConfigs .* or set \[expiry\]"):
+        agreed_retention({}, {1: "denied"})
+
+
+# --- the settings ----------------------------------------------------------------------------------------
+
+
+def test_retention_of_the_settings_is_taken_without_asking() -> None:
+    """Nobody listens there."""
+    for interval, expected in (("auto", 600_000), ("5s", 5_000)):
+        given = settings("127.0.0.1:1", retention="1m", check_interval=interval)
+        reader = RetentionReader(Broker(given.source), given, pytest.fail)
+        assert reader.read(NOW) == retention(MINUTE, expected, "setting")
+
+
+def test_a_copy_of_the_topic_is_not_judged_by_the_brokers_that_hold_it() -> None:
+    given, said = read_settings(options={"source.topic": "copy"}), list[str]()
+    reader = RetentionReader(Broker(given.source), given, said.append)
+    assert [reader.read(NOW), reader.read(NOW)] == [None, None]
+    [sentence] = said
+    assert "set [expiry] retention" in sentence
+
+
+# --- a real broker ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.broker
+def test_retention_is_read_from_the_broker(broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    for interval, expected in (("auto", 600_000), ("5s", 5_000)):
+        given = settings(bootstrap, check_interval=interval)
+        reader = RetentionReader(Broker(given.source), given, pytest.fail)
+        assert reader.read(NOW) == retention(7 * DAY, expected, "broker")
+
+
+@pytest.mark.broker
+def test_ranges_of_partitions(broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    create_topics(bootstrap, {"ranges": 2})
+    produce_raw(bootstrap, "ranges", [(b"k", b"v")] * 3, partition=1)
+    asked = [("ranges", 0), ("ranges", 1), ("ranges", 2), ("no-such-topic", 0)]
+    assert broker_at(bootstrap).log_ranges(asked) == {
+        ("ranges", 0): LogRange(0, 0),
+        ("ranges", 1): LogRange(0, 3),
+    }
+    assert broker_at(bootstrap).log_ranges([]) == {}
+
+
+@pytest.mark.broker
+@pytest.mark.needs(Feature.TOPIC_IDS)
+def test_topic_ids_are_those_of_the_offsets_topic(broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    create_topics(bootstrap, {"with-id": 1, "soon-gone": 1})
+    alter_offsets(bootstrap, "with-id-group", {("with-id", 0): 1})
+    delete_topics(bootstrap, "soon-gone")
+    documents = [decode_document(r.key, r.value) for r in read_raw(bootstrap) if r.key and r.value]
+    written = [d["value"]["data"]["topicId"] for d in documents if "with-id-group" in str(d["key"])]
+    asking = broker_at(bootstrap)
+    wait_until(lambda: (asking.topic_ids(["soon-gone"]) or {}).get("soon-gone") is None, "the deletion")
+    assert asking.topic_ids(["with-id", "soon-gone", "never-was"]) == {
+        "with-id": written[-1],
+        "soon-gone": None,
+        "never-was": None,
+    }
+    assert asking.topic_ids([]) == {}
+
+
+def test_topic_ids_are_none_where_nobody_answers() -> None:
+    assert broker_at("127.0.0.1:1").topic_ids(["t"]) is None
+
+
+@pytest.mark.broker
+def test_what_this_user_may_not_see_is_left_out_and_said_once(make_broker: BrokerFactory) -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
+    # without this the broker would make a topic of every name that it is asked about
+    running = make_broker(overrides=overrides | {"auto.create.topics.enable": "true"})
+    bootstrap = running.bootstrap_servers
+    create_topics(bootstrap, {"open": 1, "secret": 1})
+    deny(bootstrap, ResourceType.TOPIC, "secret", AclOperation.DESCRIBE)
+    deny(bootstrap, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
+    given, said = settings(bootstrap), list[str]()
+    asking = Broker(given.source)
+    wait_until(lambda: "secret" not in (asking.topic_ids(["open", "secret"]) or {}), "the right to go")
+
+    reader = RetentionReader(asking, given, said.append)
+    wait_until(lambda: reader.read(NOW) is None, "the other right to go")
+    assert reader.read(NOW) is None
+    [sentence] = said
+    assert "Cluster authorization failed" in sentence
+
+    assert asking.log_ranges([("open", 0), ("secret", 0), ("absent", 0)]) == {("open", 0): LogRange(0, 0)}
+    assert (asking.topic_ids(["open", "secret", "absent"]) or {}).get("absent", "?") is None
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    assert "absent" not in admin.list_topics(timeout=10).topics
+    running.kill()  # it has denied itself the right to stop in good order
+
+
+def deny(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    """Take a right away from everybody."""
+    rule = AclBinding(
+        kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_acls([rule]).values():
+        future.result(10)

@@ -1,0 +1,379 @@
+"""The command: exit code 0 for answers, 1 for failures, 2 for misuse; only answers go to standard output."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pytest
+
+from streaming.cli.main import cli
+from streaming.cli.render import FORMATS
+from streaming.model.progress import FORMAT, PartitionEnds, Progress, Totals
+from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import PROGRESS_KEY, Tables
+
+COMMAND = [sys.executable, "-m", "streaming.cli"]
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+ROOT = Path(__file__).parents[2]
+GROUP_TOMBSTONE = '{"key": "0002000167", "value": null}'
+
+
+SOURCE_PARTITION = pa.field("source_partition", pa.int32())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Tables with the groups "" and shop, and billing in offsets partition 1, which is still being read."""
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    rows = [
+        {
+            "kind": kind,
+            "op": "set",
+            "group": group,
+            "topic": "orders",
+            "partition": 0,
+            "source_partition": partition,
+            "after": {"committed_offset": 5, "type": "classic", "state": "Empty", "members": []},
+        }
+        for group, partition in {"billing": 1, "shop": 0, "": 0}.items()
+        for kind in ("offset", "group")
+    ]
+    changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+    ends = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
+    progress = Progress(
+        topic="__consumer_offsets", sequence=1, batch_time=1, heartbeat=1, totals=Totals(decoded=4)
+    )
+    progress = progress.with_positions({0: 5, 1: 0}).with_ends(ends, now=0)
+    tables.append_changes(change_rows(changes, sequence=1, batch_time=0)[0], progress, is_batch=False)
+    return tables.root
+
+
+def create_loaded(directory: Path) -> None:
+    """Create tables without rows, whose one offsets partition was read to its end."""
+    tables = Tables(str(directory))
+    tables.create()
+    progress = Progress(topic="__consumer_offsets").with_ends({0: PartitionEnds(0, 0)}, now=0)
+    tables._append("changes", CHANGES.empty_table(), {PROGRESS_KEY: progress.to_json()}, [])
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+IS_READ = "offsets partitions 1 are still being read"
+NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
+ANSWERS: dict[str, tuple[list[str], list[str]]] = {
+    "offsets": (["", "shop"], [IS_READ]),
+    "offsets --all-groups": (["", "shop"], [IS_READ]),
+    "offsets --group billing": ([], [IS_READ, NOT_READ]),
+    "offsets --group shop --group billing": (["shop"], [IS_READ, NOT_READ]),
+    "offsets --group '' --group none": ([""], []),
+    "offsets --group shop --topic orders:0,1": (["shop"], []),
+    "offsets --group shop --topic orders:1": ([], []),
+    "groups": (["", "shop"], [IS_READ]),
+    "groups --list": (["", "shop"], [IS_READ]),
+    "groups --state stable,EMPTY --type classic": (["", "shop"], [IS_READ]),
+    "groups --state Stable": ([], [IS_READ]),
+    "groups --type share": ([], [IS_READ]),
+    "groups --group shop": (["shop"], []),
+    "groups --group shop --group none": (["shop"], ["group 'none': GROUP_ID_NOT_FOUND"]),
+    "groups --group billing": ([], [IS_READ, NOT_READ]),
+    "history --group shop": (["shop"], []),
+    "history --group billing": (["billing"], [IS_READ]),
+    "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], [IS_READ]),
+    "sql 'SELECT * FROM offsets'": ([], [IS_READ]),
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), ANSWERS.items())
+def test_query_answers_in_json_and_names_what_is_missing(
+    offsetlake: Any, root: str, line: str, expected: tuple[list[str], list[str]]
+) -> None:
+    groups, complaints = expected
+    code, out, err = offsetlake(*shlex.split(line), "--table-root", root, "--output", "json")
+    is_failure = bool(complaints) and "sql" not in line  # which is about the tables as they are
+    assert (code, [row["group"] for row in json.loads(out)]) == (int(is_failure), groups)
+    assert [re.sub(r"^offsetlake: (COORDINATOR_\w+: )?", "", line) for line in err.splitlines()] == complaints
+
+
+def test_a_list_of_groups_is_their_names_alone_as_kafkas_own_tool_prints_it(
+    offsetlake: Any, root: str
+) -> None:
+    code, out, err = offsetlake("groups", "--list", "--table-root", root)
+    assert (code, out) == (1, "\nshop\n")  # the empty group id is a name, too
+    assert "as of batch 1" in err
+    assert IS_READ in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "offsets --group shop --group billing",
+        "groups",
+        "history --group shop",
+        "sql 'SELECT 1 AS n'",
+        "status",
+    ],
+)
+def test_document_says_what_the_rows_reflect(offsetlake: Any, root: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", root, "--output"]
+    document = json.loads(offsetlake(*arguments, "document").out)
+    assert document["rows"] == json.loads(offsetlake(*arguments, "json").out)
+    assert document["errors"] == ({"billing": "COORDINATOR_LOAD_IN_PROGRESS"} if "billing" in line else {})
+    about = document["as_of"]
+    written = "1970-01-01T00:00:00.001Z"
+    assert (about["batch"], about["written"], about["last_sign_of_life"]) == (1, written, written)
+    read = {"state": "current", "position": 5, "last_stable_offset": 5, "high_watermark": 5}
+    assert about["partitions"]["0"] == read
+    assert bool(about["complaints"]) is ("1" in about["partitions"])
+
+
+def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, root: str) -> None:
+    out = offsetlake("offsets", "--group", "shop", "--table-root", root).out
+    title, row, about = out.splitlines()
+    assert title.split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert row.split()[:6] == ["shop", "orders", "0", "5", "-", "-"]
+    assert about == "as of batch 1, written 1970-01-01T00:00:00.001Z; offsets partitions: 1 current"
+
+
+@pytest.mark.parametrize("line", ["offsets", "groups", "history --group shop"])
+def test_past_moments_can_be_asked_about(offsetlake: Any, root: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", root, "--output", "json", "--as-of"]
+    code, out, err = offsetlake(*arguments, "1970-01-01T00:00:00.000Z")
+    assert (code, out) == (1, "[]\n")
+    assert "not observed from the beginning to 1970-01-01T00:00:00.001Z" in err
+    assert [row["group"] for row in json.loads(offsetlake(*arguments, "-1s").out)][-1] == "shop"
+
+
+def test_status_of_a_past_moment(offsetlake: Any, root: str) -> None:
+    out = offsetlake("status", "--table-root", root, "--as-of", "1970-01-01T01:00:00Z").out
+    assert "decoded" not in out
+    assert out.endswith("topic __consumer_offsets; not observed from 1970-01-01T00:00:00.001Z to now\n")
+
+
+@pytest.mark.parametrize("line", ["offsets --group shop", "groups", "history --group shop"])
+def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, root: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", root, "--output", "json"]
+    code, out, err = offsetlake(*arguments, "--max-age", "30s")
+    assert (code, out) == (1, "")
+    assert "expected a sign of life of the job within 30 s" in err
+    code, out, err = offsetlake(*arguments, "--require-complete")
+    assert (code == 1) is (line == "groups")  # only they touch the partition that is still being read
+    assert ("--require-complete: expected a complete answer" in err) is (code == 1)
+
+
+def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Path) -> None:
+    Tables(str(tmp_path)).create()
+    err = offsetlake("offsets", "--group", "billing", "--table-root", str(tmp_path)).err
+    assert err.splitlines() == [
+        "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet",
+        "offsetlake: group 'billing': COORDINATOR_LOAD_IN_PROGRESS",
+    ]
+
+
+@pytest.mark.parametrize("output", FORMATS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "offsets --group shop",
+        "groups --group shop",
+        "history --group shop",
+        "sql 'SELECT * FROM changes'",
+        "status",
+        "status --totals",
+    ],
+)
+def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str, output: str) -> None:
+    code, out, err = offsetlake(*shlex.split(command), "--table-root", root, "--output", output)
+    assert (code, err) == (0, f"offsetlake: {LOADING}: {IS_READ}\n" if "sql" in command else "")
+    assert out
+
+
+def test_status_tells_partitions_and_totals(offsetlake: Any, root: str) -> None:
+    out = offsetlake("status", "--table-root", root, "--output", "json").out
+    states = [(row["partition"], row["state"], row["behind"]) for row in json.loads(out)]
+    assert states == [(0, "current", 0), (1, "loading", 9)]
+    out = offsetlake("status", "--totals", "--table-root", root, "--output", "json").out
+    assert json.loads(out)[0] == {"counter": "decoded", "count": 4} | dict.fromkeys(
+        list(json.loads(out)[0])[2:]
+    )
+
+
+def test_status_for_people_ends_with_the_last_sign_of_life(
+    offsetlake: Any, root: str, tmp_path: Path
+) -> None:
+    out = offsetlake("status", "--table-root", root).out
+    assert re.search(r"topic __consumer_offsets; last sign of life \d+ s ago\n$", out)
+    Tables(str(tmp_path)).create()
+    assert offsetlake("status", "--table-root", str(tmp_path)).out.endswith("has not written anything yet\n")
+
+
+def test_nothing_is_said_when_everything_is_loaded(offsetlake: Any, tmp_path: Path) -> None:
+    create_loaded(tmp_path)
+    assert offsetlake("offsets", "--table-root", str(tmp_path), "--output", "json") == (0, "[]\n", "")
+
+
+def test_config_names_the_tables_and_an_option_wins(offsetlake: Any, root: str, tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text(f'[tables]\nroot = "{root}"\n')
+    arguments = ["groups", "--config", str(config), "--output", "json"]
+    assert len(json.loads(offsetlake(*arguments).out)) == 2  # the groups that are not loading
+    assert offsetlake(*arguments, "--table-root", str(tmp_path)).code == 1
+
+
+# --- decode ----------------------------------------------------------------------------------------------
+
+
+def test_decode_prints_a_line_for_each_record(offsetlake: Any, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text(f'{GROUP_TOMBSTONE}\n\n{{"key": "0002", "value": null}}\n')
+    code, out, err = offsetlake("decode", str(file))
+    good, bad = map(json.loads, out.splitlines())
+    assert (code, err) == (0, "")
+    assert good == {"key": {"type": 2, "data": {"group": "g"}}, "value": None}
+    assert bad["error"].keys() == {"reason", "field", "at_byte"}
+
+
+@pytest.mark.parametrize("line", [b"no json", b"\xff\xfe", b'{"key": 5}'])
+def test_decode_names_a_line_of_another_form(offsetlake: Any, tmp_path: Path, line: bytes) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(GROUP_TOMBSTONE.encode() + b"\n" + line + b"\n")
+    code, out, err = offsetlake("decode", str(file))
+    assert code == 2
+    assert len(out.splitlines()) == 1
+    assert err.startswith('offsetlake: line 2: expected {"key": hex or null, "value": hex or null}, found ')
+
+
+def test_decode_reads_standard_input_line_by_line() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "decode"], cwd=ROOT, env=BUFFERED, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{GROUP_TOMBSTONE}\n".encode())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["value"] is None  # before standard input has ended
+
+
+# --- mistakes and failures -------------------------------------------------------------------------------
+
+MISUSE = {
+    "--nope": "No such option",
+    "nope": "No such command",
+    "offsets --output xml": "'xml' is not one of 'table', 'json', 'csv'",
+    "offsets --group": "requires an argument",
+    "offsets --topic orders:x": "expected a topic, or topic:partition,partition",
+    "offsets --group a --all-groups": "--group and --all-groups: expected one of them",
+    "offsets --as-of -2h --bootstrap-server b:1": "--as-of and --bootstrap-server: expected one of them",
+    "offsets --as-of noon": "--as-of: expected a moment such as",
+    "offsets --as-of 2999-01-01": "which is in the future",
+    "offsets --as-of -99999999999d": "--as-of: expected a moment after 1970-01-01",
+    "offsets --group \udcff": "expected text in UTF-8, found '\\udcff'",
+    "offsets --max-age soon": "--max-age: expected a duration",
+    "groups --group a --state Empty": "--group: expected no --state or --type beside it",
+    "status --totals --as-of -1h": "--totals and --as-of: expected one of them",
+    "history": "Missing option '--group'",
+    "history --group a --since noon": "--since: expected a moment such as",
+    "sql": "Missing argument 'QUERY'",
+    "offsets --config {tmp}/none.toml": "none.toml: cannot be read",
+    "offsets --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
+    "offsets --table-root ''": "'tables.root' expects text that is not empty",
+    "run --trigger soon": "job.trigger: expected a duration such as 500ms",
+    "run --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
+    "run --command-config {tmp}/none.properties": "none.properties: cannot be read",
+    "demo --for long": "--for: expected a duration",
+    "decode {tmp}/none.jsonl": "No such file",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), MISUSE.items())
+def test_misuse_ends_with_code_2(offsetlake: Any, tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "bad.toml").write_text('[tables]\nrot = "warehouse"\n')
+    code, out, err = offsetlake(*shlex.split(line.format(tmp=tmp_path)))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["offsets", "groups", "history --group g", "sql 'SELECT 1'", "status"])
+def test_missing_tables_end_with_code_1(offsetlake: Any, tmp_path: Path, command: str) -> None:
+    code, out, err = offsetlake(*shlex.split(command), "--table-root", str(tmp_path / "none"))
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"offsetlake: reading tables under .*/none: .*Check --table-root.*\n", err)
+
+
+def test_tables_of_a_newer_release_end_with_code_2(offsetlake: Any, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    tables._append("changes", CHANGES.empty_table(), {PROGRESS_KEY: json.dumps({"format": FORMAT + 1})}, [])
+    code, _, err = offsetlake("status", "--table-root", str(tmp_path))
+    assert code == 2
+    assert f"expected format {FORMAT} or older, found {FORMAT + 1}" in err
+
+
+@pytest.mark.parametrize("count", [1, 20_000], ids=["small answer", "large answer"])
+def test_reader_of_records_may_leave_early(count: int) -> None:
+    assert_quiet_without_a_reader("decode", text=f"{GROUP_TOMBSTONE}\n" * count)
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_reader_of_an_answer_may_leave_early(tmp_path: Path, output: str) -> None:
+    create_loaded(tmp_path)
+    assert_quiet_without_a_reader("offsets", "--table-root", str(tmp_path), "--output", output)
+
+
+def assert_quiet_without_a_reader(*arguments: str, text: str = "") -> None:
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        env=BUFFERED,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate(text.encode())
+    assert (process.returncode, err) == (0, b"")
+
+
+# --- help ------------------------------------------------------------------------------------------------
+
+NAMES = [None, *sorted(cli.commands)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_examples_that_parse(offsetlake: Any, name: str | None) -> None:
+    code, out, err = offsetlake(*([] if name is None else [name]), "--help")
+    assert (code, err) == (0, "")
+    examples = re.findall(r"(?m)^ .*?\b(offsetlake(?: [^\s|#]+)+)", out)
+    assert examples
+    for example in examples:
+        _, command, *arguments = shlex.split(example)
+        context = cli.commands[command].make_context(command, arguments)
+        context.close()
+        assert name in (None, command)
+
+
+def test_no_command_shows_the_help(offsetlake: Any) -> None:
+    code, _, err = offsetlake()
+    assert code == 2
+    assert "Usage: offsetlake" in err
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_option_has_a_help_text(name: str) -> None:
+    options = [option for option in cli.commands[name].params if isinstance(option, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+
+
+def test_version_is_told(offsetlake: Any) -> None:
+    assert re.fullmatch(r"offsetlake, version \d+\.\d+\.\d+\n", offsetlake("--version").out)

@@ -1,0 +1,133 @@
+"""`offsetlake alerts`: lists what is open, and evaluates once where no job is running."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alert_tables import DAY, HOUR, RETENTION, Lake
+from http_receiver import HttpReceiver, running_receiver
+
+from streaming.cli.render import FORMATS
+from streaming.model.progress import PartitionEnds, now_ms
+
+HOURS_AGO = 2 * HOUR
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Tables that a job wrote two hours ago, with a warning about `billing` and a closed one about `done`."""
+    lake = Lake(tmp_path / "lake", start=now_ms() - HOURS_AGO)
+    for group in ("billing", "done"):
+        lake.commit(group, at=lake.now - RETENTION + DAY)
+    lake.evaluate()
+    lake.commit("done")
+    lake.evaluate()
+    return lake
+
+
+@pytest.fixture
+def hook() -> Iterator[HttpReceiver]:
+    with running_receiver() as receiver:
+        yield receiver
+
+
+def test_open_alerts_are_listed_and_closed_ones_if_asked_for(offsetlake: Any, lake: Lake) -> None:
+    arguments = ("alerts", "--table-root", lake.tables.root, "--output", "json")
+    (row,) = json.loads(offsetlake(*arguments).out)
+    assert (row["rule"], row["severity"], row["group"]) == ("offset_expiring", "warning", "billing")
+    assert (row["closed_at"], row["undelivered"]) == (None, ["log"])
+    assert row["summary"].startswith('group "billing": the broker will drop 1 committed offset')
+    rows = json.loads(offsetlake(*arguments, "--all").out)
+    assert [(row["group"], row["closed_at"] is None) for row in rows] == [("billing", True), ("done", False)]
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_alerts_take_every_format(offsetlake: Any, lake: Lake, output: str) -> None:
+    code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, "--output", output)
+    assert (code, "billing" in out) == (0, True)
+    assert re.fullmatch(
+        r"offsetlake: the job's last sign of life was 72\d\d s ago: nothing since then is counted\n", err
+    )
+
+
+def test_what_holds_alerts_is_said_beside_the_list(offsetlake: Any, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", first_ends={0: PartitionEnds(10, 10)}, start=now_ms())
+    code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, "--output", "json")
+    assert (code, json.loads(out)) == (0, [])
+    assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: offsets partitions 0 are still being read\n"
+    lake.ends[0] = 10
+    lake.reach(10)
+    lake.beat()
+    assert offsetlake("alerts", "--table-root", lake.tables.root, "--output", "json") == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--bootstrap-server", "localhost:1"], "expected with --evaluate only"),
+        (["--all", "--evaluate"], "expected one of them"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    offsetlake: Any, lake: Lake, arguments: list[str], complaint: str
+) -> None:
+    code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, *arguments)
+    assert (code, out, complaint in err) == (2, "", True)
+
+
+def test_evaluating_without_a_job_tells_that_there_is_none_and_delivers(offsetlake: Any, lake: Lake) -> None:
+    evaluate = ("alerts", "--evaluate", "--table-root", lake.tables.root)
+    code, out, err = offsetlake(*evaluate)
+    told = [json.loads(line)["alert"] for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert sorted((alert["rule"], alert["event"]) for alert in told) == [
+        ("job_behind", "opened"),
+        ("offset_expiring", "closed"),
+        ("offset_expiring", "opened"),
+    ]
+    assert offsetlake(*evaluate) == (0, "", "")
+
+
+def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lake) -> None:
+    lake.now = now_ms()
+    lake.beat()
+    code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
+    assert (code, out) == (0, "")
+    assert "s ago, and evaluates alerts itself: nothing done" in err
+
+
+def test_evaluating_fails_if_something_cannot_be_delivered(
+    offsetlake: Any, lake: Lake, hook: HttpReceiver, tmp_path: Path
+) -> None:
+    config = tmp_path / "alerts.toml"
+    config.write_text(f'[alerts]\nlog = "off"\n[alerts.webhook]\nurl = "{hook.url}/s3cr3t"\n')
+    evaluate = ("alerts", "--evaluate", "--table-root", lake.tables.root, "--config", str(config))
+    hook.status = 503
+    code, out, err = offsetlake(*evaluate)
+    assert (code, out) == (1, "")
+    assert err.count("HTTP status 503") == 1
+    assert "s3cr3t" not in err
+    status = offsetlake("status", "--table-root", lake.tables.root).out
+    assert "open alerts: 1 critical, 1 warning\n" in status
+    assert "alerts not delivered to webhook: 2, since" in status
+    hook.status = 200
+    assert offsetlake(*evaluate) == (0, "", "")
+    assert {body["rule"] for body in hook.bodies} == {"offset_expiring", "job_behind"}
+
+
+def test_tables_of_an_older_release_have_no_alerts_yet(offsetlake: Any, lake: Lake) -> None:
+    shutil.rmtree(Path(lake.tables.root) / "alerts")
+    assert "open alerts" not in offsetlake("status", "--table-root", lake.tables.root).out
+    code, _, err = offsetlake("alerts", "--table-root", lake.tables.root)
+    assert (code, "expected a Delta table at" in err) == (1, True)
+    assert offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root).code == 0
+    assert "open alerts: 1 critical" in offsetlake("status", "--table-root", lake.tables.root).out
+
+
+def test_evaluating_where_there_are_no_tables_is_an_error(offsetlake: Any, tmp_path: Path) -> None:
+    code, _, err = offsetlake("alerts", "--evaluate", "--table-root", str(tmp_path / "none"))
+    assert (code, "Check --table-root" in err) == (1, True)

@@ -1,0 +1,179 @@
+"""The console of `run`: one line that moves while catching up, then a line per batch of real change."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from streaming.cli.console import FAR_BEHIND, Console, describe_batch, describe_catching_up, is_catching_up
+from streaming.job.listener import BatchReport
+from streaming.model.progress import PartitionEnds, Position, Progress, Totals, UnknownRecords
+
+START = Progress().with_ends({0: PartitionEnds(1_000, 1_000), 1: PartitionEnds(0, 0)}, now=0)
+BEHIND = START.with_positions({0: 250})
+CAUGHT_UP = BEHIND.with_positions({0: 1_000})
+NEWER_KIND = UnknownRecords(
+    record_type=99, value_version=None, count=1, first=Position(3, 14), last=Position(3, 14)
+)
+
+
+def after_a_stop(missed: int) -> Progress:
+    """All partitions were loaded once; so many source offsets came in the meantime."""
+    return CAUGHT_UP.with_ends({0: PartitionEnds(1_000 + missed, 1_000 + missed)}, now=1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Unprintable(io.StringIO):
+    """An output that fails from the first line on, and counts what is tried."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error, self.tries = error, 0
+
+    def write(self, text: str) -> int:
+        self.tries += 1
+        raise self.error
+
+
+def report(progress: Progress = CAUGHT_UP, **changed: object) -> BatchReport:
+    facts: dict[str, object] = {
+        "batch_id": 7,
+        "moved": 250,
+        "totals": Totals(decoded=1_234),
+        "changed_offsets": 0,
+        "changed_groups": 0,
+        "quarantined": 0,
+        "seconds": 1.26,
+    }
+    return BatchReport(**facts | changed, progress=progress)  # type: ignore[arg-type]
+
+
+def told(*reports: BatchReport, out: io.StringIO | None = None) -> list[str]:
+    out = out or io.StringIO()
+    console = Console(out)
+    for one in reports:
+        console.batch(one)
+    return out.getvalue().removesuffix("\n").split("\n") if out.getvalue() else []
+
+
+# --- sentences -------------------------------------------------------------------------------------------
+
+
+def test_batch_is_described_in_one_line() -> None:
+    batch = report(changed_offsets=1_000, changed_groups=2)
+    assert describe_batch(batch) == "batch 7: 1,234 records, 1,000 offsets and 2 groups changed in 1.3 s"
+    assert ", 3 quarantined in 1.3 s" in describe_batch(report(quarantined=3))
+
+
+@pytest.mark.parametrize(
+    ("moved", "left", "sentence"),
+    [
+        (0, 1_000, "catching up: 0 %, 100 source offsets/s, 10 s left"),
+        (250, 750, "catching up: 25 %, 100 source offsets/s, 8 s left"),
+        (1_000, 0, "catching up: 100 %, 100 source offsets/s, 0 s left"),
+    ],
+)
+def test_catching_up_is_described_by_rate_percent_and_time_left(moved: int, left: int, sentence: str) -> None:
+    assert describe_catching_up(moved, left, 100.0) == sentence
+
+
+def test_catching_up_without_anything_to_read_divides_nothing_by_zero() -> None:
+    assert describe_catching_up(0, 0, 0.0) == "catching up: 0 %, 0 source offsets/s, 0 s left"
+
+
+def test_catching_up_lasts_until_every_partition_is_loaded() -> None:
+    assert is_catching_up(Progress())
+    assert is_catching_up(BEHIND)
+    assert not is_catching_up(CAUGHT_UP)
+
+
+def test_catching_up_is_also_what_follows_a_long_stop() -> None:
+    assert not is_catching_up(after_a_stop(FAR_BEHIND))
+    assert is_catching_up(after_a_stop(FAR_BEHIND + 1))
+
+
+# --- what is told ----------------------------------------------------------------------------------------
+
+
+def test_batches_without_a_change_are_not_told() -> None:
+    assert told(report(), report()) == []
+
+
+@pytest.mark.parametrize("changed", ["changed_offsets", "changed_groups", "quarantined"])
+def test_batches_with_a_change_are_told(changed: str) -> None:
+    batch = report(**{changed: 1})
+    assert told(batch) == [describe_batch(batch)]
+
+
+def test_log_file_gets_a_line_per_step_of_catching_up() -> None:
+    further = BEHIND.with_positions({0: 500})
+    first, second, last = told(report(BEHIND), report(further), report(CAUGHT_UP, moved=500))
+    assert first.startswith("catching up: 25 %")
+    assert second.startswith("catching up: 50 %")
+    assert last.startswith("caught up: 1,000 source offsets, ")
+    assert last.endswith(f" a second; {describe_batch(report())}")
+
+
+def test_catching_up_is_one_line_that_moves_on_a_terminal() -> None:
+    terminal = Terminal()
+    [line] = told(report(BEHIND), report(BEHIND), report(CAUGHT_UP), out=terminal)
+    steps = line.split("\r\x1b[K")
+    assert [step[:11] for step in steps] == ["", "catching up", "catching up", "caught up: "]
+
+
+def test_caught_up_is_told_once() -> None:
+    lines = told(report(BEHIND), report(CAUGHT_UP), report(CAUGHT_UP), report(CAUGHT_UP, changed_offsets=1))
+    assert [line.split(":")[0] for line in lines] == ["catching up", "caught up", "batch 7"]
+
+
+def test_catching_up_again_counts_from_where_it_began() -> None:
+    stopped = after_a_stop(400_000).with_positions({0: 101_000})
+    lines = told(report(BEHIND), report(CAUGHT_UP), report(stopped, moved=100_000))
+    assert lines[-1].startswith("catching up: 25 %, ")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError(errno.ENOSPC, "disk full")])
+def test_console_goes_quiet_when_it_cannot_print(error: OSError) -> None:
+    out = Unprintable(error)
+    assert told(report(BEHIND), report(CAUGHT_UP), report(changed_offsets=1), out=out) == []
+    assert out.tries == 1
+
+
+def test_what_must_not_be_lost_is_tried_each_time_anew() -> None:
+    out = Unprintable(OSError(errno.ENOSPC, "disk full"))
+    console = Console(out)
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full"):
+            console.write("an alert")
+    assert out.tries == 2
+
+
+def test_a_reader_that_leaves_changes_nothing_about_the_end() -> None:
+    program = "from streaming.cli.console import Console; c = Console(); c.say('one'); c.say('two')"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        ran = subprocess.run([sys.executable, "-c", program], stdout=out, stderr=subprocess.PIPE, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_unknown_kinds_of_records_are_told_once_with_their_place() -> None:
+    batch = report(totals=Totals(unknown=(NEWER_KIND,)))
+    [warning] = told(batch, batch)
+    assert warning.startswith("WARNING: records of type 99 cannot be read by this release; ")
+    assert "first at partition 3, offset 14" in warning
+    assert "newer offsetlake" in warning
+
+
+def test_unknown_version_of_a_known_type_is_told_with_its_number() -> None:
+    kind = replace(NEWER_KIND, record_type=1, value_version=5)
+    [warning] = told(report(totals=Totals(unknown=(kind,))))
+    assert warning.startswith("WARNING: records of type 1, value version 5, cannot be read")

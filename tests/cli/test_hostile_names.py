@@ -1,0 +1,157 @@
+"""Names as bad as a broker lets them be: data in tables, SQL, alerts and on screens, and nothing else."""
+
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alert_tables import DAY, RETENTION, Lake, alert_settings
+from click.testing import CliRunner
+from hostile_names import NAMES
+from table_batches import Batch, append, as_read, completed, group, offset, replay
+
+from streaming.alerts.receivers import receivers
+from streaming.alerts.rules import OFFSET_EXPIRING
+from streaming.alerts.table import AlertTable
+from streaming.cli import main as command
+from streaming.cli.console import Console
+from streaming.cli.main import cli
+from streaming.cli.render import print_rows
+from streaming.maintenance.maintenance import TableRetention, maintain
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import PartitionProgress
+from streaming.queries.queries import OffsetQueries
+from streaming.settings.reading import read_settings
+from streaming.tables.tables import Tables
+
+IDS = [f"{number}-{ascii(name)[:24]}" for number, name in enumerate(NAMES)]
+TOPIC = 'orders\n"; \x1b[2J'
+
+
+def filled(root: Path) -> tuple[Tables, Batch]:
+    """Tables in which every name is a group and a topic; half of them folded."""
+    tables = Tables(str(root))
+    tables.create()
+    first: Batch = {
+        (name, name, 0): offset(committed_offset=n, metadata=name) for n, name in enumerate(NAMES)
+    }
+    second: Batch = {name: group(protocol=name, subscribed_topics=[name]) for name in NAMES}
+    third: Batch = {(name, TOPIC, 1): offset(committed_offset=n + 100) for n, name in enumerate(NAMES)}
+    append(tables, first | second, partitions={0: PartitionProgress(loaded=True)})
+    tables.fold()
+    append(tables, third)
+    return tables, replay([first, second, third])
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Batch]:
+    return filled(tmp_path_factory.mktemp("hostile") / "tables")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=IDS)
+def test_each_name_is_a_group_of_its_own(lake: tuple[Tables, Batch], name: str) -> None:
+    tables, live = lake
+    expected = {key: row for key, row in live.items() if (key if isinstance(key, str) else key[0]) == name}
+    assert as_read(tables, [name]) == completed(expected)
+    queries = OffsetQueries(tables)
+    listed = queries.list_offsets([name]).rows.to_pylist()
+    assert {(row["group"], row["topic"]) for row in listed} == {(name, name), (name, TOPIC)}
+    moved = queries.list_history(name, []).rows.to_pylist()
+    assert {row["topic"] for row in moved} == {name, TOPIC}
+    assert tables.ask(lambda at: len(at.removals([name]))) == 0
+
+
+def test_folding_and_maintaining_keep_every_name_and_make_no_path_of_it(tmp_path: Path) -> None:
+    tables, live = filled(tmp_path / "inside" / "tables")
+    settings = read_settings(options={"tables.root": tables.root}).tables
+    tables.fold()
+    maintain(tables, TableRetention.of(settings), clock=lambda: 10_000)
+    assert as_read(tables) == completed(live)
+    assert [path.name for path in tmp_path.iterdir()] == ["inside"]
+    assert [path.name for path in (tmp_path / "inside").iterdir()] == ["tables"]
+    inside = {path.relative_to(tables.root).parts[1] for path in Path(tables.root).rglob("*.parquet")}
+    assert all(part.startswith(("bucket=", "day=")) for part in inside)
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+def test_what_a_terminal_gets_is_printable(lake: tuple[Tables, Batch], output: Any) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    tables, _ = lake
+    short = [name for name in NAMES if len(name) < 300]
+    print_rows(OffsetQueries(tables).list_offsets(short).rows, output, terminal)
+    printed = re.sub(r"\x1b\[\d*m", "", terminal.getvalue())  # of the heading, in bold
+    assert all(line.isprintable() for line in printed.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["offsets"], ["groups"], ["history", "--group", NAMES[7]]], ids=" ".join
+)
+def test_commands_print_names_as_data(lake: tuple[Tables, Batch], arguments: list[str]) -> None:
+    tables, _ = lake
+    for output in ("table", "json"):
+        result = CliRunner().invoke(cli, [*arguments, "--table-root", tables.root, "--output", output])
+        assert (result.exception, result.exit_code) == (None, 0)
+        assert all(line.isprintable() for line in result.output.split("\n"))
+    if arguments == ["offsets"]:
+        assert {row["group"] for row in json.loads(result.output)} == set(NAMES)
+
+
+def test_csv_for_a_program_gives_every_name_back(lake: tuple[Tables, Batch]) -> None:
+    tables, _ = lake
+    out = io.StringIO(newline="")
+    print_rows(OffsetQueries(tables).list_offsets(None).rows, "csv", out)
+    rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
+    assert {row["group"] for row in rows} == set(NAMES)
+
+
+def test_sql_takes_names_as_values_alone(lake: tuple[Tables, Batch]) -> None:
+    tables, _ = lake
+    query = """SELECT count(*) AS n FROM live_offsets WHERE "group" = '''; DROP TABLE offsets; --'"""
+    result = CliRunner().invoke(cli, ["sql", query, "--table-root", tables.root, "--output", "json"])
+    assert json.loads(result.output) == [{"n": 2}]
+
+
+def test_errors_and_sentences_are_printable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise OffsetlakeError("group \x1b[2J\x9b: first\nsecond line")
+
+    monkeypatch.setattr(command, "cli", fail)
+    with pytest.raises(SystemExit):
+        command.main()
+    assert capsys.readouterr().err == "offsetlake: group \\x1b[2J\\x9b: first\nsecond line\n"
+    Console(sys.stdout).say("group \x1b[2J\nforged")
+    assert capsys.readouterr().out == "group \\x1b[2J\\nforged\n"
+
+
+# --- alerts ----------------------------------------------------------------------------------------------
+
+
+def test_alerts_keep_names_apart_and_are_one_printable_line_each(tmp_path: Path) -> None:
+    lines: list[str] = []
+    names = [name for name in NAMES if name]
+    lake = Lake(tmp_path)
+    for name in names:
+        lake.commit(name, (TOPIC, 0))
+    lake.pass_time(RETENTION - DAY)
+    lake.evaluate()
+    state = AlertTable(lake.tables).read()
+    [log] = receivers(alert_settings(), write=lines.append, source={})
+    log.send([one for one in state.open_episodes() if one.episode.finding.rule == OFFSET_EXPIRING], lake.now)
+    assert all(line.isprintable() for line in lines)
+    alerts = [json.loads(line)["alert"] for line in lines]
+    assert sorted(alert["group"] for alert in alerts) == sorted(names)
+    assert {alert["topic"] for alert in alerts} == {TOPIC}
+    assert all(alert["summary"].isprintable() for alert in alerts)
+    result = CliRunner().invoke(cli, ["alerts", "--table-root", lake.tables.root])
+    assert result.exit_code == 0
+    assert all(line.isprintable() for line in result.output.split("\n"))

@@ -1,0 +1,189 @@
+"""Rendering: JSON and CSV are for programs, the table is for people, and text from the log stays text."""
+
+import csv
+import io
+import json
+import typing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.text import Text
+
+from streaming.cli.render import FORMATS, Format, print_rows, printable
+from streaming.model.schemas import GROUPS, OFFSETS
+
+OFFSET = {
+    "group": "billing",
+    "topic": "orders",
+    "partition": 3,
+    "committed_offset": 2**53 + 1,
+    "metadata": "",
+    "commit_timestamp": 1_700_000_000_123_000,
+    "source_timestamp": -1_000,
+}
+MEMBER = {"member_id": "m-1", "group_instance_id": None, "client_id": "c", "client_host": "/10.0.0.1"}
+
+
+def printed(rows: list[dict[str, Any]], output: Format, schema: pa.Schema = OFFSETS) -> str:
+    out = io.StringIO()
+    print_rows(pa.Table.from_pylist(rows, schema), output, out)
+    return out.getvalue()
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def test_json_is_one_array_of_objects_with_the_columns_of_the_table() -> None:
+    [row] = json.loads(printed([OFFSET], "json"))
+    assert list(row) == OFFSETS.names
+    assert row["committed_offset"] == 2**53 + 1
+    assert row["metadata"] == ""
+    assert row["leader_epoch"] is None
+
+
+TIMES = {
+    1_700_000_000_123_000: "2023-11-14T22:13:20.123Z",
+    0: "1970-01-01T00:00:00.000Z",
+    -1_000: "1969-12-31T23:59:59.999Z",
+    -62_135_596_800_000_000: "0001-01-01T00:00:00.000Z",
+    253_402_300_799_999_000: "9999-12-31T23:59:59.999Z",
+}
+
+
+@pytest.mark.parametrize(("microseconds", "text"), TIMES.items())
+@pytest.mark.parametrize("output", FORMATS)
+def test_timestamps_are_iso_8601_in_utc_with_milliseconds(
+    output: Format, microseconds: int, text: str
+) -> None:
+    assert text in printed([{**OFFSET, "commit_timestamp": microseconds}], output)
+
+
+def test_json_keeps_lists_and_structs() -> None:
+    [row] = json.loads(printed([{"group": "", "members": [MEMBER], "subscribed_topics": []}], "json", GROUPS))
+    assert row["members"] == [MEMBER]
+    assert row["subscribed_topics"] == []
+
+
+def test_json_has_one_object_on_a_line() -> None:
+    lines = printed([{"group": "a"}, {"group": "b"}], "json").splitlines()
+    assert [json.loads(line.strip("[], "))["group"] for line in lines] == ["a", "b"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8"))))
+def test_json_gives_back_any_text(texts: list[str]) -> None:
+    rows = json.loads(printed([{"group": text} for text in texts], "json"))
+    assert [row["group"] for row in rows] == texts
+
+
+# --- CSV -------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))))
+def test_csv_gives_back_any_text(texts: list[str]) -> None:
+    text = printed([{"group": text} for text in texts], "csv")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["group"] for row in rows] == texts
+
+
+def test_csv_tells_null_from_empty_text() -> None:
+    header, line = printed([{"group": "", "topic": None, "partition": 0}], "csv").splitlines()
+    assert header == ",".join(OFFSETS.names)
+    assert line == '"",,0' + "," * (len(OFFSETS.names) - 3)
+
+
+def test_csv_holds_lists_as_json() -> None:
+    rows = csv.DictReader(io.StringIO(printed([{"group": "g", "members": [MEMBER]}], "csv", GROUPS)))
+    assert json.loads(next(rows)["members"]) == [MEMBER]
+
+
+# --- the table -------------------------------------------------------------------------------------------
+
+
+def test_wide_table_is_not_folded_in_a_pipe() -> None:
+    lines = printed([{**OFFSET, "group": "g" * 300, "metadata": "m" * 300}], "table").splitlines()
+    [line] = [line for line in lines if "billing" in line or "ggg" in line]
+    assert "g" * 300 in line
+    assert "m" * 300 in line
+
+
+HOSTILE = {
+    "[red]alert[/red]": "[red]alert[/red]",
+    "[/]": "[/]",
+    ":warning:": ":warning:",
+    "\x1b[31mred\x1b[0m": r"\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07": r"\x1b]0;title\x07",
+    "a\nb\tc\rd": r"a\nb\tc\rd",
+    "\x9b31m": r"\x9b31m",
+    "\0": r"\x00",
+    "right\u202eleft": r"right\u202eleft",
+    "": '""',
+    "https://example.org": "https://example.org",
+    "grüße 🐢": "grüße 🐢",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE.items(), ids=map(repr, HOSTILE))
+def test_text_from_the_log_is_shown_and_not_interpreted(text: str, shown: str) -> None:
+    lines = printed([{"group": text, "topic": "t"}], "table").splitlines()
+    assert any(line.split() == [*shown.split(), "t", *["-"] * (len(OFFSETS.names) - 2)] for line in lines)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_printable_text_is_printable_and_never_empty(text: str) -> None:
+    assert printable(text).isprintable()
+    assert printable(text)
+
+
+def test_members_and_topics_are_listed_for_people() -> None:
+    group = {
+        "group": "g",
+        "members": [MEMBER, {**MEMBER, "member_id": "m\x1b"}],
+        "subscribed_topics": ["a", "b"],
+    }
+    text = printed([group], "table", GROUPS)
+    assert "m-1/10.0.0.1, m\\x1b/10.0.0.1" in text
+    assert "a, b" in text
+
+
+def test_numbers_stand_to_the_right() -> None:
+    lines = printed([{"group": "g", "partition": 5}, {"group": "g", "partition": 12}], "table").splitlines()
+    assert [line.index("5") + 1 for line in lines if "5" in line] == [
+        line.index("12") + 2 for line in lines if "12" in line
+    ]
+
+
+def test_terminal_gets_a_table_that_is_folded_to_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = Terminal()
+    print_rows(pa.table({"group": ["[red]" + "g" * 100], "partition": [0]}), "table", terminal)
+    lines = Text.from_ansi(terminal.getvalue()).plain.splitlines()
+    assert any("[red]" in line for line in lines)
+    assert max(map(len, lines)) <= 60
+
+
+# --- all of them -----------------------------------------------------------------------------------------
+
+EMPTY = {"json": "[]\n", "csv": ",".join(OFFSETS.names) + "\n"}
+
+
+@pytest.mark.parametrize(("output", "text"), EMPTY.items())
+def test_empty_result_is_still_a_document(output: Format, text: str) -> None:
+    assert printed([], output) == text
+
+
+def test_empty_table_has_a_header() -> None:
+    assert printed([], "table").split()[: len(OFFSETS.names)] == OFFSETS.names
+
+
+def test_every_format_has_a_name() -> None:
+    assert typing.get_args(Format) == FORMATS

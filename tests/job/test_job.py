@@ -1,0 +1,356 @@
+"""The job against a real broker: what it writes into the tables is what the broker itself answers."""
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import kafka_clients as kafka
+import pyarrow as pa
+import pyarrow.compute
+import pytest
+from deltalake import DeltaTable
+from java_records import JavaRecords, records_no_client_writes
+from kafka_clients import OffsetTransaction
+from processes import descendants
+from pyspark.sql import SparkSession
+from running_job import RunningJob
+
+from streaming.demo.local_broker import LocalBroker
+from streaming.demo.traffic import CommittedOffset, OffsetKey
+from streaming.maintenance.lease import LEASE_TRANSACTION
+from streaming.model.errors import MisuseError
+from streaming.tables.tables import Tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+JobFactory = Callable[..., RunningJob]
+
+
+@pytest.fixture
+def make_job(spark: SparkSession, broker: LocalBroker, tmp_path: Path) -> JobFactory:
+    """A function that makes a job on the shared broker; it takes the fields of `RunningJob`."""
+
+    def make(**fields: object) -> RunningJob:
+        return RunningJob(spark, broker.bootstrap_servers, tmp_path, **fields)  # type: ignore[arg-type]
+
+    return make
+
+
+def table_offsets(tables: Tables) -> dict[OffsetKey, CommittedOffset]:
+    rows = tables.read().offsets.to_pylist()
+    return {
+        OffsetKey(row["group"], row["topic"], row["partition"]): CommittedOffset(
+            row["committed_offset"], row["leader_epoch"], row["metadata"]
+        )
+        for row in rows
+    }
+
+
+def commit_of_every_kind(bootstrap: str, name: str) -> None:
+    """Commits, rewinds, deletions and transactions of several groups, all named after `name`."""
+    topic, other = f"{name}-orders", f"{name}-payments"
+    kafka.create_topics(bootstrap, {topic: 3, other: 2})
+    kafka.commit_offsets(bootstrap, f"{name}-plain", {(topic, 0): 10, (topic, 1): 20})
+    kafka.commit_offsets(bootstrap, f"{name}-plain", {(topic, 0): 4})  # a rewind
+    for size in (0, 126, 127, 128, 4_096):
+        metadata = CommittedOffset(size, metadata="é" * size)
+        kafka.alter_offsets(bootstrap, f"{name}-metadata-{size}", {(topic, 2): metadata})
+    kafka.alter_offsets(
+        bootstrap, f"{name}-ünï-😀", {(topic, 0): CommittedOffset(7, metadata='{"a":"\x00"}')}
+    )
+    kafka.alter_offsets(bootstrap, "", {(topic, 0): 3, (other, 1): 5})
+    kafka.commit_offsets(bootstrap, f"{name}-losing", {(topic, 0): 1, (other, 0): 2})
+    kafka.delete_offsets(bootstrap, f"{name}-losing", [(topic, 0)])
+    kafka.commit_offsets(bootstrap, f"{name}-deleted", {(topic, 0): 1})
+    kafka.delete_group(bootstrap, f"{name}-deleted")
+    for offset, end in ((30, OffsetTransaction.commit), (99, OffsetTransaction.abort)):
+        transaction = OffsetTransaction(bootstrap, f"{name}-transactional")
+        transaction.send(f"{name}-transactional", {(topic, 0): offset})
+        end(transaction)
+
+
+def test_the_tables_equal_the_brokers_answers_across_a_restart(
+    make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    broker = make_broker(offsets_partitions=3)
+    job = RunningJob(spark, broker.bootstrap_servers, tmp_path)
+    commit_of_every_kind(broker.bootstrap_servers, "first")
+    assert table_offsets(job.run_once()) == kafka.broker_offsets(broker.bootstrap_servers)
+
+    commit_of_every_kind(broker.bootstrap_servers, "second")
+    kafka.delete_group(broker.bootstrap_servers, "first-plain")
+    kafka.commit_offsets(broker.bootstrap_servers, "first-losing", {("first-payments", 0): 1})
+    tables = job.run_once()
+    expected = kafka.broker_offsets(broker.bootstrap_servers)
+    assert table_offsets(tables) == expected
+    assert sorted(tables.read().groups["group"].to_pylist()) == sorted({key.group for key in expected})
+
+
+def test_an_open_transaction_is_not_seen_until_it_commits(
+    make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    broker = make_broker(offsets_partitions=1)
+    bootstrap = broker.bootstrap_servers
+    job = RunningJob(spark, bootstrap, tmp_path)
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    transaction = OffsetTransaction(bootstrap, "g")
+    transaction.send("g", {("t", 0): 50})
+    kafka.commit_offsets(bootstrap, "h", {("t", 0): 2})
+
+    tables = job.run_once()
+    assert {key.group: value.offset for key, value in table_offsets(tables).items()} == {"g": 1}
+    progress = tables.progress().partitions[0]
+    assert progress.last_stable_offset is not None
+    assert progress.high_watermark is not None
+    assert progress.position == progress.last_stable_offset < progress.high_watermark
+    assert progress.held_back_since is not None
+
+    transaction.commit()
+    tables = job.run_once()
+    assert table_offsets(tables) == kafka.broker_offsets(bootstrap)
+    assert tables.progress().partitions[0].held_back_since is None
+
+
+def test_starting_again_reads_nothing_twice_and_changes_nothing(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    job = make_job()
+    kafka.create_topics(broker.bootstrap_servers, {"again": 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "again", {("again", 0): 1})
+    tables = job.run_once()
+    before, rows, counted = tables.read(), len(tables.read_changes()), tables.progress().totals
+    job.reports.clear()
+    tables = job.run_once()
+    after = tables.read()
+    assert after.offsets.sort_by("group").equals(before.offsets.sort_by("group"))
+    assert len(tables.read_changes()) == rows
+    assert tables.progress().totals == counted
+    assert sum(report.totals.decoded for report in job.reports) == 0
+
+
+def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_nothing_comes(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    often = dict.fromkeys(("tables.fold_every", "tables.maintain_every", "expiry.read_every"), "1s")
+    job = make_job(options={"job.heartbeat_every": "500ms", **often})
+    bootstrap, stop = broker.bootstrap_servers, threading.Event()
+    kafka.create_topics(bootstrap, {"live": 1})
+    kafka.commit_offsets(bootstrap, "live", {("live", 0): 1})
+    job.tables.create()
+    running = threading.Thread(target=job.run, args=(stop,))
+    running.start()
+    try:
+
+        def shown() -> int | None:
+            value = table_offsets(job.tables).get(OffsetKey("live", "live", 0))
+            return None if value is None else value.offset
+
+        kafka.wait_until(lambda: shown() == 1, "the first commit in the tables", timeout_s=60)
+        kafka.commit_offsets(bootstrap, "live", {("live", 0): 2})
+        kafka.wait_until(lambda: shown() == 2, "the second commit in the tables", timeout_s=60)
+        beat = job.tables.progress().heartbeat
+        kafka.wait_until(lambda: job.tables.progress().heartbeat > beat + 400, "a heartbeat", timeout_s=20)
+        kafka.wait_until(
+            lambda: job.tables.delta("quarantine").transaction_version(LEASE_TRANSACTION) is not None,
+            "a round of maintenance",
+            timeout_s=20,
+        )
+
+        def read_again() -> bool:
+            retention = job.tables.progress().retention
+            return retention is not None and retention.read_at > max(beat, retention.known_since)
+
+        kafka.wait_until(read_again, "a later reading of the brokers' settings", timeout_s=20)
+        assert all(
+            partition.state(beat) == "current" for partition in job.tables.progress().partitions.values()
+        )
+    finally:
+        stop.set()
+        running.join(60)
+    assert not running.is_alive()
+    assert job.tables.unfolded_rows() == 0
+    assert not [sentence for sentence in job.said if "maintain" in sentence]
+
+
+def test_a_checkpoint_and_tables_that_do_not_belong_together_are_refused(
+    make_job: JobFactory, broker: LocalBroker, tmp_path: Path
+) -> None:
+    kafka.ensure_offsets_topic(broker.bootstrap_servers)
+    kafka.create_topics(broker.bootstrap_servers, {"pair": 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "pair", {("pair", 0): 1})
+    make_job().run_once()
+    for options in (
+        {"job.checkpoint": str(tmp_path / "new")},
+        {"tables.root": str(tmp_path / "new")},
+    ):
+        with pytest.raises(MisuseError, match="do not belong together"):
+            make_job(options=options).run_once()
+    with pytest.raises(MisuseError, match="expected topic __consumer_offsets"):
+        make_job(topic="pair").run_once()
+
+
+def test_decoding_and_state_take_turns_in_the_same_python_workers(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    kafka.create_topics(broker.bootstrap_servers, {"workers": 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "workers", {("workers", 0): 1})
+    make_job().run_once()
+    daemons = [pid for pid in descendants(os.getpid(), without=broker.pid) if is_daemon_of_workers(pid)]
+    assert len(daemons) == 1  # else each of them has workers of its own
+
+
+def is_daemon_of_workers(pid: int) -> bool:
+    """Tell whether a process is one that workers are forked from, and no worker."""
+    by_module = [b"-m", b"pyspark.daemon", b"pyspark.worker"]
+    return is_command(pid, by_module) and not is_command(parent(pid), by_module)
+
+
+def is_command(pid: int, arguments: list[bytes]) -> bool:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:-1] == arguments
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_bad_records_are_kept_counted_and_stop_nothing(make_job: JobFactory, broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    kafka.create_topics(bootstrap, {"copy": 1})
+    key = bytes.fromhex("000100016700017400000003")
+    good = bytes.fromhex("0003000000000000002a0000000700016d00000000000003e8")
+    other_key = bytes.fromhex("000100016800017400000003")
+    records = [
+        (key, good),  # 0
+        (key, good[:-3]),  # 1: cut short
+        (b"\xff\xfe", b"garbage"),  # 2: an unknown (negative) type
+        (b"\x00", b""),  # 3: no type at all
+        (bytes.fromhex("0063000167"), b"\x00\x00"),  # 4: type 99
+        (key, b"\x00\x05" + good[2:]),  # 5: a value version of the future
+        (other_key, good),  # 6
+        (bytes.fromhex("0063000167"), None),  # 7: type 99 again
+    ]
+    kafka.produce_raw(bootstrap, "copy", records)
+    tables = make_job(topic="copy").run_once()
+
+    rows = {row["group"]: row for row in tables.read().offsets.to_pylist()}
+    assert rows["g"]["committed_offset"] == 42
+    assert rows["g"]["unreadable_since"] == 1
+    assert rows["h"]["unreadable_since"] is None
+    kept = tables.read_quarantine().sort_by("source_offset")
+    assert kept["source_offset"].to_pylist() == [1, 3, 5]
+    assert kept["error_kind"].to_pylist() == ["malformed", "malformed", "unsupported_version"]
+    assert kept["value"].to_pylist() == [good[:-3], b"", b"\x00\x05" + good[2:]]
+    totals = tables.progress().totals
+    assert (totals.decoded, totals.malformed) == (2, 2)
+    assert [
+        (kind.record_type, kind.count, kind.first.offset, kind.last.offset) for kind in totals.unknown
+    ] == [
+        (-2, 1, 2, 2),
+        (1, 1, 5, 5),
+        (99, 1, 4, 4),
+        (99, 1, 7, 7),  # a tombstone has no version
+    ]
+
+
+def test_records_in_a_partition_that_is_not_their_groups_are_counted_and_ignored(
+    make_job: JobFactory, broker: LocalBroker
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    kafka.create_topics(bootstrap, {"grown": 3})
+    right = kafka.partition_of("g", 3)
+    key, values = bytes.fromhex("000100016700017400000003"), [offset_value(offset) for offset in range(3)]
+    for partition in range(3):
+        kafka.produce_raw(bootstrap, "grown", [(key, values[partition])], partition=partition)
+    tables = make_job(topic="grown", options={"source.check_partition": "on"}).run_once()
+    assert tables.read().offsets["committed_offset"].to_pylist() == [right]
+    assert (tables.progress().totals.decoded, tables.progress().totals.misplaced) == (1, 2)
+
+
+def offset_value(offset: int) -> bytes:
+    """An offset commit value, version 0."""
+    return b"\x00\x00" + offset.to_bytes(8, "big") + b"\x00\x00" + (1_000).to_bytes(8, "big")
+
+
+def test_versions_that_no_client_writes_any_more_become_the_same_rows(
+    make_job: JobFactory, broker: LocalBroker, java_records: JavaRecords
+) -> None:
+    kafka.create_topics(broker.bootstrap_servers, {"old-versions": 1})
+    records = records_no_client_writes(java_records, group="old", topic="t")
+    pairs = [(record.key, record.value) for record in records]
+    kafka.produce_raw(broker.bootstrap_servers, "old-versions", pairs)
+    tables = make_job(topic="old-versions").run_once()
+    snapshot = tables.read()
+    rows = {row["partition"]: row for row in snapshot.offsets.to_pylist()}
+    for record in records:
+        key, value = record.fields["key"], record.fields["value"]["data"]
+        if key["type"] == 2:
+            continue
+        row = rows.pop(key["data"]["partition"])
+        assert row["committed_offset"] == value["offset"]
+        assert row["metadata"] == value["metadata"]
+        assert row["leader_epoch"] == value.get("leaderEpoch")
+        assert row["topic_id"] == value.get("topicId")
+        assert row["commit_timestamp"] == moment(value["commitTimestamp"])
+        expire = value.get("expireTimestamp")
+        assert row["expire_timestamp"] == (None if expire is None else moment(expire))
+    assert rows == {}
+    groups = {row["group"]: row for row in snapshot.groups.to_pylist()}
+    assert groups.keys() == {"old", "old-0", "old-1", "old-2", "old-4"}
+    assert {row["state"] for name, row in groups.items() if name != "old"} == {"Stable"}
+    assert all(len(row["members"]) == 1 for name, row in groups.items() if name != "old")
+    assert (groups["old"]["state"], groups["old"]["members"]) == ("Empty", [])
+    assert tables.progress().totals.decoded == len(records)
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+
+
+def test_a_batch_that_changes_and_counts_nothing_makes_no_commit(
+    make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
+) -> None:
+    bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
+    job = RunningJob(spark, bootstrap, tmp_path, options={"job.heartbeat_every": "2m"})
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    before = job.run_once().progress().partitions[0].position
+    version = newest_version(job)
+    transaction = OffsetTransaction(bootstrap, "aborting")
+    transaction.send("g", {("t", 0): 9})
+    transaction.abort()
+    after = job.run_once().progress().partitions[0].position
+    assert after > before, "the aborted records and their marker were read past"
+    assert job.reports[-1].moved == after - before, "by a batch"
+    assert newest_version(job) == version + 2, "heartbeats at the start and the end, nothing between them"
+
+
+def newest_version(job: RunningJob) -> int:
+    return DeltaTable(f"{job.tables.root}/changes").version()
+
+
+def test_changes_hold_values_before_and_after_in_sequence(make_job: JobFactory, broker: LocalBroker) -> None:
+    bootstrap = broker.bootstrap_servers
+    kafka.create_topics(bootstrap, {"steps": 1})
+    job = make_job()
+    for offset in (5, 3):
+        kafka.commit_offsets(bootstrap, "steps", {("steps", 0): offset})
+        job.run_once()
+    kafka.delete_group(bootstrap, "steps")
+    rows = job.run_once().read_changes()
+    mine = rows.filter(pa.compute.equal(rows["group"], "steps")).to_pylist()
+    steps = [
+        (
+            row["op"],
+            *((row[side] or {}).get("committed_offset") for side in ("before", "after")),
+            row["cause"],
+        )
+        for row in mine
+        if row["kind"] == "offset"
+    ]
+    assert steps == [("set", None, 5, None), ("set", 5, 3, None), ("remove", 3, None, "deleted")]
+    sequences = [row["sequence"] for row in mine]
+    assert sequences == sorted(sequences)
+    assert [row["op"] for row in mine if row["kind"] == "group"] == ["set", "remove"]

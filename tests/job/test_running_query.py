@@ -1,0 +1,31 @@
+"""How a query failed decides what the job does: silence is waited for, a refusal ends it."""
+
+import pytest
+
+from streaming.job.running_query import BrokersSilentError, JobFailedError, JobRefusedError, as_failure
+
+KAFKA = "org.apache.kafka.common.errors"
+FAILURES = {
+    "no answer of a leader": (
+        f"{KAFKA}.TimeoutException: Timeout of 60000ms expired before the position could be determined",
+        BrokersSilentError,
+    ),
+    "no record in time": (
+        "java.util.concurrent.TimeoutException: Cannot fetch record for offset 5 in 120000 milliseconds",
+        BrokersSilentError,
+    ),
+    "a connection that ended": (f"{KAFKA}.DisconnectException: null", BrokersSilentError),
+    "a wrong password": (f"{KAFKA}.SaslAuthenticationException: invalid credentials", JobRefusedError),
+    "an expired certificate": (f"{KAFKA}.SslAuthenticationException: handshake failed", JobRefusedError),
+    "a missing right": (f"{KAFKA}.TopicAuthorizationException: not authorized", JobRefusedError),
+    "a full disk": ("java.io.IOException: No space left on device", JobFailedError),
+    "another time limit": ("java.util.concurrent.TimeoutException: Futures timed out", JobFailedError),
+}
+
+
+@pytest.mark.parametrize(("text", "kind"), FAILURES.values(), ids=FAILURES.keys())
+def test_a_failure_is_of_the_kind_that_its_cause_says(text: str, kind: type[JobFailedError]) -> None:
+    failure = as_failure("running the query", RuntimeError(text))
+    assert type(failure) is kind
+    assert str(failure).startswith("running the query failed: ")
+    assert failure.exit_code == 1

@@ -1,0 +1,347 @@
+"""Progress: positions only grow, loaded stays true, standing still is stalling; JSON keeps it all."""
+
+import json
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import (
+    BEHIND_AFTER_MS,
+    COUNTERS,
+    FORMAT,
+    STALLED_AFTER_MS,
+    PartitionEnds,
+    PartitionProgress,
+    Position,
+    Progress,
+    Reached,
+    Retention,
+    Totals,
+    UnknownRecords,
+    totals_from_json,
+    totals_to_json,
+)
+
+NOW = 1_700_000_000_000
+LATER = NOW + STALLED_AFTER_MS
+
+
+def ends(last_stable_offset: int, high_watermark: int | None = None) -> PartitionEnds:
+    return PartitionEnds(last_stable_offset, high_watermark or last_stable_offset)
+
+
+# --- one partition ---------------------------------------------------------------------------------------
+
+
+def test_position_never_goes_back() -> None:
+    assert PartitionProgress().at(5).at(3).position == 5
+
+
+def test_partition_is_loaded_once_it_reaches_the_end_it_had_at_first() -> None:
+    first = PartitionProgress().with_ends(ends(5), NOW)
+    assert not first.at(4).loaded
+    assert first.at(5).loaded
+    assert first.with_ends(ends(9), NOW).at(5).loaded
+    assert first.at(5).with_ends(ends(9), NOW).at(6).loaded
+
+
+def test_empty_partition_is_loaded_when_its_end_is_known() -> None:
+    assert not PartitionProgress().at(0).loaded
+    assert PartitionProgress().with_ends(ends(0), NOW).loaded
+
+
+STATES: dict[str, tuple[PartitionProgress, str, int | None]] = {
+    "nothing known": (PartitionProgress(), "loading", None),
+    "behind its first end": (PartitionProgress().with_ends(ends(5), NOW).at(4), "loading", 1),
+    "at its end": (PartitionProgress().with_ends(ends(5), NOW).at(5), "current", 0),
+    "beyond the end that was last seen": (PartitionProgress().with_ends(ends(5), NOW).at(7), "current", 0),
+    "behind a newer end": (
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), LATER - BEHIND_AFTER_MS - 1),
+        "behind",
+        3,
+    ),
+    "behind an end of a moment ago": (
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), LATER - BEHIND_AFTER_MS),
+        "current",
+        3,
+    ),
+    "written to all the time": (
+        PartitionProgress()
+        .with_ends(ends(5), 0)
+        .at(5)
+        .with_ends(ends(8), NOW)
+        .at(7)
+        .with_ends(ends(9), LATER),
+        "current",
+        2,
+    ),
+    "past the end that was looked at, and behind a newer one": (
+        PartitionProgress().with_ends(ends(5), NOW).with_ends(ends(9), NOW).at(8),
+        "current",
+        1,
+    ),
+    "slower than what is written": (
+        PartitionProgress().with_ends(ends(5), 0).with_ends(ends(9), NOW).at(8),
+        "behind",
+        1,
+    ),
+    "its end is not known": (PartitionProgress(position=5, loaded=True), "behind", None),
+    "held back": (PartitionProgress().with_ends(ends(5, 6), NOW).at(5), "stalled", 0),
+    "held back while loading": (PartitionProgress().with_ends(ends(5, 6), NOW).at(4), "loading", 1),
+}
+
+
+@pytest.mark.parametrize(("partition", "state", "behind"), STATES.values(), ids=STATES.keys())
+def test_state(partition: PartitionProgress, state: str, behind: int | None) -> None:
+    assert partition.state(LATER) == state
+    assert partition.behind == behind
+
+
+HELD_BACK: dict[str, tuple[list[tuple[PartitionEnds, int]], int | None]] = {
+    "no transaction": ([(ends(5), NOW)], None),
+    "open transaction": ([(ends(5, 6), NOW)], NOW),
+    "stands still": ([(ends(5, 6), NOW), (ends(5, 9), LATER)], NOW),
+    "moved on": ([(ends(5, 6), NOW), (ends(7, 9), LATER)], LATER),
+    "ended": ([(ends(5, 6), NOW), (ends(6, 6), LATER)], None),
+    "began after an idle time": ([(ends(5, 5), NOW), (ends(5, 6), LATER)], LATER),
+}
+
+
+@pytest.mark.parametrize(("seen", "since"), HELD_BACK.values(), ids=HELD_BACK.keys())
+def test_held_back_since_the_last_stable_offset_stands_still(
+    seen: list[tuple[PartitionEnds, int]], since: int | None
+) -> None:
+    partition = reduce(lambda known, end: known.with_ends(*end), seen, PartitionProgress())
+    assert partition.held_back_since == since
+
+
+def shown(partition: PartitionProgress) -> tuple[int, int | None, int | None]:
+    return partition.position, partition.last_stable_offset, partition.high_watermark
+
+
+def test_what_was_read_proves_that_the_ends_lie_no_lower() -> None:
+    partition = PartitionProgress().with_ends(ends(5, 6), NOW)
+    assert shown(partition.at(5)) == (5, 5, 6)
+    assert shown(partition.at(6)) == (6, 6, 6)
+    assert shown(partition.at(9)) == (9, 9, 9)
+    assert shown(PartitionProgress().at(9)) == (9, None, None)
+
+
+def test_ends_that_a_batch_overtook_while_brokers_were_asked_are_no_lower_either() -> None:
+    partition = PartitionProgress().with_ends(ends(5), NOW).at(9).with_ends(ends(7, 8), LATER)
+    assert shown(partition) == (9, 9, 9)
+    assert (partition.held_back_since, partition.stable.as_of) == (None, LATER)
+
+
+def test_transaction_that_ended_holds_nothing_back_and_the_next_one_from_then_on() -> None:
+    held_back = PartitionProgress().with_ends(ends(5, 9), NOW)
+    assert held_back.at(5, LATER).held_back_since == NOW
+    assert held_back.at(9, LATER).held_back_since is None
+    moved = held_back.at(7, LATER)
+    assert moved.held_back_since == LATER
+    assert moved.with_ends(ends(7, 12), LATER + 1).held_back_since == LATER
+    assert moved.with_ends(ends(8, 12), LATER + 1).held_back_since == LATER + 1
+
+
+def test_a_partition_that_is_written_to_all_the_time_is_never_called_behind() -> None:
+    """As a job does: a batch every 5 s, a heartbeat every 10 s, 100 commits a second, a look every second."""
+    partition, end, states = PartitionProgress().with_ends(ends(0), NOW), 0, set()
+    for second in range(1, 300):
+        now, end = NOW + 1_000 * second, 100 * second
+        if second % 10 == 3:
+            partition = partition.with_ends(ends(end), now)
+        if second % 5 == 0:
+            partition = partition.at(end - 50, now)
+        position, stable, high = shown(partition)
+        assert position <= (stable or 0) <= (high or 0)
+        states.add(partition.state(now))
+    assert states == {"current"}
+
+
+def test_short_transactions_are_not_stalled() -> None:
+    partition = PartitionProgress().with_ends(ends(5, 6), NOW).at(5)
+    assert partition.state(LATER - 1) == "current"
+    assert partition.state(LATER) == "stalled"
+
+
+REACHED: dict[str, tuple[PartitionProgress, int | None, int | None]] = {
+    "nothing known": (PartitionProgress(), None, None),
+    "on the way": (PartitionProgress().with_ends(ends(5), NOW).at(4), None, None),
+    "at the end that was seen": (PartitionProgress().with_ends(ends(5), NOW).at(5), NOW, NOW),
+    "idle at the end": (PartitionProgress().at(5).with_ends(ends(5), LATER), LATER, LATER),
+    "past an older end": (
+        PartitionProgress().with_ends(ends(5), NOW).with_ends(ends(9), LATER).at(8),
+        NOW,
+        NOW,
+    ),
+    "a newer end is no older target": (
+        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(9), LATER).at(8),
+        NOW,
+        NOW,
+    ),
+    "behind a transaction": (PartitionProgress().at(5).with_ends(ends(5, 9), LATER), LATER, None),
+    "behind one of several": (
+        PartitionProgress().at(5).with_ends(ends(5, 9), NOW).with_ends(ends(7, 12), LATER).at(7),
+        LATER,
+        None,
+    ),
+    "after a transaction": (PartitionProgress().at(5).with_ends(ends(5, 9), NOW).at(10), NOW, NOW),
+}
+
+
+@pytest.mark.parametrize(("partition", "stable", "whole"), REACHED.values(), ids=REACHED.keys())
+def test_up_to_when_everything_is_read(
+    partition: PartitionProgress, stable: int | None, whole: int | None
+) -> None:
+    assert (partition.stable.as_of, partition.whole.as_of) == (stable, whole)
+
+
+def test_documents_without_what_is_reached_can_be_read() -> None:
+    document = json.loads(Progress().with_positions({0: 5}).to_json())
+    for name in ("stable", "whole"):
+        del document["partitions"]["0"][name]
+    assert Progress.from_json(json.dumps(document)).partitions == {0: PartitionProgress(position=5)}
+
+
+# --- all partitions --------------------------------------------------------------------------------------
+
+
+def test_partitions_that_are_not_mentioned_stay_as_they_are() -> None:
+    progress = Progress().with_positions({0: 5, 1: 7}).with_ends({0: ends(5)}, NOW).with_positions({1: 8})
+    assert {number: partition.position for number, partition in progress.partitions.items()} == {0: 5, 1: 8}
+    assert [partition.loaded for partition in progress.partitions.values()] == [True, False]
+
+
+COUNTS = st.integers(0, 2**63 - 1)
+POSITIONS = st.builds(Position, st.integers(0, 49), COUNTS)
+UNKNOWN = st.builds(
+    UnknownRecords,
+    record_type=st.integers(-(2**15), 2**15 - 1),
+    value_version=st.none() | st.integers(-(2**15), 2**15 - 1),
+    count=COUNTS,
+    first=POSITIONS,
+    last=POSITIONS,
+)
+TOTALS = st.builds(
+    Totals,
+    decoded=COUNTS,
+    tombstones=COUNTS,
+    malformed=COUNTS,
+    clamped=COUNTS,
+    unknown=st.lists(UNKNOWN, max_size=3).map(tuple),
+)
+RETENTIONS = st.builds(
+    Retention,
+    retention_ms=COUNTS,
+    check_interval_ms=COUNTS,
+    source=st.sampled_from(["broker", "setting"]),
+    read_at=COUNTS,
+    known_since=COUNTS,
+)
+PROGRESS = st.builds(
+    Progress,
+    query_id=st.none() | st.text(max_size=3),
+    batch_id=st.integers(-1),
+    sequence=COUNTS,
+    batch_time=st.none() | COUNTS,
+    heartbeat=COUNTS,
+    topic=st.text(max_size=3),
+    cluster_id=st.none() | st.text(max_size=3),
+    partitions=st.dictionaries(
+        st.integers(0, 49),
+        st.builds(PartitionProgress, position=COUNTS, load_target=st.none() | COUNTS, loaded=st.booleans()),
+        max_size=3,
+    ),
+    totals=TOTALS,
+    retention=st.none() | RETENTIONS,
+)
+
+
+@settings(deadline=None)
+@given(PROGRESS)
+def test_document_keeps_the_progress(progress: Progress) -> None:
+    assert Progress.from_json(progress.to_json()) == progress
+
+
+@settings(deadline=None)
+@given(TOTALS)
+def test_counters_survive_json(totals: Totals) -> None:
+    assert totals_from_json(totals_to_json(totals)) == totals
+
+
+def test_document_from_before_the_retention_was_kept_is_read() -> None:
+    document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
+    del document["retention"]
+    assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
+
+
+def test_document_of_format_1_is_read() -> None:
+    partition = {"position": 7, "loaded": True, "complete_as_of": 5, "target": 9, "target_at": 6}
+    document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
+    del document["generation"], document["rebuild"], document["state_format"]
+    read = Progress.from_json(json.dumps(document | {"format": 1, "partitions": {"0": partition}}))
+    reached = Reached(as_of=5, target=9, target_at=6)
+    expected = PartitionProgress(position=7, loaded=True, stable=reached, whole=reached)
+    assert read == Progress(sequence=3, partitions={0: expected})
+
+
+def test_document_of_a_newer_release_is_refused() -> None:
+    document: dict[str, Any] = json.loads(Progress().to_json())
+    with pytest.raises(OffsetlakeError, match=f"expected format {FORMAT} or older, found {FORMAT + 1}"):
+        Progress.from_json(json.dumps({**document, "format": FORMAT + 1}))
+
+
+# --- retention -------------------------------------------------------------------------------------------
+
+
+def reading(at: int, retention_ms: int = 60_000) -> Retention:
+    return Retention(
+        retention_ms=retention_ms, check_interval_ms=5_000, source="broker", read_at=at, known_since=at
+    )
+
+
+def test_retention_is_known_since_the_first_reading_of_the_same_values() -> None:
+    progress = reduce(Progress.with_retention, [reading(1), None, reading(2)], Progress())
+    assert progress.retention == replace(reading(2), known_since=1)
+    assert progress.with_retention(reading(3, retention_ms=1)).retention == reading(3, retention_ms=1)
+
+
+# --- counters --------------------------------------------------------------------------------------------
+
+
+def unknown(record_type: int, value_version: int | None, count: int, first: int, last: int) -> UnknownRecords:
+    return UnknownRecords(
+        record_type=record_type,
+        value_version=value_version,
+        count=count,
+        first=Position(0, first),
+        last=Position(0, last),
+    )
+
+
+def test_counters_are_added() -> None:
+    one = Totals(decoded=1, tombstones=2, malformed=3, clamped=4)
+    assert one + one == Totals(decoded=2, tombstones=4, malformed=6, clamped=8)
+
+
+def test_unknown_records_are_added_by_type_and_version_and_keep_first_and_last() -> None:
+    earlier = Totals(unknown=(unknown(18, None, 2, 1, 3), unknown(18, 0, 1, 4, 4)))
+    later = Totals(unknown=(unknown(17, 1, 1, 9, 9), unknown(18, None, 3, 5, 8)))
+    expected = (unknown(17, 1, 1, 9, 9), unknown(18, 0, 1, 4, 4), unknown(18, None, 5, 1, 8))
+    assert (earlier + later).unknown == expected
+
+
+def test_no_version_is_not_version_minus_one() -> None:
+    totals = Totals(unknown=(unknown(18, None, 1, 1, 1),)) + Totals(unknown=(unknown(18, -1, 1, 2, 2),))
+    assert [kind.value_version for kind in totals.unknown] == [-1, None]
+
+
+def test_counters_are_true_when_anything_was_counted() -> None:
+    assert not Totals()
+    assert all(replace(Totals(), **{name: 1}) for name in COUNTERS)
+    assert Totals(unknown=(unknown(18, None, 1, 1, 1),))

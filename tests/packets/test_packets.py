@@ -1,0 +1,154 @@
+"""Packets: what is packed per offsets partition comes out again, counted, without what nobody needs."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming.model.progress import Position, Totals, UnknownRecords
+from streaming.model.schemas import PACKED_RECORDS
+from streaming.packets import codec
+from streaming.packets.codec import count_records
+from streaming.packets.packing import pack_by_partition
+
+Row = dict[str, Any]
+
+DECODED = [field for field in PACKED_RECORDS if not field.name.endswith("_length")]
+WITH_PARTITION = pa.schema([*DECODED, pa.field("source_partition", pa.int32())])
+COMMIT: Row = {
+    "record_type": 1,
+    "value_version": 3,
+    "is_tombstone": False,
+    "group": "g",
+    "topic": "t",
+    "partition": 0,
+}
+
+
+def commit(source_partition: int, source_offset: int, **changed: Any) -> Row:
+    position = {"source_partition": source_partition, "source_offset": source_offset, "source_timestamp": 0}
+    return {**COMMIT, **position, "key": b"key", "value": b"value", **changed}
+
+
+def failed(source_partition: int, source_offset: int, error_kind: str, **changed: Any) -> Row:
+    nothing = dict.fromkeys(COMMIT) | {"is_tombstone": False}
+    return commit(source_partition, source_offset, **nothing | {"error_kind": error_kind} | changed)
+
+
+def packed(*rows: Row) -> dict[int, tuple[list[Row], Totals]]:
+    """Pack and unpack: per offsets partition the rows that are left, and the counters."""
+    result = {}
+    for partition, packet in pack_by_partition(pa.Table.from_pylist(list(rows), WITH_PARTITION)).items():
+        records, totals = codec.unpack(packet)
+        assert records.schema == PACKED_RECORDS
+        result[partition] = records.to_pylist(), totals
+    return result
+
+
+def test_records_are_packed_by_offsets_partition_in_the_order_of_the_log() -> None:
+    rows = [
+        commit(7, 1, topic="a"),
+        commit(3, 9, topic="b"),
+        commit(7, 2, topic="c"),
+        commit(3, 10, topic="d"),
+    ]
+    found = packed(*rows)
+    offsets = {partition: [row["source_offset"] for row in left] for partition, (left, _) in found.items()}
+    assert offsets == {3: [9, 10], 7: [1, 2]}
+    assert [totals.decoded for _, totals in found.values()] == [2, 2]
+
+
+def test_nothing_is_packed_when_nothing_came() -> None:
+    assert packed() == {}
+
+
+def test_superseded_commits_are_counted_but_not_carried() -> None:
+    [(left, totals)] = packed(commit(0, 1), commit(0, 2), commit(0, 3, is_tombstone=True)).values()
+    assert [row["source_offset"] for row in left] == [2, 3]  # the newest value and the newest tombstone
+    assert totals == Totals(decoded=3, tombstones=1)
+
+
+def test_only_records_that_could_not_be_decoded_keep_their_bytes() -> None:
+    [(left, _)] = packed(
+        commit(0, 1), failed(0, 2, "malformed"), failed(0, 3, "malformed", value=None)
+    ).values()
+    assert [(row["key"], row["value"]) for row in left] == [(None, None), (b"key", b"value"), (b"key", None)]
+
+
+def test_columns_may_come_in_another_order() -> None:
+    table = pa.Table.from_pylist([commit(0, 1)], WITH_PARTITION)
+    shuffled = table.select(sorted(table.column_names))
+    assert codec.unpack(pack_by_partition(shuffled)[0]) == codec.unpack(pack_by_partition(table)[0])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=20), st.integers(0, 20))
+def test_chunks_and_slices_make_no_difference(keys: list[tuple[int, str]], cut: int) -> None:
+    rows = [commit(partition, number, group=group) for number, (partition, group) in enumerate(keys)]
+    table = pa.Table.from_pylist([*rows, commit(9, 99)], WITH_PARTITION)
+    chunked = pa.concat_tables([table.slice(0, cut), table.slice(cut)]).slice(0, len(rows))
+    unpacked = {partition: codec.unpack(packet) for partition, packet in pack_by_partition(chunked).items()}
+    expected = {partition: rows_of(left) for partition, (left, _) in packed(*rows).items()}
+    assert {partition: rows_of(left.to_pylist()) for partition, (left, _) in unpacked.items()} == expected
+
+
+def rows_of(rows: list[Row]) -> list[tuple[int, str]]:
+    return [(row["source_offset"], row["group"]) for row in rows]
+
+
+def test_packet_of_a_slice_holds_only_the_slice() -> None:
+    rows = [commit(number % 2, number, group=f"group {number}") for number in range(10_000)]
+    sizes = [len(packet) for packet in pack_by_partition(pa.Table.from_pylist(rows, WITH_PARTITION)).values()]
+    alone = len(pack_by_partition(pa.Table.from_pylist(rows[::2], WITH_PARTITION))[0])
+    assert max(sizes) < 1.1 * alone
+
+
+# --- counters --------------------------------------------------------------------------------------------
+
+
+def counted(*rows: Row) -> Totals:
+    return count_records(5, pa.Table.from_pylist(list(rows), PACKED_RECORDS))
+
+
+COUNTED = {
+    "nothing": ([], Totals()),
+    "a commit": ([commit(5, 1)], Totals(decoded=1)),
+    "a tombstone": ([commit(5, 1, is_tombstone=True)], Totals(decoded=1, tombstones=1)),
+    "malformed bytes": ([failed(5, 1, "malformed")], Totals(malformed=1)),
+    "a malformed key of a tombstone": ([failed(5, 1, "malformed", is_tombstone=True)], Totals(malformed=1)),
+}
+
+
+@pytest.mark.parametrize(("rows", "totals"), COUNTED.values(), ids=COUNTED.keys())
+def test_records_are_counted_by_what_became_of_them(rows: list[Row], totals: Totals) -> None:
+    assert counted(*rows) == totals
+
+
+def test_unknown_records_are_counted_by_type_and_version_with_first_and_last() -> None:
+    totals = counted(
+        failed(5, 1, "unknown_type", record_type=99, value_version=None),
+        failed(5, 4, "unsupported_version", record_type=1, value_version=9),
+        failed(5, 6, "unknown_type", record_type=99, value_version=None),
+        failed(5, 8, "unknown_type", record_type=99, value_version=0),
+        failed(5, 9, "malformed"),
+    )
+    assert totals.malformed == 1
+    assert totals.unknown == (unknown(1, 9, 1, 4, 4), unknown(99, 0, 1, 8, 8), unknown(99, None, 2, 1, 6))
+
+
+def test_counters_of_packets_can_be_added() -> None:
+    rows = [failed(5, number, "unknown_type", record_type=99, value_version=None) for number in range(4)]
+    rows += [failed(5, number, "unknown_type", record_type=99, value_version=0) for number in range(4, 6)]
+    assert counted(*rows[:1]) + counted(*rows[1:]) == counted(*rows)
+
+
+def unknown(record_type: int, value_version: int | None, count: int, first: int, last: int) -> UnknownRecords:
+    return UnknownRecords(
+        record_type=record_type,
+        value_version=value_version,
+        count=count,
+        first=Position(5, first),
+        last=Position(5, last),
+    )

@@ -1,0 +1,133 @@
+"""Every command of the documentation runs as it stands there, on tables that the README's own job fills."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import kafka_clients as kafka
+import pytest
+from bombs.sitecustomize import kill_session
+from conftest import BrokerFactory
+
+from streaming.tables.tables import Tables, TablesMissingError
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = ("README.md", *(f"docs/{name}.md" for name in ("alerts", "expiry", "reading", "operations")))
+BROKER: Final = "localhost:9092"  # as the documents call it
+JOB: Final = f"offsetlake run --bootstrap-server {BROKER}"
+ELSEWHERE: Final = {
+    r"make ": "targets of the Makefile",
+    r"kafka-acls |export KAFKA_PASSWORD|.*kafka:9093": "test_secured.py, on a broker that asks for them",
+    r"kafka-consumer-groups ": "a tool of Kafka's; test_expiry_on_broker.py does the same with the file",
+}
+"""Commands that are not run here, and who sees to them."""
+
+FAILS: Final = re.compile(r".*--as-of -2h")
+"""Commands that answer with exit code 1 here, because the job was not there two hours ago."""
+
+LIMIT_S: Final = 180.0
+
+
+def commands() -> Iterator[str]:
+    """Yield the commands of all pages that are to be run here, in their order."""
+    for page in PAGES:
+        for block in re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL):
+            for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+                if not any(re.match(pattern, command) for pattern in ELSEWHERE):
+                    yield command
+
+
+def may_run_beside_the_job(command: str) -> bool:
+    """Tell whether a command asks or maintains, and neither starts a job nor moves folders."""
+    return command.startswith("offsetlake ") and not re.match(r"offsetlake (run|rebuild)", command)
+
+
+class Shell:
+    """A shell in a directory where `offsetlake` is a command and the documents' broker is a real one."""
+
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        self.directory = directory
+        self._bootstrap = bootstrap
+        self._count = 0
+        program = directory / "bin" / "offsetlake"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m streaming.cli.main "$@"\n')
+        program.chmod(0o755)
+
+    @contextmanager
+    def started(self, command: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start a command line; at the end of the block nothing of it is left."""
+        environment = {
+            **os.environ,
+            "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
+        self._count += 1
+        with self.output.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", command.replace(BROKER, self._bootstrap)],
+                cwd=self.directory,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            kill_session(process.pid)
+            process.wait()
+
+    def run(self, command: str) -> None:
+        """Run a command line to its end, which must be the one that is expected."""
+        with self.started(command) as process:
+            code = process.wait(LIMIT_S)
+            assert code == bool(FAILS.match(command)), f"{command}\n{self.output.read_text()}"
+
+    @property
+    def output(self) -> Path:
+        """Where the last command line prints to."""
+        return self.directory / f"output-{self._count}.txt"
+
+
+def is_followed(tables: Tables) -> bool:
+    """Tell whether the job has read the topic to its end."""
+    try:
+        progress = tables.progress_if_any()
+    except TablesMissingError:
+        return False
+    return bool(progress.partitions) and progress.is_loaded
+
+
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_documentation_do_what_they_say(
+    make_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
+    kafka.create_topics(bootstrap, {"orders": 8})
+    kafka.commit_offsets(bootstrap, "billing", {("orders", 0): 431})
+    shell, all_of_them = Shell(tmp_path, bootstrap), list(commands())
+    all_of_them.remove(JOB)
+    with shell.started(JOB) as job:
+        tables, said = Tables(str(tmp_path / "warehouse")), shell.output
+        kafka.wait_until(lambda: is_followed(tables), "the job to follow", timeout_s=LIMIT_S)
+        for command in filter(may_run_beside_the_job, all_of_them):
+            shell.run(command)
+        os.killpg(job.pid, signal.SIGTERM)  # to the whole group, as a service manager does
+        assert job.wait(LIMIT_S) == 0
+        assert said.read_text().rstrip().endswith("stopped")
+        assert "Traceback" not in said.read_text()
+    for command in all_of_them:
+        if not may_run_beside_the_job(command):
+            shell.run(command)
+    assert not (tmp_path / "warehouse").exists()
+    [row] = Tables(str(tmp_path / "lake")).read(["billing"]).offsets.to_pylist()
+    assert row["committed_offset"] == 431

@@ -1,0 +1,245 @@
+"""The rooms of the house: who may import whom and what is loaded; and every setting is explained and used."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from table_batches import Batch, append, group, offset
+
+import streaming
+from streaming.common.conf_dir import conf_dir
+from streaming.tables.tables import Tables
+
+ROOT = Path(__file__).parents[2]
+DEFAULTS = (conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")
+
+# --- the import table: a room, what it may import besides itself, and the packages that only it may use -----
+
+ROOMS = {
+    "decoders": "",
+    "model": "decoders",
+    "common": "model",
+    "settings": "model common",
+    "jvm": "model common",
+    "packets": "model common",
+    "state": "decoders packets model common",
+    "expiry": "state model common",
+    "brokers": "settings jvm model common",
+    "tables": "model common",
+    "maintenance": "tables settings model common",
+    "spark": "decoders packets state brokers settings model common",
+    "lag": "model common",
+    "queries": "tables expiry lag settings model common",
+    "alerts": "tables expiry lag settings model common",
+    "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
+    "demo": "job tables settings jvm model common",
+    "cli": "demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
+}
+OWNERS = {
+    "construct": "decoders",
+    "confluent_kafka": "brokers demo",
+    "deltalake": "tables maintenance alerts queries job",
+    "pyspark": "spark job",
+    "py4j": "spark job",
+    "urllib.request": "alerts",
+    "http.client": "alerts",
+    "click": "cli",
+    "rich": "cli demo",
+    "signal": "spark job demo",
+    "fcntl": "job",
+}
+MOST_MODULES, MOST_LINES = 13, 400
+
+
+def room_of(name: str) -> str | None:
+    """Return the room that a module's dotted name belongs to; None: it is not of ours."""
+    first, *rest = name.split(".")
+    if first == "decoders":
+        return first
+    return rest[0] if first == "streaming" and rest else None
+
+
+def owners_of(imported: str, room: str) -> list[str]:
+    """Return the rooms that may import a module of others; where the table is silent, all may."""
+    parts = imported.split(".")
+    names = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return next((OWNERS[name].split() for name in names if name in OWNERS), [room])
+
+
+def imports_of(module: Path) -> Iterator[str]:
+    """Name the modules that a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module if "." in node.module else f"{node.module}.{node.names[0].name}"
+
+
+MODULES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts): file
+    for package in ("decoders", "streaming")
+    for file in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_the_table_says(room: str) -> None:
+    found, strangers = set(), set()
+    for name, file in MODULES.items():
+        if room_of(name) == room:
+            for imported in imports_of(file):
+                other = room_of(imported)
+                found |= {other} - {room, None}
+                if room not in owners_of(imported, room):
+                    strangers.add(f"{name} imports {imported}")
+    assert found - set(ROOMS[room].split()) == set()
+    assert strangers == set()
+
+
+def test_every_folder_is_a_room_and_none_is_above_what_it_imports() -> None:
+    rooms = {room_of(name) for name in MODULES} - {None, "__init__"}
+    assert rooms == set(ROOMS)
+    order = list(ROOMS)
+    upwards = [
+        (room, one) for room in ROOMS for one in ROOMS[room].split() if order.index(one) > order.index(room)
+    ]
+    assert upwards == []
+
+
+def test_no_circle_of_modules() -> None:
+    arrows = {name: {one for one in imports_of(file) if one in MODULES} for name, file in MODULES.items()}
+    assert list(TopologicalSorter(arrows).static_order())
+
+
+def test_rooms_and_modules_are_small() -> None:
+    sizes = Counter(file.parent for name, file in MODULES.items() if file.stem != "__init__")
+    assert {str(folder): count for folder, count in sizes.items() if count > MOST_MODULES} == {}
+    lengths = {name: len(file.read_text(encoding="utf-8").splitlines()) for name, file in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({file.parent for file in MODULES.values()}), ids=lambda path: path.name
+)
+def test_a_room_says_what_it_is_for(folder: Path) -> None:
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert 2 <= len(said.splitlines()) <= 4
+
+
+@pytest.mark.parametrize("name", streaming.__all__)
+def test_the_front_door_has_what_it_names(name: str) -> None:
+    assert getattr(streaming, name).__name__ == name
+
+
+# --- what is loaded, in fresh processes -----------------------------------------------------------------
+
+HEAVY = ["pyspark", "py4j", "confluent_kafka"]
+FORBIDDEN = {
+    "streaming": ["deltalake", "pandas", *HEAVY],
+    "decoders": ["streaming", "deltalake", *HEAVY],
+    "streaming.state.replay": ["deltalake", *HEAVY],
+    "streaming.expiry.rules": ["deltalake", *HEAVY],
+    "streaming.expiry.causes": ["deltalake", *HEAVY],
+    "streaming.alerts.rules": ["deltalake", *HEAVY],
+    "streaming.alerts.watch": HEAVY,
+    "streaming.queries.queries": HEAVY,
+    "streaming.queries.sql": HEAVY,
+    "streaming.queries.expiring": HEAVY,
+    "streaming.queries.retired": HEAVY,
+    "streaming.maintenance.maintenance": HEAVY,
+    "streaming.cli.main": HEAVY,
+    "streaming.cli.console": HEAVY,
+}
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Run a statement in a fresh Python and return the top-level modules that it has loaded."""
+    tell = "import sys; print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    program = f"import atexit; atexit.register(lambda: exec({tell!r})); {statement}"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    *output, modules = ran.stderr.splitlines()
+    assert not any("Error" in line for line in output), ran.stderr
+    return set(modules.split())
+
+
+@pytest.mark.parametrize(("module", "forbidden"), FORBIDDEN.items(), ids=FORBIDDEN.keys())
+def test_module_does_not_import(module: str, forbidden: list[str]) -> None:
+    assert loaded_after(f"import {module}") & set(forbidden) == set()
+
+
+COMMANDS = {
+    "offsets": "--group g --table-root {root}",
+    "groups": "--output json --table-root {root}",
+    "history": "--group g --since -2h --table-root {root}",
+    "sql": "SELECT(1) --table-root {root}",
+    "status": "--table-root {root}",
+    "alerts": "--table-root {root}",
+    "expiring": "--config {root}/settings.toml --table-root {root}",
+    "retired": "--since 7d --table-root {root}",
+    "decode": "{root}/records.jsonl",
+    "maintain": "--table-root {root}",
+}
+
+
+@pytest.mark.parametrize(("command", "arguments"), COMMANDS.items(), ids=COMMANDS.keys())
+def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: str, arguments: str) -> None:
+    (tmp_path / "records.jsonl").write_text('{"key": "0002000167", "value": null}\n')
+    (tmp_path / "settings.toml").write_text('expiry.retention = "7d"\n')
+    create = f"from streaming.tables.tables import Tables; Tables({str(tmp_path)!r}).create()"
+    run = f"import sys; sys.argv = {['offsetlake', command, *arguments.format(root=tmp_path).split()]!r}"
+    loaded = loaded_after(f"{create}; {run}; from streaming.cli.main import main; main()")
+    assert "streaming" in loaded
+    assert loaded & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("command", ["offsets --group billing", "groups --group billing", "groups --list"])
+def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    batch: Batch = {("billing", "orders", 0): offset(), "billing": group()}
+    append(tables, batch)
+    tables.fold()
+    append(tables, batch, live=batch)
+    run = f"import sys; sys.argv = {['offsetlake', *command.split(), '--table-root', tables.root]!r}"
+    assert "pandas" not in loaded_after(f"{run}; from streaming.cli.main import main; main()")
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+def names_of_settings(tables: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Name every setting and every table within a table, those of the entries of lists included."""
+    for name, value in tables.items():
+        if prefix:
+            yield f"{prefix}{name}"
+        for table in value if isinstance(value, list) else [value]:
+            if isinstance(table, dict):
+                yield from names_of_settings(table, f"{prefix}{name}.")
+
+
+SETTINGS = list(names_of_settings(tomllib.loads(DEFAULTS)))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_setting_is_used(setting: str) -> None:
+    *_, table, name = setting.split(".")
+    use = re.compile(rf"\b_?({table}|settings|entry|policy)\.{name}(_ms)?\b")
+    modules = [file for file in (ROOT / "streaming").rglob("*.py") if file.parent.name != "settings"]
+    assert any(use.search(module.read_text(encoding="utf-8")) for module in modules)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_setting_is_explained(setting: str) -> None:
+    name = setting.rpartition(".")[2]
+    explained = rf"(?m)^# .+\n({name} = |\[\[{setting}\]\]$)|^\[+{setting}\]+\n# "
+    assert re.search(explained, DEFAULTS)

@@ -1,0 +1,383 @@
+"""Kafka's questions, answered from real tables: filters, errors of one group alone, and completeness."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from table_batches import Batch, Row, append, beat, group, offset
+
+from streaming.common.times import from_ms, parse_moment
+from streaming.model.errors import MisuseError
+from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress
+from streaming.model.schemas import GROUPS, OFFSETS
+from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
+from streaming.queries.completeness import IncompleteError, partitions_of
+from streaming.queries.queries import OffsetQueries, TopicPartitions, with_ends
+from streaming.settings.model import OFFSETS_TOPIC
+from streaming.tables.tables import Tables
+
+T0 = 1_700_000_000_000
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+IN_PARTITION = {0: "c", 1: "a", 2: "b"}  # of three: "a".hashCode() is 97, and so on; "" is in partition 0
+
+
+def in_partition(number: int, row: Row) -> Row:
+    return {**row, "source_partition": number}
+
+
+MEMBER = {"member_id": "m", "group_instance_id": None, "client_id": "i", "client_host": "/h"}
+LIVE: Batch = {
+    ("", "u", 0): in_partition(0, offset(committed_offset=5)),
+    ("a", "t", 0): in_partition(1, offset(committed_offset=6, leader_epoch=3, metadata="x")),
+    ("a", "u", 1): in_partition(1, offset(committed_offset=None, unreadable_since=9)),
+    ("b", "t", 0): in_partition(2, offset()),
+    ("b", "t", 9): in_partition(2, offset()),
+    ("b", "t", 10): in_partition(2, offset()),
+    "": in_partition(0, group(state="Empty", protocol_type="")),
+    "a": in_partition(
+        1, group(type="consumer", state="Reconciling", members=[MEMBER], generation_or_epoch=4)
+    ),
+    "b": in_partition(2, group(type="streams", state="NotReady", subscribed_topics=["t"])),
+    "c": in_partition(0, group(type="share", state="Stable")),
+}
+
+
+def filled(root: Any, loaded: set[int]) -> OffsetQueries:
+    """Tables with `LIVE`, of whose three offsets partitions some have been read to their end."""
+    tables = Tables(str(root))
+    tables.create()
+    ends = {number: 5 if number in loaded else 9 for number in range(3)}
+    progress = Progress().with_positions(dict.fromkeys(range(3), 5))
+    progress = progress.with_ends({number: PartitionEnds(end, end) for number, end in ends.items()}, T0)
+    append(tables, LIVE, now=T0, topic=OFFSETS_TOPIC, partitions=progress.partitions)
+    return OffsetQueries(tables)
+
+
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory: pytest.TempPathFactory) -> OffsetQueries:
+    return filled(tmp_path_factory.mktemp("tables"), {0, 1, 2})
+
+
+@pytest.fixture(scope="module")
+def loading(tmp_path_factory: pytest.TempPathFactory) -> OffsetQueries:
+    """Partition 1, that of group a, is still being read."""
+    return filled(tmp_path_factory.mktemp("tables"), {0, 2})
+
+
+# --- OffsetFetch -----------------------------------------------------------------------------------------
+
+A_T0 = PartitionOffset("t", 0, 6, 3, "x")
+A_U1 = PartitionOffset("u", 1, -1, -1, "", unreadable_since=9)
+
+
+def test_none_asks_for_all_offsets_of_a_group_and_an_empty_list_for_none(queries: OffsetQueries) -> None:
+    answer = queries.fetch_offsets({"a": None, "b": []})
+    assert answer.groups == {"a": GroupOffsets("a", None, (A_T0, A_U1)), "b": GroupOffsets("b")}
+    assert answer.rows["group"].to_pylist() == ["a", "a"]
+    assert answer.errors == {}
+
+
+def test_partitions_are_answered_in_the_order_in_which_they_are_asked_for(queries: OffsetQueries) -> None:
+    answer = queries.fetch_offsets({"a": [("u", 1), ("t", 7), ("no topic", 0), ("t", 0)]})
+    nothing = (PartitionOffset("t", 7), PartitionOffset("no topic", 0))
+    assert answer.groups["a"].partitions == (A_U1, *nothing, A_T0)
+    assert nothing[0] == PartitionOffset("t", 7, -1, -1, "")
+
+
+def test_a_group_that_is_not_there_is_no_error(queries: OffsetQueries) -> None:
+    answer = queries.fetch_offsets({"none": None, "nobody": [("t", 0)], "c": None})
+    assert answer.groups["none"] == GroupOffsets("none")
+    assert answer.groups["nobody"] == GroupOffsets("nobody", None, (PartitionOffset("t", 0),))
+    assert answer.groups["c"] == GroupOffsets("c")  # a share group has no offsets here
+
+
+def test_the_empty_group_id_is_a_group_and_none_is_not(queries: OffsetQueries) -> None:
+    answer = queries.fetch_offsets({"": [("u", 0)], None: None})
+    assert answer.groups[""] == GroupOffsets("", None, (PartitionOffset("u", 0, 5),))
+    assert answer.groups[None] == GroupOffsets(None, "INVALID_GROUP_ID")
+    assert answer.errors == {None: "INVALID_GROUP_ID"}
+
+
+def test_a_group_that_is_loading_does_not_spoil_the_others(loading: OffsetQueries) -> None:
+    answer = loading.fetch_offsets({"a": [("t", 0)], "": None, "d": None})
+    assert answer.groups["a"] == GroupOffsets("a", LOADING)
+    assert answer.groups[""].partitions == (PartitionOffset("u", 0, 5),)
+    assert answer.errors == {"a": LOADING, "d": LOADING}  # "d" would be in partition 1 as well
+    assert answer.rows["group"].to_pylist() == [""]
+
+
+# --- offsets in bulk -------------------------------------------------------------------------------------
+
+ALL = [("", "u", 0), ("a", "t", 0), ("a", "u", 1), ("b", "t", 0), ("b", "t", 9), ("b", "t", 10)]
+ASKED: dict[str, tuple[list[str] | None, list[str], list[tuple[str, str, int]]]] = {
+    "everything": (None, [], ALL),
+    "one group": (["a"], [], ALL[1:3]),
+    "two groups": (["b", "a"], [], ALL[1:]),
+    "the empty group id": ([""], [], ALL[:1]),
+    "no such group": (["c"], [], []),
+    "no group": ([], [], []),
+    "one topic": (None, ["u"], [ALL[0], ALL[2]]),
+    "two topics": (None, ["u", "t"], ALL),
+    "partitions of a topic": (None, ["t:0,10"], [ALL[1], ALL[3], ALL[5]]),
+    "partitions of one topic, and another": (None, ["t:9", "u"], [ALL[0], ALL[2], ALL[4]]),
+    "a topic of a group": (["a"], ["t"], [ALL[1]]),
+    "no such partition": (None, ["t:7"], []),
+}
+
+
+@pytest.mark.parametrize(("groups", "topics", "expected"), ASKED.values(), ids=ASKED.keys())
+def test_offsets_are_chosen_and_sorted_by_key(
+    queries: OffsetQueries, groups: list[str] | None, topics: list[str], expected: list[tuple[str, str, int]]
+) -> None:
+    answer = queries.list_offsets(groups, [TopicPartitions.parse(topic) for topic in topics])
+    assert answer.to_arrow().schema == OFFSETS
+    columns = answer.rows.select(["group", "topic", "partition"]).to_pydict().values()
+    assert list(zip(*columns, strict=True)) == expected
+    assert len(answer.to_pandas()) == len(expected)
+
+
+def test_groups_that_are_loading_are_left_out(loading: OffsetQueries) -> None:
+    answer = loading.list_offsets()
+    assert set(answer.rows["group"].to_pylist()) == {"", "b"}
+    assert (answer.as_of.loading, answer.errors) == ([1], {})
+    assert loading.list_offsets(["a", "b"]).errors == {"a": LOADING}
+
+
+def test_lag_is_known_where_the_end_is(queries: OffsetQueries) -> None:
+    rows = with_ends(queries.list_offsets(["a", ""]).rows, {("u", 0): 9, ("u", 1): 3})
+    assert rows.column_names[3:6] == ["committed_offset", "log_end_offset", "lag"]
+    assert rows["log_end_offset"].to_pylist() == [9, None, 3]
+    assert rows["lag"].to_pylist() == [4, None, None]
+
+
+# --- ListGroups ------------------------------------------------------------------------------------------
+
+FILTERS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "everything": ([], [], ["", "a", "b", "c"]),
+    "one state": (["Stable"], [], ["c"]),
+    "several are united": (["Stable", "Empty"], [], ["", "c"]),
+    "state in any case, blanks around it": ([" eMPTY\t"], [], [""]),
+    "an unknown state matches nothing": (["Dying"], [], []),
+    "an unknown state beside one": (["Dying", "Empty"], [], [""]),
+    "the empty state matches nothing": ([""], [], []),
+    "NotReady": (["NotReady"], [], ["b"]),
+    "not_ready": (["not_ready"], [], ["b"]),
+    "one type": ([], ["share"], ["c"]),
+    "type in any case": ([], ["Consumer", "CLASSIC"], ["", "a"]),
+    "type with blanks matches nothing": ([], [" share"], []),
+    "state and type are intersected": (["Stable", "Empty"], ["classic", "consumer"], [""]),
+}
+
+
+@pytest.mark.parametrize(("states", "types", "expected"), FILTERS.values(), ids=FILTERS.keys())
+def test_groups_are_filtered_as_brokers_do(
+    queries: OffsetQueries, states: list[str], types: list[str], expected: list[str]
+) -> None:
+    answer = queries.list_groups(states, types)
+    assert [one.group for one in answer.groups] == expected
+    assert answer.rows.schema == GROUPS
+    assert answer.error is None
+
+
+def test_a_listed_group_has_what_brokers_list(queries: OffsetQueries) -> None:
+    assert queries.list_groups(["Empty"]).groups == [ListedGroup("", "classic", "Empty", "")]
+
+
+def test_list_says_when_groups_may_be_missing(loading: OffsetQueries) -> None:
+    answer = loading.list_groups()
+    assert [one.group for one in answer.groups] == ["", "b", "c"]
+    assert answer.error == LOADING
+
+
+# --- Describe --------------------------------------------------------------------------------------------
+
+
+def test_groups_of_any_type_are_described(queries: OffsetQueries) -> None:
+    answer = queries.describe_groups(["a", "none", None, "b"])
+    assert list(answer.groups) == ["a", "none", None, "b"]
+    assert answer.groups["a"] == DescribedGroup(
+        "a", None, "consumer", "Reconciling", "consumer", None, 4, (Member("m", None, "i", "/h"),), None
+    )
+    assert answer.groups["b"].subscribed_topics == ("t",)
+    assert answer.groups["none"] == DescribedGroup("none", "GROUP_ID_NOT_FOUND")
+    assert answer.groups["none"].state == "Dead"
+    assert answer.errors == {"none": "GROUP_ID_NOT_FOUND", None: "INVALID_GROUP_ID"}
+    assert answer.rows["group"].to_pylist() == ["a", "b"]
+
+
+def test_a_group_that_is_loading_is_not_called_dead(loading: OffsetQueries) -> None:
+    assert loading.describe_groups(["a", "d", "b"]).errors == {"a": LOADING, "d": LOADING}
+
+
+# --- past moments ----------------------------------------------------------------------------------------
+
+
+def test_every_question_takes_a_past_moment(tmp_path: Any) -> None:
+    queries = filled(tmp_path, {0, 1, 2})
+    later: Batch = {("a", "t", 0): in_partition(1, offset(committed_offset=2)), "c": None, "": None}
+    append(queries.tables, later, live=LIVE, now=T0 + 5_000)
+    queries.tables.fold()
+    then = from_ms(T0 + 4_999)
+    assert queries.fetch_offsets({"a": [("t", 0)]}).groups["a"].partitions[0].committed_offset == 2
+    assert queries.fetch_offsets({"a": [("t", 0)]}, then).groups["a"].partitions == (A_T0,)
+    assert len(queries.list_groups().groups) == 2
+    past = queries.list_groups(as_of=then)
+    assert len(past.groups) == 4
+    assert (past.as_of.progress.sequence, past.as_of.moment) == (1, T0 + 4_999)
+    assert queries.describe_groups(["c"], then).errors == {}
+
+
+def test_history_has_a_step_for_each_batch_that_moved_a_position(tmp_path: Any) -> None:
+    queries, key = filled(tmp_path, {0, 1, 2}), ("a", "t", 0)
+    moved: Batch = {key: in_partition(1, offset(committed_offset=9))}
+    rewound: Batch = {key: in_partition(1, offset(committed_offset=2))}
+    append(queries.tables, moved, live=LIVE, now=T0 + 1_000)
+    append(queries.tables, rewound, live=LIVE | moved, now=T0 + 2_000)
+    append(queries.tables, {key: None, ("a", "t", 5): None}, live=LIVE | rewound, now=T0 + 3_000)
+    topic = [TopicPartitions("t")]
+    steps = queries.list_history("a", topic).rows.select(["committed_offset", "step", "event", "cause"])
+    assert [tuple(row.values()) for row in steps.to_pylist()] == [
+        (6, None, "first", None),
+        (9, 3, "commit", None),
+        (2, -7, "rewind", None),
+        (None, None, "retired", "unknown"),
+    ]
+    second = from_ms(T0 + 2_000)
+    assert queries.list_history("a", topic, since=second).rows["event"].to_pylist() == ["rewind", "retired"]
+    assert queries.list_history("a", topic, as_of=second).rows["event"].to_pylist()[-1] == "rewind"
+    assert len(queries.list_history("a").rows) == 5  # one of another topic
+    assert len(queries.list_history("none").rows) == 0
+
+
+def test_before_the_first_sign_of_life_every_group_is_loading(queries: OffsetQueries) -> None:
+    before = from_ms(T0 - 1)
+    answer = queries.fetch_offsets({"a": None}, before)
+    assert answer.errors == {"a": LOADING}
+    assert queries.list_groups(as_of=before).error == LOADING
+    assert answer.as_of.complaints()[0] == f"{LOADING}: nothing has been read yet"
+    assert "not observed from the beginning to 2023-11-14T22:13:20" in answer.as_of.complaints()[1]
+
+
+def test_a_moment_needs_a_time_zone(queries: OffsetQueries) -> None:
+    with pytest.raises(MisuseError, match="expected a moment with a time zone"):
+        queries.list_groups(as_of=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds_ago"),
+    [
+        ("-2h", 7_200),
+        ("-500ms", 0.5),
+        ("2023-11-14T22:13:00Z", 20),
+        ("2023-11-14T22:13:00", 20),
+        ("2023-11-15T00:13:00+02:00", 20),
+    ],
+)
+def test_moments_are_written_as_times_or_as_how_long_ago(text: str, seconds_ago: float) -> None:
+    expected = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC) - timedelta(seconds=seconds_ago)
+    assert parse_moment(text, T0, name="--as-of") == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "-", "-2", "2h", "2023-13-01", "2023-11-14T22:13:21Z"])
+def test_bad_moments_are_explained(text: str) -> None:
+    with pytest.raises(MisuseError, match=r"^--as-of: expected a (moment|duration)"):
+        parse_moment(text, T0, name="--as-of")
+
+
+# --- how complete an answer is ---------------------------------------------------------------------------
+
+
+def test_an_answer_names_its_batch_and_the_partitions_of_its_groups(loading: OffsetQueries) -> None:
+    about = loading.list_offsets(["a", "b"]).as_of
+    assert about.states == {1: "loading", 2: "current"}
+    assert str(about) == (
+        "as of batch 1, written 2023-11-14T22:13:20.000Z; offsets partitions: 1 loading, 1 current"
+    )
+    assert loading.list_groups().as_of.states.keys() == {0, 1, 2}
+
+
+def test_a_complete_answer_can_be_required(loading: OffsetQueries) -> None:
+    then = from_ms(T0)
+    loading.list_offsets(["b"], as_of=then).as_of.check(is_complete=True)
+    loading.list_offsets(["a"], as_of=then).as_of.check()
+    with pytest.raises(IncompleteError, match=f"{LOADING}: offsets partitions 1 are still being read"):
+        loading.list_offsets(["a"], as_of=then).as_of.check(is_complete=True)
+
+
+def test_a_stalled_partition_is_not_complete(tmp_path: Any) -> None:
+    queries = filled(tmp_path, {0, 1, 2})
+    held = queries.tables.progress().with_ends({1: PartitionEnds(5, 7)}, T0)
+    now = T0 + STALLED_AFTER_MS
+    beat(queries.tables, now, partitions=held.partitions)
+    beat(queries.tables, now + 1)
+    assert queries.list_offsets(["b"], as_of=from_ms(now)).as_of.complaints() == []
+    with pytest.raises(IncompleteError, match="offsets partitions 1 are stalled"):
+        queries.list_offsets(["a"], as_of=from_ms(now)).as_of.check(is_complete=True)
+
+
+def test_what_nobody_answers_for_is_not_complete_now_nor_later(tmp_path: Any) -> None:
+    queries = filled(tmp_path, {0, 1, 2})
+    ends = {number: PartitionEnds(5, 5) for number in (0, 2)}
+    silent = queries.tables.progress().with_answers(ends, T0 + 60_000)
+    beat(queries.tables, T0 + 60_001, partitions=silent.partitions)
+    with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 2023-11-14T22:14"):
+        queries.list_offsets(["a"]).as_of.check(is_complete=True)
+    again = silent.with_ends({1: PartitionEnds(5, 5)}, T0 + 120_000)
+    beat(queries.tables, T0 + 120_001, partitions=again.partitions)
+    queries.list_offsets(["a"]).as_of.check(is_complete=True)
+    then = from_ms(T0 + 60_001)
+    with pytest.raises(IncompleteError, match="where offsets partitions 1 ended was not known then"):
+        queries.list_offsets(["a"], as_of=then).as_of.check(is_complete=True)
+    queries.list_offsets(["b"], as_of=then).as_of.check(is_complete=True)
+
+
+def test_the_age_of_an_answer_can_be_limited(queries: OffsetQueries) -> None:
+    about = queries.list_offsets(as_of=from_ms(T0 + 30_000)).as_of
+    assert about.age_ms == 30_000
+    about.check(max_age_ms=30_000)
+    with pytest.raises(IncompleteError, match=r"within 29\.999 s, found the last one 30 s old"):
+        about.check(max_age_ms=29_999)
+
+
+def test_partitions_of_groups_are_known_of_kafka_s_own_topic_only() -> None:
+    three = {number: PartitionProgress(position=5) for number in range(3)}
+    ours = Progress(topic=OFFSETS_TOPIC, partitions=three)
+    named = {number: partitions_of([name], ours) for number, name in IN_PARTITION.items()}
+    assert named == {0: {0}, 1: {1}, 2: {2}}
+    assert partitions_of(["c", "b"], ours) == {0, 2}
+    assert partitions_of(None, ours) == {0, 1, 2}
+    copy = Progress(topic="copy", partitions=three)
+    assert partitions_of(["c"], copy) == {0, 1, 2}  # a copy may be spread in another way
+    some = Progress(topic=OFFSETS_TOPIC, partitions={0: three[0], 2: three[2]})
+    assert partitions_of(["c"], some) == {0, 2}  # one or more partitions did not answer yet
+
+
+# --- --topic ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "partitions"),
+    [("orders", None), ("orders:0", {0}), ("orders:0,12,0", {0, 12}), ("orders:999999999", {999_999_999})],
+)
+def test_topic_is_asked_for_as_kafka_tools_do(text: str, partitions: set[int] | None) -> None:
+    assert TopicPartitions.parse(text) == TopicPartitions("orders", partitions and frozenset(partitions))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":0",
+        "orders:",
+        "orders:x",
+        "orders:-1",
+        "orders:0,",
+        "orders:0;1",
+        "orders:٣",
+        "orders:9999999999",
+    ],
+)
+def test_bad_topic_is_explained(text: str) -> None:
+    with pytest.raises(MisuseError, match=re.escape(f"such as orders:0,1; found {text!r}")):
+        TopicPartitions.parse(text)

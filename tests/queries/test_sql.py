@@ -1,0 +1,105 @@
+"""SQL over the tables: nothing but queries, and the `live_` views say what the commands say."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from table_batches import BATCHES, Batch, append, group, in_one_partition, offset, replay
+
+from streaming.common.times import from_ms
+from streaming.model.errors import MisuseError
+from streaming.queries.sql import run_sql
+from streaming.tables.tables import Tables
+
+LIVE: Batch = {("g", "t", 0): offset(), ("g", "t", 1): offset(), "g": group()}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    made = Tables(str(tmp_path / "tables"))
+    made.create()
+    append(made, LIVE)
+    return made
+
+
+def test_a_query_sees_every_table(tables: Tables) -> None:
+    for name in ("offsets", "groups", "changes", "quarantine", "alerts", "live_offsets", "live_groups"):
+        assert run_sql(tables, f"SELECT count(*) AS n FROM {name}").rows.column_names == ["n"]
+
+
+def test_live_views_are_ahead_of_the_folded_tables(tables: Tables) -> None:
+    counts = "SELECT (SELECT count(*) FROM offsets) AS folded, (SELECT count(*) FROM live_offsets) AS live"
+    assert run_sql(tables, counts).rows.to_pylist() == [{"folded": 0, "live": 2}]
+    tables.fold()
+    append(tables, {("g", "t", 1): None})
+    assert run_sql(tables, counts).rows.to_pylist() == [{"folded": 2, "live": 1}]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=4))
+def test_live_views_hold_what_the_tables_read_now_and_at_a_past_moment(
+    history: list[tuple[Batch, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    batches: list[Batch] = []
+    for batch, folds in history:
+        kept = in_one_partition(batch)
+        append(tables, kept, live=replay(batches))
+        batches.append(kept)
+        if folds:
+            tables.fold()
+    for moment in (None, (len(history) // 2) * 1_000):
+        read = tables.read(as_of=moment)
+        for name, rows in (("offsets", read.offsets), ("groups", read.groups)):
+            answer = run_sql(
+                tables, f"SELECT * FROM live_{name}", None if moment is None else from_ms(moment)
+            )
+            assert answer.as_of.progress == read.progress
+            found = answer.rows.cast(rows.schema)
+            assert sorted(map(str, found.to_pylist())) == sorted(map(str, rows.to_pylist()))
+
+
+def test_the_order_of_a_query_is_kept_and_comments_are_no_harm(tables: Tables) -> None:
+    query = 'WITH o AS (SELECT * FROM live_offsets) SELECT "partition" FROM o ORDER BY 1 DESC -- sorted'
+    assert run_sql(tables, query).rows["partition"].to_pylist() == [1, 0]
+
+
+def test_a_query_may_end_with_a_semicolon(tables: Tables) -> None:
+    assert run_sql(tables, "SELECT 1 AS one; \n").rows.to_pylist() == [{"one": 1}]
+
+
+def test_columns_of_a_join_may_have_one_name(tables: Tables) -> None:
+    query = 'SELECT o."group", g."group" FROM live_offsets o JOIN live_groups g ON o."group" = g."group"'
+    assert len(run_sql(tables, query).rows) == 2
+
+
+NO_QUERIES = [
+    "",
+    "SELECT",
+    "SELECT nothing FROM offsets",
+    "SELECT 1; SELECT 2",
+    "SELECT 1) OR EXISTS (SELECT 2",
+    "COPY (SELECT 1) TO '{file}'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'",
+    "CREATE VIEW v AS SELECT 1",
+    "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{file}'",
+    "DROP TABLE offsets",
+    "DELETE FROM offsets",
+    "INSERT INTO quarantine SELECT * FROM quarantine",
+    "WITH q AS (SELECT 1) INSERT INTO quarantine SELECT * FROM quarantine",
+    "SET datafusion.execution.batch_size = 1",
+]
+
+
+@pytest.mark.parametrize("text", NO_QUERIES)
+def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "written.csv"
+    versions = [tables.delta(name).version() for name in tables.existing()]
+    with pytest.raises(
+        MisuseError, match=r"^sql: expected one query \(SELECT \.\.\.\), found an error: .*Tables: "
+    ):
+        run_sql(tables, text.format(file=file))
+    assert not file.exists()
+    assert [tables.delta(name).version() for name in tables.existing()] == versions

@@ -1,0 +1,53 @@
+"""What `offsetlake status` shows of a progress."""
+
+import pyarrow as pa
+
+from streaming.model.progress import (
+    STALLED_AFTER_MS,
+    PartitionEnds,
+    Position,
+    Progress,
+    Totals,
+    UnknownRecords,
+)
+from streaming.queries.status import STATUS, TOTALS, partitions, totals
+
+NOW = 1_700_000_000_000
+
+
+def test_status_has_a_row_per_partition_in_order() -> None:
+    progress = Progress().with_positions({2: 4, 10: 7, 1: 9})
+    progress = progress.with_ends({10: PartitionEnds(7, 8), 1: PartitionEnds(9, 9)}, NOW)
+    rows = partitions(progress, NOW + STALLED_AFTER_MS)
+    assert rows.schema == STATUS
+    assert rows.select(["partition", "state", "behind", "loaded"]).to_pylist() == [
+        {"partition": 1, "state": "current", "behind": 0, "loaded": True},
+        {"partition": 2, "state": "loading", "behind": None, "loaded": False},
+        {"partition": 10, "state": "stalled", "behind": 0, "loaded": True},
+    ]
+    assert rows["held_back_since"].cast(pa.int64()).to_pylist() == [None, None, NOW * 1_000]
+
+
+def test_status_of_nothing_is_empty() -> None:
+    assert partitions(Progress(), NOW).to_pylist() == []
+
+
+def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:
+    unknown = UnknownRecords(
+        record_type=99, value_version=None, count=5, first=Position(1, 2), last=Position(3, 4)
+    )
+    counted = Totals(
+        decoded=4, tombstones=3, malformed=2, misplaced=6, clamped=1, unknown_others=7, unknown=(unknown,)
+    )
+    rows = totals(Progress(totals=counted))
+    assert rows.schema == TOTALS
+    assert dict(zip(*rows.select(["counter", "count"]).to_pydict().values(), strict=True)) == {
+        "decoded": 4,
+        "tombstones": 3,
+        "malformed": 2,
+        "misplaced": 6,
+        "clamped": 1,
+        "unknown_others": 7,
+        "unknown": 5,
+    }
+    assert list(rows.to_pylist()[-1].values()) == ["unknown", 5, 99, None, 1, 2, 3, 4]

@@ -1,0 +1,320 @@
+"""Settings: defaults, a user's file over them, options last; mistakes are named, secrets are not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.common.times import parse_duration_ms
+from streaming.model.errors import MisuseError
+from streaming.settings.contradictions import LONGEST_HEARTBEAT_MS
+from streaming.settings.model import Settings
+from streaming.settings.reading import AUTO_DURATIONS, DURATIONS, read_settings
+from streaming.settings.shown import describe
+from streaming.tables.progress_rows import GAP_MS, OBSERVED_EVERY_MS
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Any:
+    """A function that writes a settings file and returns its path."""
+
+    def write(text: str) -> Path:
+        file = tmp_path / "mine.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def test_defaults_need_no_file() -> None:
+    settings = read_settings()
+    assert settings.source.topic == "__consumer_offsets"
+    assert settings.source.client == {}
+    assert settings.job.trigger_ms == 5_000
+
+
+def test_file_wins_over_defaults_and_options_over_the_file(settings_file: Any) -> None:
+    file = settings_file('[source]\ntopic = "copy"\nbootstrap_servers = "kafka:9092"\n[job]\ntrigger = "1m"')
+    settings = read_settings(file, {"source.topic": "other", "job.trigger": None})
+    assert settings.source.topic == "other"
+    assert settings.source.bootstrap_servers == "kafka:9092"
+    assert settings.job.trigger_ms == 60_000
+    assert settings.tables == read_settings().tables
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[source.client]\n"security.protocol" = "SSL"',
+        '[source.client]\nsecurity.protocol = "SSL"',
+        '[source.client.security]\nprotocol = "SSL"',
+        '[source]\nclient = { "security.protocol" = "SSL" }',
+        'source.client."security.protocol" = "SSL"',
+        '"source.client" = { security.protocol = "SSL" }',
+    ],
+)
+def test_free_tables_take_dotted_and_quoted_names_alike(settings_file: Any, text: str) -> None:
+    assert read_settings(settings_file(text)).source.client == {"security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    ("value", "passed_on"), [("true", "true"), ("false", "false"), ("12", "12"), ("0.5", "0.5"), ('""', "")]
+)
+def test_values_of_free_tables_are_spelled_as_java_does(
+    settings_file: Any, value: str, passed_on: str
+) -> None:
+    settings = read_settings(settings_file(f"[spark.conf]\nname = {value}"))
+    assert settings.spark.conf == {"name": passed_on}
+
+
+MISTAKES = {
+    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: alerts."),
+    "unknown table": ("[sauce]\nx = 1", "unknown setting 'sauce.x'"),
+    "text for a table": ('source = "x"', "unknown setting 'source'"),
+    "text for a free table": ('source.client = "x"', "'source.client' expects a table, found something else"),
+    "number for text": ("source.topic = 1", "'source.topic' expects text in quotes, found 1"),
+    "text for a number": ('tables.fold_rows = "1"', "'tables.fold_rows' expects a whole number, found '1'"),
+    "fraction for a number": ("tables.fold_rows = 1.5", "expects a whole number, found 1.5"),
+    "boolean for a number": ("tables.fold_rows = true", "expects a whole number, found True"),
+    "number for a duration": ("job.trigger = 5", "'job.trigger' expects text in quotes, found 5"),
+    "zero": ("tables.fold_rows = 0", "expects a number above 0, found 0"),
+    "empty text": ('tables.root = ""', "'tables.root' expects text that is not empty, found ''"),
+    "list in a free table": (
+        "source.client.x = [1]",
+        "'source.client' expects texts, numbers, true or false",
+    ),
+    "bad duration": ('job.trigger = "5 parsecs"', "job.trigger: expected a duration such as 500ms, 10s"),
+    "unknown name in a list": (
+        '[[alerts.groups]]\npatern = "x"',
+        "unknown setting 'alerts.groups[1].patern'. Known settings: alerts.groups[1].critical",
+    ),
+    "wrong type in a list": (
+        '[[alerts.groups]]\npattern = "a"\n[[alerts.groups]]\npattern = 1',
+        "'alerts.groups[2].pattern' expects text in quotes, found 1",
+    ),
+    "wrong word in a list": (
+        '[[alerts.groups]]\npattern = "a"\ntreat = "ignore"',
+        "'alerts.groups[1].treat' expects one of alert, summarize, exclude, found 'ignore'",
+    ),
+    "missing name in a list": (
+        '[[alerts.groups]]\ntreat = "exclude"',
+        "'alerts.groups[1]' expects a pattern, found none",
+    ),
+    "bad duration in a list": (
+        '[[alerts.groups]]\npattern = "a"\nwarning = "soon"',
+        "alerts.groups warning: expected a duration",
+    ),
+    "empty duration in a list": (
+        '[[alerts.groups]]\npattern = "a"\nwarning = ""',
+        "'alerts.groups[1].warning' expects text that is not empty",
+    ),
+    "table for a list": ("[alerts.groups]\nx = 1", "unknown setting 'alerts.groups.x'"),
+    "list of texts for a list of tables": (
+        'alerts.groups = ["a"]',
+        "'alerts.groups[1]' expects a table, found 'a'",
+    ),
+    "critical before warning": (
+        '[alerts]\nwarning = "1h"',
+        "expected critical to be no longer before the end than warning",
+    ),
+    "critical of a pattern before its warning": (
+        '[[alerts.groups]]\npattern = "a"\ncritical = "48h"',
+        "alerts.groups with pattern 'a': expected critical",
+    ),
+    "heartbeats too far apart": (
+        'job.heartbeat_every = "5m"',
+        "job.heartbeat_every is 300 s, and the time between two signs of life counts as not observed",
+    ),
+    "always behind": (
+        'job.trigger = "10m"',
+        "alerts.behind_warning is 300 s, but the job says how far it has come only every 610 s",
+    ),
+    "critically behind before it is behind": (
+        'alerts.behind_critical = "1m"',
+        "alerts.behind_critical (60 s) comes before alerts.behind_warning (300 s)",
+    ),
+    "evaluated too rarely": (
+        '[[alerts.groups]]\npattern = "a"\ncritical = "20s"',
+        "alerts.evaluate_every is 30 s, longer than a threshold alerts.critical of 20 s",
+    ),
+    "checkpoint among the tables": (
+        'tables.root = "lake"\njob.checkpoint = "lake/changes"',
+        "tables.root (lake) and job.checkpoint (lake/changes) lie one within the other",
+    ),
+    "tables in the checkpoint": (
+        'tables.root = "s3://lake/offsets/tables/"\njob.checkpoint = "s3://lake/offsets"',
+        "lie one within the other",
+    ),
+    "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "lie one within the other"),
+    "state partitions in Spark's words": (
+        'spark.conf."spark.sql.shuffle.partitions" = 4',
+        "Leave it out and give job.state_partitions",
+    ),
+    "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
+    "no TOML": ("job.trigger", "expected TOML, found an error"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_mistake_in_a_file_is_named(settings_file: Any, text: str, message: str) -> None:
+    with pytest.raises(MisuseError) as raised:
+        read_settings(settings_file(text))
+    assert message in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+def test_heartbeats_that_are_allowed_leave_no_gap() -> None:
+    assert LONGEST_HEARTBEAT_MS + OBSERVED_EVERY_MS <= GAP_MS
+
+
+def test_places_beside_each_other_are_no_contradiction() -> None:
+    read_settings(options={"tables.root": "s3://lake/offsets", "job.checkpoint": "s3://lake/offsets-state"})
+
+
+def test_mistake_names_the_place_it_was_made_in(settings_file: Any) -> None:
+    with pytest.raises(MisuseError, match=r"mine\.toml: unknown setting"):
+        read_settings(settings_file("x = 1"))
+    with pytest.raises(MisuseError, match=r"the command line: setting 'tables\.root'"):
+        read_settings(options={"tables.root": ""})
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"], ids=["missing", "not UTF-8"])
+def test_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "mine.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(MisuseError, match=r"settings file .*mine\.toml: "):
+        read_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("5m", 300_000),
+        ("24h", 86_400_000),
+        ("7d", 604_800_000),
+        (" 0 s ", 0),
+    ],
+)
+def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text, name="--for") == milliseconds
+
+
+@pytest.mark.parametrize("name", sorted((DURATIONS | AUTO_DURATIONS) - {"job.trigger"}))
+def test_duration_of_zero_is_refused(name: str) -> None:
+    with pytest.raises(MisuseError, match=f"setting '{name}' expects a duration above 0, found '0s'"):
+        read_settings(options={name: "0s"})
+
+
+@pytest.mark.parametrize("name", sorted(DURATIONS | AUTO_DURATIONS))
+def test_duration_beyond_a_century_is_refused(name: str) -> None:
+    expected = f"setting '{name}' expects a duration of at most 36500d, found '36501d'"
+    with pytest.raises(MisuseError, match=expected):
+        read_settings(options={name: "36501d"})
+
+
+def test_durations_may_be_left_to_the_brokers() -> None:
+    assert read_settings().expiry.retention_ms is None
+    given = read_settings(options={"expiry.retention": "7d", "expiry.check_interval": "10m"}).expiry
+    assert (given.retention_ms, given.check_interval_ms) == (604_800_000, 600_000)
+    with pytest.raises(MisuseError, match=r"expiry\.retention: expected a duration"):
+        read_settings(options={"expiry.retention": "never"})
+
+
+def test_trigger_alone_may_be_zero() -> None:
+    assert read_settings(options={"job.trigger": "0s"}).job.trigger_ms == 0
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "1.5s", "-1s", "5S", "1m30s", "5 sec"])
+def test_anything_else_is_no_duration(text: str) -> None:
+    with pytest.raises(MisuseError, match="--for: expected a duration"):
+        parse_duration_ms(text, name="--for")
+
+
+# --- lists of tables -------------------------------------------------------------------------------------
+
+
+def test_entries_of_a_file_come_before_the_defaults(settings_file: Any) -> None:
+    file = settings_file(
+        '[[alerts.groups]]\npattern = "test-*"\ntreat = "exclude"\n'
+        '[[alerts.groups]]\npattern = ""\nwarning = "72h"\ncritical = "12h"'
+    )
+    first, second, *defaults = read_settings(file).alerts.groups
+    assert (first.pattern, first.treat, first.warning_ms) == ("test-*", "exclude", None)
+    assert (second.pattern, second.treat) == ("", "alert")
+    assert (second.warning_ms, second.critical_ms) == (259_200_000, 43_200_000)
+    assert tuple(defaults) == read_settings().alerts.groups
+    assert [entry.pattern for entry in defaults] == ["console-consumer-*"]
+
+
+# --- describe --------------------------------------------------------------------------------------------
+
+SECRETS = {
+    "source.client": [
+        "sasl.jaas.config",
+        "ssl.truststore.password",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "sasl.oauthbearer.client.secret",
+    ],
+    "tables.storage_options": [
+        "AWS_SECRET_ACCESS_KEY",
+        "aws_session_token",
+        "azure_storage_account_key",
+        "google_service_account_key",
+        "sas_token",
+    ],
+    "spark.conf": ["spark.hadoop.fs.azure.account.key.lake.example", "spark.hadoop.fs.s3a.secret.key"],
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "name"), [(table, name) for table, names in SECRETS.items() for name in names]
+)
+def test_secrets_are_hidden(table: str, name: str) -> None:
+    lines = described(read_settings(options={table: {name: "s3cr3t"}}))
+    assert lines[f"{table}.{name}"] == "(hidden)"
+
+
+def test_secret_inside_a_value_is_hidden() -> None:
+    options = {"spark.driver.extraJavaOptions": "-Dx=1 -Djavax.net.ssl.trustStorePassword=s3cr3t"}
+    assert "s3cr3t" not in "\n".join(describe(read_settings(options={"spark.conf": options})))
+
+
+@pytest.mark.parametrize("receiver", ["webhook", "alertmanager"])
+def test_addresses_and_headers_of_receivers_are_hidden(receiver: str) -> None:
+    settings = read_settings(
+        options={
+            f"alerts.{receiver}.url": "https://user:s3cr3t@hooks.example:8443/T0/s3cr3t?x=s3cr3t",
+            f"alerts.{receiver}.headers": {"X-Any": "s3cr3t"},
+        }
+    )
+    lines = described(settings)
+    assert lines[f"alerts.{receiver}.url"] == "https://hooks.example:8443/..."
+    assert lines[f"alerts.{receiver}.headers.X-Any"] == "(hidden)"
+    assert "s3cr3t" not in "\n".join(lines.values())
+
+
+def test_address_that_is_refused_is_not_shown() -> None:
+    with pytest.raises(MisuseError) as raised:
+        read_settings(options={"alerts.webhook.url": "htps://user:s3cr3t@hooks.example"})
+    assert "alerts.webhook.url" in str(raised.value)
+    assert "s3cr3t" not in str(raised.value)
+
+
+def test_everything_else_is_shown() -> None:
+    client = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": "/keys/trust.jks",
+        "client.id": "key",
+    }
+    lines = described(read_settings(options={"source.client": client, "source.topic": "secret-passwords"}))
+    assert {f"source.client.{name}": value for name, value in client.items()}.items() <= lines.items()
+    assert lines["source.topic"] == "secret-passwords"
+    assert lines["job.trigger_ms"] == "5000"
+
+
+def described(settings: Settings) -> dict[str, str]:
+    return dict(line.split(" = ", 1) for line in describe(settings))  # type: ignore[misc]

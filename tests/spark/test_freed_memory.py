@@ -1,0 +1,76 @@
+"""Freed memory is kept while rows are many, and given back a while after: seen by what the process holds."""
+
+import subprocess
+import sys
+import textwrap
+
+import pyarrow as pa
+import pytest
+
+from streaming.spark.freed_memory import KEPT_FOR_S, MANY_ROWS, FreedMemory, glibc
+
+IN_A_PROCESS = """
+import os
+import numpy as np
+from streaming.spark.freed_memory import FreedMemory, glibc
+
+def held():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+def use_and_free():
+    pieces = [np.ones(2**20 // 2) for _ in range(50)]  # of 4 MiB
+
+now = 1_000.0
+memory = FreedMemory(glibc(), lambda: now)
+first = held()
+told = []
+for passed, rows in STEPS:
+    now += passed
+    memory.handled(rows)
+    if rows:
+        use_and_free()
+    told.append(held() - first)
+print(*told)
+"""
+
+needs_glibc = pytest.mark.skipif(glibc() is None, reason="memory is managed by other means without glibc")
+
+
+def held_after(*steps: tuple[float, int]) -> list[int]:
+    """Return how many MiB more a process holds after each step: seconds that pass, rows that are handled."""
+    script = textwrap.dedent(IN_A_PROCESS).replace("STEPS", repr(steps))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return [int(mib) for mib in done.stdout.split()]
+
+
+@needs_glibc
+def test_memory_of_many_rows_is_kept_until_there_were_few_for_a_while() -> None:
+    kept, soon, later = held_after((0, MANY_ROWS), (KEPT_FOR_S - 1, 0), (2, 0))
+    assert min(kept, soon) > 150
+    assert later < 20
+
+
+@needs_glibc
+def test_memory_of_few_rows_is_given_back() -> None:
+    [held] = held_after((0, MANY_ROWS - 1))
+    assert held < 20
+
+
+@needs_glibc
+def test_arrow_takes_its_memory_from_the_library_only_while_it_is_kept() -> None:
+    now, before = 0.0, pa.default_memory_pool().backend_name
+    memory = FreedMemory(glibc(), lambda: now)
+    memory.handled(MANY_ROWS)
+    assert pa.default_memory_pool().backend_name == "system"
+    now = KEPT_FOR_S + 1
+    memory.handled(0)
+    assert pa.default_memory_pool().backend_name == before
+
+
+def test_without_glibc_nothing_is_changed() -> None:
+    before = pa.default_memory_pool().backend_name
+    memory = FreedMemory(None)
+    memory.expect_many_rows()
+    assert not memory.is_kept
+    assert pa.default_memory_pool().backend_name == before

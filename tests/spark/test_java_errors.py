@@ -1,0 +1,25 @@
+"""What went wrong in the JVM or in a Python worker, in one line."""
+
+import pytest
+
+from streaming.spark.java_errors import told
+
+TRACEBACK = (
+    "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'streaming'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("java.io.IOException: No space left\n  at ...", "IOException: No space left."),
+        (f"org.apache.spark.PythonException: {TRACEBACK}", "PythonException: ModuleNotFoundError: No module"),
+        (
+            f"org.apache.spark.RunnerException: [FAILED] Cause: {TRACEBACK}",
+            "RunnerException: ModuleNotFoundError",
+        ),
+        ("something else", "Exception: something else."),
+    ],
+)
+def test_the_telling_line_is_told(text: str, line: str) -> None:
+    assert told(Exception(text)).startswith(line)

@@ -1,0 +1,100 @@
+"""The stateful operator, without a query: over many batches it gives what a replay in memory gives."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from streaming.common import pieces
+from streaming.common.arrow_stream import widen
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import Totals, totals_from_json
+from streaming.model.schemas import CHANGES_IN_BATCH, KEY
+from streaming.packets import codec
+from streaming.spark import layered_state, processor
+from streaming.spark.processor import ReplayOffsetsPartition
+from streaming.state.replay import Shard, replay
+from streaming.state.stored import Bases
+from tests.benchmarks.bench_growth import Case, shard_records
+
+CASE = Case(keys=3_000, partitions=2, records=0, small=300, rounds=0)
+PIECE, SCHEMA_BYTES = 20_000, 5_000
+KEYS = [(field.name, "ascending") for field in KEY]
+
+
+@pytest.fixture(params=["the same worker", "a worker that is new now and then", "no room for bases"])
+def bases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A function that is to be called with the number of each batch."""
+    room = 0 if request.param == "no room for bases" else 100_000_000
+    monkeypatch.setattr(layered_state, "_BASES", Bases(room))
+
+    def before_batch(number: int) -> None:
+        if request.param.startswith("a worker") and number % 3 == 0:
+            monkeypatch.setattr(layered_state, "_BASES", Bases(room))
+
+    return before_batch
+
+
+def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
+    operator = TwsTester(ReplayOffsetsPartition())
+    shards = {partition: Shard.empty() for partition in range(CASE.partitions)}
+    written_bases = set()
+    for number in range(20):
+        bases(number)
+        for partition, records in batch(number):
+            shards[partition], changes = replay(shards[partition], records)
+            totals = Totals(decoded=len(records))
+            packet = Row(source_partition=partition, records=codec.pack(records, totals))
+            [result] = operator.test(partition, [packet])
+            assert result["source_partition"] == partition
+            assert totals_from_json(result["totals"]) == totals
+            found = widen(codec.from_bytes(result["changes"]), CHANGES_IN_BATCH)
+            assert found.sort_by(KEYS).equals(changes.sort_by(KEYS))
+            written_bases.add(operator.peekValueState("entries", partition))
+    assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"
+
+
+def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(layered_state, "_BASES", Bases(0))
+    operator, shard = TwsTester(ReplayOffsetsPartition()), Shard.empty()
+    counts: dict[str, list[int]] = {"entries": [], "entries_recent": []}
+    for number, count in enumerate((100, 4_000, 2_000, 1, 4_000, 1)):
+        workload = replace(CASE.filling, records=count, seed=1 + number)
+        _, records = next(iter(shard_records(CASE, workload, count, number * 10_000)))
+        shard, changes = replay(shard, records)
+        packet = Row(source_partition=0, records=codec.pack(records, Totals(decoded=len(records))))
+        results = operator.test(0, [packet])
+        tables = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
+        assert pa.concat_tables(tables).sort_by(KEYS).equals(changes.sort_by(KEYS))
+        assert max(len(row["changes"]) for row in results) <= PIECE + SCHEMA_BYTES
+        counted = sum((totals_from_json(row["totals"]) for row in results), Totals())
+        assert counted == Totals(decoded=len(records))
+        held = operator.peekMapState("further_pieces", 0)
+        assert all(len(piece) <= PIECE for (piece,) in held.values())
+        for name, count_by_batch in counts.items():
+            data, further = operator.peekValueState(name, 0) or (b"", 0)
+            assert len(data) <= PIECE
+            assert {place for of, place in held if of == name} == set(range(further))
+            count_by_batch.append(further)
+    assert all(max(of_name) > min(of_name) == 0 for of_name in counts.values()), counts
+
+
+def test_results_that_spark_cannot_carry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "RESULT_BYTES", 1_000)
+    _, records = next(batch(0))
+    packet = Row(source_partition=0, records=codec.pack(records, Totals()))
+    wanted = r"offsets partition 7.* at most 1000 bytes, found \d+.*max_records_per_batch.*offsetlake rebuild"
+    with pytest.raises(OffsetlakeError, match=wanted):
+        TwsTester(ReplayOffsetsPartition()).test(7, [packet])
+
+
+def batch(number: int) -> Iterator[tuple[int, pa.Table]]:
+    """All keys at first, then some of them, in records after those of the batches before."""
+    count = CASE.keys if number == 0 else CASE.small
+    workload = replace(CASE.filling, records=count, seed=1 + number)
+    yield from shard_records(CASE, workload, count, number * CASE.keys)

@@ -1,0 +1,79 @@
+"""What the Spark session is started with: alone on this machine, and on a cluster."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streaming.model.errors import MisuseError
+from streaming.settings.model import Settings
+from streaming.settings.reading import read_settings
+from streaming.spark.session import python_of_workers, session_conf
+
+SHARED = {"spark.master": "spark://spark:7077", "job.checkpoint": "s3a://lake/checkpoint"}
+
+
+def conf_of(settings: Settings, *jars: str, directory: Path) -> dict[str, str]:
+    for jar in jars:
+        (directory / jar).touch()
+    return session_conf(settings.spark, settings.job, directory)
+
+
+def test_alone_on_a_machine_nobody_else_reaches_the_driver(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(), directory=tmp_path)
+    assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_executors_elsewhere_reach_the_driver_and_get_the_connector(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options=SHARED), "b.jar", "a.jar", directory=tmp_path)
+    assert "spark.driver.host" not in conf
+    assert "spark.driver.bindAddress" not in conf
+    assert conf["spark.jars"] == f"{tmp_path / 'a.jar'},{tmp_path / 'b.jar'}"
+
+
+def test_settings_of_the_user_win_and_their_jars_come_beside_the_connector(tmp_path: Path) -> None:
+    mine = {"spark.driver.host": "driver", "spark.jars": "/opt/file-system.jar"}
+    settings = read_settings(options={**SHARED, "spark.conf": mine})
+    conf = conf_of(settings, "a.jar", directory=tmp_path)
+    assert conf["spark.driver.host"] == "driver"
+    assert conf["spark.jars"] == f"{tmp_path / 'a.jar'},/opt/file-system.jar"
+
+
+def test_workers_run_the_python_of_this_process_here_and_that_of_the_user_on_a_cluster() -> None:
+    mine = {"spark.conf": {"spark.pyspark.python": "/opt/venv/bin/python"}}
+    environment = {"PYSPARK_PYTHON": "/usr/bin/python3"}
+    here, there = read_settings(), read_settings(options=SHARED)
+    assert python_of_workers(here.spark, environment) == sys.executable
+    assert python_of_workers(there.spark, {}) == sys.executable
+    assert python_of_workers(there.spark, environment) == "/usr/bin/python3"
+    assert (
+        python_of_workers(read_settings(options=SHARED | mine).spark, environment) == "/opt/venv/bin/python"
+    )
+
+
+@pytest.mark.parametrize("master", ["spark://spark:7077", "k8s://https://k8s:6443", "yarn"])
+def test_a_checkpoint_on_this_machine_alone_is_refused_for_a_cluster(master: str) -> None:
+    with pytest.raises(MisuseError, match=r"job\.checkpoint.*checkpoints/offsetlake.*file:///"):
+        read_settings(options={"spark.master": master})
+    read_settings(options={"spark.master": master, "job.checkpoint": "file:///shared/checkpoint"})
+
+
+def test_a_checkpoint_among_the_tables_is_seen_however_it_is_written() -> None:
+    with pytest.raises(MisuseError, match="one within the other"):
+        read_settings(options={"tables.root": "/lake", "job.checkpoint": "file:///lake/checkpoint"})
+
+
+@pytest.mark.spark
+def test_of_finished_work_spark_notes_only_the_last(spark: SparkSession) -> None:
+    """It would be memory that grows by every batch, for a UI that is off."""
+    for number in range(120):
+        spark.range(number + 1).collect()
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    noted = {
+        "jobs": context.statusStore().jobsList(None).size(),
+        "queries": spark._jsparkSession.sharedState().statusStore().executionsCount(),
+    }
+    assert max(noted.values()) <= 60, noted  # cleaned up in the background, a tenth at a time
+    assert min(noted.values()) > 0, noted  # else nothing was looked at

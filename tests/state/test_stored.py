@@ -1,0 +1,176 @@
+"""Tables in two layers: the rows are those of a plain table, and what is written is in proportion."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.model.errors import OffsetlakeError
+from streaming.state.layers import Layers
+from streaming.state.stored import Bases, Values, _to_bytes
+
+SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary())])
+SHARD = ("entries", 7)
+Change = tuple[frozenset[int], frozenset[int]]
+
+KEYS = st.frozensets(st.integers(0, 30), max_size=12)
+CHANGES = st.lists(st.tuples(KEYS, KEYS), max_size=12)
+
+
+def to_table(rows: dict[int, bytes]) -> pa.Table:
+    return pa.table([list(rows), list(rows.values())], schema=SCHEMA)
+
+
+def rows_of(table: pa.Table) -> dict[int, bytes]:
+    keys = table["key"].to_pylist()
+    assert len(keys) == len(set(keys))
+    return dict(zip(keys, table["payload"].to_pylist(), strict=True))
+
+
+def changed(layers: Layers, removed: frozenset[int], added: dict[int, bytes]) -> Layers:
+    keys = layers.table["key"].to_pylist()
+    is_stale = np.array([key in removed or key in added for key in keys], dtype=bool)
+    return layers.updated(is_stale, to_table(added))
+
+
+def random_payload(batch: int, key: int, size: int = 40) -> bytes:
+    return np.random.default_rng((batch, key)).bytes(size)
+
+
+@given(start=KEYS, changes=CHANGES)
+def test_kept_rows_are_those_of_a_plain_table(start: frozenset[int], changes: list[Change]) -> None:
+    expected = {key: random_payload(0, key) for key in start}
+    values = Values.of(Layers.of(to_table(expected)))
+    for batch, (removed, touched) in enumerate(changes, start=1):
+        added = {key: random_payload(batch, key) for key in touched}
+        expected = {key: row for key, row in expected.items() if key not in removed} | added
+        values = values.updated(changed(values.layers(), removed, added))
+        assert rows_of(values.layers().table) == expected
+        assert values.layers().table.schema == SCHEMA
+
+
+def test_rows_left_alone_keep_their_order() -> None:
+    layers = Layers.of(to_table(dict.fromkeys(range(6), b"")))
+    layers = changed(layers, frozenset({1}), {4: b"new"})
+    layers = changed(layers, frozenset({0}), {7: b"newer"})
+    assert layers.table["key"].to_pylist() == [2, 3, 5, 4, 7]
+
+
+@given(start=KEYS, changes=CHANGES, wanted=KEYS)
+def test_rows_with_some_values_are_found_in_both_layers(
+    start: frozenset[int], changes: list[Change], wanted: frozenset[int]
+) -> None:
+    layers = Layers.of(to_table(dict.fromkeys(start, b"")))
+    for removed, touched in changes:
+        layers = changed(layers, removed, dict.fromkeys(touched, b"new"))
+    found, numbers = layers.where("key", pa.array(sorted(wanted), pa.int64()))
+    assert set(found["key"].to_pylist()) == wanted & rows_of(layers.table).keys()
+    assert found.equals(layers.table.take(numbers))
+    assert len(layers) == len(layers.table)
+
+
+def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
+    """The 1,000 rows with 4 KB each are there 600 times over."""
+    chunk = pa.table({"key": range(1_000), "payload": [b"%04d" % n * 1024 for n in range(1_000)]}, SCHEMA)
+    base = pa.concat_tables([chunk] * 600)
+    is_stale = np.zeros(len(base), bool)
+    is_stale[[7, 599_007]] = True
+    layers = Layers(base, SCHEMA.empty_table()).updated(is_stale, to_table({7: b"new"}))
+    found, numbers = layers.where("key", pa.array([7]))
+    assert found["payload"].to_pylist() == [b"0007" * 1024] * 598 + [b"new"]
+    assert numbers.tolist()[::598] == [1_006, 599_998]
+
+
+def test_few_changes_of_many_rows_write_little() -> None:
+    count, batches, touched = 20_000, 200, 100
+    values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
+    whole, written, bases = len(values.base), 0, 0
+    for batch in range(1, batches + 1):
+        added = {(batch * touched + key) * 7919 % count: random_payload(batch, key) for key in range(touched)}
+        after = values.updated(changed(values.layers(), frozenset(), added))
+        if after.base is not values.base:
+            written, bases = written + len(after.base), bases + 1
+        else:
+            assert after.recent is not None
+            written += len(after.recent)
+        values = after
+    assert bases > 1
+    assert written < 0.2 * batches * whole
+    assert written > 0.02 * batches * whole  # far below would mean that nothing was measured
+
+
+def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
+    values = Values.of(Layers.of(to_table({1: b"a"})))
+    after = values.updated(changed(values.layers(), frozenset(), {1: b"b", 2: b"c"}))
+    assert len(after.layers().recent) == len(after.layers().replaced) == 0
+    assert rows_of(after.layers().base) == {1: b"b", 2: b"c"}
+
+
+def test_a_base_that_is_held_need_not_be_read_again() -> None:
+    first, second, _ = _states()
+    bases = held(first)
+    assert second.recent is not None
+    found = bases.find(SHARD, second.recent)
+    assert found is not None
+    assert rows_of(found.layers().table) == rows_of(second.layers().table)
+
+
+def test_a_base_is_held_for_no_other_state_than_its_own() -> None:
+    """A batch that wrote a new base was taken back; what was held before it is not taken for the new one."""
+    first, second, rewritten = _states()
+    assert second.recent is not None
+    assert rewritten.recent is not None
+    assert rewritten.base != first.base
+    assert held(rewritten).find(SHARD, second.recent) is None
+    assert held(first).find(SHARD, rewritten.recent) is None
+    assert held(first).find(("entries", 8), second.recent) is None
+
+
+def test_a_state_that_does_not_name_its_base_is_read() -> None:
+    """As older releases wrote it."""
+    first, second, _ = _states()
+    layers = second.layers()
+    nameless = _to_bytes(layers.recent, {b"offsetlake.replaced": b"", b"offsetlake.written": b"0"})
+    bases = held(first)
+    assert bases.find(SHARD, nameless) is None
+    bases.hold(SHARD, Values(first.base, nameless))
+    assert bases.find(SHARD, nameless) is None
+    assert Values(first.base, nameless).updated(layers).digest == first.digest
+
+
+def test_bases_are_held_as_long_as_there_is_room() -> None:
+    first, _, rewritten = _states()
+    assert first.recent is not None
+    assert rewritten.recent is not None
+    room = len(first.base) + first.layers().base.nbytes
+    bases = Bases(room)
+    bases.hold(("entries", 1), first)
+    bases.hold(("entries", 2), first)
+    assert bases.find(("entries", 2), first.recent) is None
+    bases.hold(("entries", 1), rewritten)  # larger
+    assert bases.find(("entries", 1), rewritten.recent) is None
+    bases.hold(("entries", 2), first)
+    assert bases.find(("entries", 2), first.recent) is not None
+
+
+def _states() -> tuple[Values, Values, Values]:
+    """A state, the same with a few changes, and with so many that its base was written anew."""
+    first = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(100)})))
+    second = first.updated(changed(first.layers(), frozenset(), {7: b"changed"}))
+    added = {key: random_payload(1, key) for key in range(200)}
+    rewritten = second.updated(changed(second.layers(), frozenset(), added))
+    assert second.base is first.base
+    return first, second, rewritten
+
+
+def held(values: Values) -> Bases:
+    bases = Bases(1_000_000)
+    bases.hold(SHARD, values)
+    return bases
+
+
+def test_values_of_a_newer_release_are_refused() -> None:
+    newer = Values(_to_bytes(to_table({}), {b"offsetlake.format": b"3"}))
+    with pytest.raises(OffsetlakeError, match="expected format 2 or older, found 3"):
+        newer.layers()

@@ -1,0 +1,190 @@
+"""Real tables as a job leaves them, written step by step, for tests of alerts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streaming.alerts.episodes import Episode
+from streaming.alerts.evaluation import AskLogRanges, Evaluator
+from streaming.alerts.table import AlertTable
+from streaming.model.progress import PartitionEnds, Progress, Rebuild, Retention, Totals
+from streaming.model.schemas import CHANGES_IN_BATCH
+from streaming.settings.model import AlertSettings
+from streaming.settings.reading import read_settings
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import Tables
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+RETENTION = 7 * DAY
+START = 1_700_000_000_000
+SOURCE_PARTITION = pa.field("source_partition", pa.int32())
+EMPTY: dict[str, Any] = {"type": "classic", "protocol_type": "consumer", "state": "Empty", "members": []}
+SIMPLE: dict[str, Any] = EMPTY | {"protocol_type": ""}
+
+
+def alert_settings(**options: object) -> AlertSettings:
+    """The default settings of alerts with some of them changed; two underscores stand for a dot."""
+    named = {f"alerts.{name.replace('__', '.')}": value for name, value in options.items()}
+    return read_settings(options=named).alerts
+
+
+class Lake:
+    """A table root with a clock, to which a job writes commits of groups; one offsets partition or more."""
+
+    def __init__(
+        self,
+        root: Path,
+        partitions: int = 1,
+        first_ends: Mapping[int, PartitionEnds] | None = None,
+        start: int = START,
+    ) -> None:
+        self.tables = Tables(str(root))
+        self.tables.create()
+        self.now = start
+        self.ends = dict.fromkeys(range(partitions), 0)
+        self.held_back: set[int] = set()  # partitions with an open transaction
+        self.rebuild: Rebuild | None = None
+        self._next_offset = 0
+        self.retention: Retention | None = Retention(
+            retention_ms=RETENTION,
+            check_interval_ms=600_000,
+            source="broker",
+            read_at=start,
+            known_since=start,
+        )
+        self.beat(first_ends)
+
+    def evaluator(
+        self,
+        settings: AlertSettings | None = None,
+        *,
+        receivers: Sequence[str] = ("log",),
+        ask_log_ranges: AskLogRanges | None = None,
+        say: Callable[[str], None] = print,
+    ) -> Evaluator:
+        """A new evaluator, as each start of the job makes one."""
+        return Evaluator(
+            self.tables,
+            AlertTable(self.tables),
+            settings or alert_settings(),
+            receivers=receivers,
+            ask_log_ranges=ask_log_ranges,
+            say=say,
+            clock=lambda: self.now,
+        )
+
+    def evaluate(self, settings: AlertSettings | None = None, **options: Any) -> list[Episode]:
+        """Evaluate once with a new evaluator."""
+        return self.evaluator(settings, **options).evaluate()
+
+    def episodes(self, rule: str | None = None) -> list[Episode]:
+        """All episodes in the table, in the order of their opening."""
+        told = AlertTable(self.tables).read().episodes()
+        episodes = sorted((one.episode for one in told), key=lambda e: (e.opened_at, e.id))
+        return [episode for episode in episodes if rule in (None, episode.finding.rule)]
+
+    def commit(
+        self,
+        group: str,
+        *keys: tuple[str, int],
+        at: int | None = None,
+        offset: int = 100,
+        source_partition: int = 0,
+        group_value: Mapping[str, Any] = SIMPLE,
+        **value: Any,
+    ) -> None:
+        """Write commits of a group, at `at` (now), and the group as it is after them."""
+        moment = self.now if at is None else at
+        after = {"committed_offset": offset, "metadata": "", "commit_timestamp": moment, **value}
+        rows = [self._change("offset", group, key, after, moment) for key in keys or [("orders", 0)]]
+        self._append(
+            [*rows, self._change("group", group, (None, None), dict(group_value), moment)], source_partition
+        )
+
+    def set_group(self, group: str, source_partition: int = 0, **value: Any) -> None:
+        """Write a record of a group."""
+        self._append([self._change("group", group, (None, None), EMPTY | value, self.now)], source_partition)
+
+    def drop(
+        self, group: str, *keys: tuple[str, int], cause: str, source_partition: int = 0, **place: Any
+    ) -> None:
+        """Write that offsets of a group were removed."""
+        rows = [self._change("offset", group, key, None, self.now) for key in keys or [("orders", 0)]]
+        before = {"committed_offset": 100, "metadata": "", "commit_timestamp": 0}
+        self._append([row | {"cause": cause, "before": before, **place} for row in rows], source_partition)
+
+    def beat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
+        """Write a heartbeat with the ends of the partitions: at the position, unless others are given."""
+        known = {
+            number: PartitionEnds(end, end + (number in self.held_back)) for number, end in self.ends.items()
+        }
+        progress = self.tables.progress().with_ends({**known, **(ends or {})}, self.now)
+        progress = replace(
+            progress,
+            heartbeat=self.now,
+            topic="__consumer_offsets",
+            cluster_id="c",
+            retention=self.retention,
+            rebuild=self.rebuild,
+        )
+        self._write([], progress, 0)
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let time pass while the job beats, up to now."""
+        self.now += milliseconds
+        self.beat()
+
+    def reach(self, position: int, source_partition: int = 0) -> None:
+        """Write that a partition was read up to here, without changes."""
+        self.ends[source_partition] = position
+        self._write([], self.tables.progress().with_positions({source_partition: position}), 0)
+
+    def add_totals(self, totals: Totals) -> None:
+        """Write that more records were counted."""
+        progress = self.tables.progress()
+        self._write([], replace(progress, totals=progress.totals + totals), 0)
+
+    def count_anew(self) -> None:
+        """Write that the topic has been read anew: nothing is counted yet."""
+        progress = self.tables.progress()
+        self._write([], replace(progress, totals=Totals(), generation=progress.generation + 1), 0)
+
+    def forget_partition(self, number: int) -> None:
+        """Write that the topic has been made anew, without this partition."""
+        del self.ends[number]
+        progress = self.tables.progress()
+        others = {known: one for known, one in progress.partitions.items() if known != number}
+        self._write([], replace(progress, partitions=others), 0)
+        self.beat()
+
+    def _change(
+        self, kind: str, group: str, key: tuple[str | None, int | None], after: Any, moment: int
+    ) -> dict[str, Any]:
+        self._next_offset += 1
+        source = {"source_offset": self._next_offset, "source_timestamp": moment}
+        return {
+            "kind": kind,
+            "op": "remove" if after is None else "set",
+            "group": group,
+            "topic": key[0],
+            "partition": key[1],
+            "after": None if after is None else after | source,
+            **source,
+        }
+
+    def _append(self, rows: list[dict[str, Any]], source_partition: int) -> None:
+        self.ends[source_partition] = max(self._next_offset + 1, self.ends[source_partition])
+        progress = self.tables.progress()
+        progress = replace(progress, sequence=progress.sequence + 1).with_positions(self.ends)
+        self._write(rows, progress, source_partition)
+        self.beat()
+
+    def _write(self, rows: list[dict[str, Any]], progress: Progress, source_partition: int) -> None:
+        filled = [row | {"source_partition": source_partition} for row in rows]
+        changes = pa.Table.from_pylist(filled, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+        written, _ = change_rows(changes, sequence=progress.sequence, batch_time=self.now)
+        self.tables.append_changes(written, progress, is_batch=False)

@@ -1,0 +1,86 @@
+"""Members of every type of group on a real broker, and what the broker says about its groups.
+
+One Java process does what confluent-kafka cannot: consumers that subscribe by expression, share and streams
+members, and Kafka's own Admin and describe requests.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from java_lines import JavaLines, start_java_lines
+
+from streaming.tables.tables import Tables
+
+# Members react within half a second instead of five.
+QUICK: Final[dict[str, str | int]] = {
+    f"group.{kind}.{setting}": value
+    for kind in ("consumer", "share", "streams")
+    for setting, value in {
+        "heartbeat.interval.ms": 500,
+        "min.heartbeat.interval.ms": 500,
+        "assignment.interval.ms": 0,
+    }.items()
+} | {"group.streams.initial.rebalance.delay.ms": 0}
+
+OURS: Final = {"epoch": "generation_or_epoch", "described_state": "state", "assignor": "protocol"}
+"""Names of ours for what the broker answers under another name."""
+
+DEFAULT_ASSIGNOR: Final = "uniform"  # the first of `group.consumer.assignors`
+
+
+class GroupActors:
+    """The running Java process; see `start_group_actors`."""
+
+    def __init__(self, java: JavaLines) -> None:
+        self._java = java
+
+    def join(self, name: str, kind: str, group: str, *topics: str, **more: Any) -> None:
+        """Start a member: `kind` is classic, consumer, share, streams, or raw (of protocol type connect).
+
+        `regex` stands for topics; `config` holds client settings. A raw member has joined when this returns,
+        for others ask `groups`.
+        """
+        wish = {"name": name, "kind": kind, "group": group, "topics": topics, **more}
+        self._java.ask({"join": wish})
+
+    def leave(self, name: str) -> None:
+        """Let a member leave its group."""
+        self._java.ask({"leave": name})
+
+    def delete(self, groups: Sequence[str]) -> None:
+        """Delete groups without members."""
+        self._java.ask({"delete": groups})
+
+    def groups(self) -> dict[str, dict[str, Any]]:
+        """Return what the broker lists and describes, by group; members in the order of their ids.
+
+        An assignor that nobody asked for is None: the log does not tell the broker's own choice.
+        """
+        groups: dict[str, dict[str, Any]] = self._java.ask({"groups": {}})["groups"]
+        for group in groups.values():
+            group["members"].sort(key=lambda member: member["member_id"])
+            if group.get("assignor") == DEFAULT_ASSIGNOR:
+                group["assignor"] = None
+        return groups
+
+
+@contextmanager
+def start_group_actors(jars: Path, bootstrap: str) -> Iterator[GroupActors]:
+    """Run the Java program until the end of the block; then its members leave."""
+    with start_java_lines("GroupActors", jars, bootstrap) as java:
+        yield GroupActors(java)
+
+
+def assert_tables_say(tables: Tables, answers: dict[str, dict[str, Any]]) -> None:
+    """Compare the `groups` table with the broker's answers, group by group and field by field."""
+    rows = {row["group"]: row for row in tables.read().groups.to_pylist()}
+    assert rows.keys() == answers.keys()
+    differences = {
+        (name, field): (rows[name][OURS.get(field, field)], answer)
+        for name, group in answers.items()
+        for field, answer in group.items()
+        if rows[name][OURS.get(field, field)] != answer
+    }
+    assert differences == {}

@@ -1,0 +1,116 @@
+"""Writes a small table root and state values as the release at hand writes them, to be kept in tests/data.
+
+    python -m version_files tests/data/version-N
+
+Kept are those of every format there was: `test_upgrades` reads them and goes on from there.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from table_batches import SOURCE_PARTITION, Batch, append, group, offset
+
+from streaming.model.progress import PartitionProgress
+from streaming.model.schemas import ENTRIES, QUARANTINE_IN_BATCH
+from streaming.state.layers import Layers
+from streaming.state.stored import Values
+from streaming.tables.rows import quarantine_rows
+from streaming.tables.tables import Tables
+
+BILLING: Final = ("billing", "orders", 0)
+AUDIT: Final = ("audit", "orders", 1)
+GONE: Final = ("billing", "returns", 0)
+
+FIRST: Final[Batch] = {
+    BILLING: offset(committed_offset=1),
+    GONE: offset(committed_offset=5, metadata="m"),
+    "billing": group(subscribed_topics=["orders", "returns"]),
+}
+SECOND: Final[Batch] = {AUDIT: offset(committed_offset=2, leader_epoch=4), GONE: None}
+THIRD: Final[Batch] = {BILLING: offset(committed_offset=3)}
+"""Three batches; the first two are folded."""
+
+HIDDEN: Final = ("billing", "𠮷野家", "\U000e0041tag", "\U0010ffff last", "x" * 301)
+"""Groups that other engines, and those beyond U+FFFF that the command too, did not find in format 2."""
+
+IN_SECOND_BATCH: Final = ("billing", HIDDEN[-1])
+"""Those that commit again: the longest name is the last of them, so the file has no bounds of names."""
+
+BAD_KEY: Final = b"\x00\x01\x00"
+BAD_VALUE: Final = b"\x00\x03garbage"
+
+
+def write_tables(root: Path) -> None:
+    """Fill a table root: three batches, a fold after the second, and a record in quarantine."""
+    tables = Tables(str(root))
+    tables.create()
+    partitions = {3: PartitionProgress(position=12, loaded=True)}
+    append(tables, FIRST, topic="__consumer_offsets", cluster_id="cluster-1", partitions=partitions)
+    append(tables, SECOND, live=FIRST)
+    tables.fold()
+    failed = pa.Table.from_pylist([bad_record()], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    rows, _ = quarantine_rows(failed, sequence=3, batch_time=3_000)
+    newest = tables.progress()
+    tables.append_quarantine(rows, replace(newest, batch_id=newest.batch_id + 1))
+    append(tables, THIRD, live=FIRST)
+
+
+def write_hidden(root: Path) -> None:
+    """Fill a table root with groups that hide one another: two batches, a fold after the first."""
+    tables = Tables(str(root))
+    tables.create()
+    first: Batch = {
+        (name, name[:249], 0): offset(committed_offset=number, metadata="m" * 300)
+        for number, name in enumerate(HIDDEN)
+    }
+    append(tables, first | {name: group() for name in HIDDEN}, partitions={3: PartitionProgress(loaded=True)})
+    tables.fold()
+    append(tables, {(name, "later", 1): offset(committed_offset=7) for name in IN_SECOND_BATCH})
+
+
+def bad_record() -> dict[str, object]:
+    """A record that could not be decoded, with the columns that every format has."""
+    return {
+        "key": BAD_KEY,
+        "value": BAD_VALUE,
+        "source_offset": 9,
+        "source_timestamp": 1_500,
+        "error_kind": "malformed",
+        "record_type": 1,
+        "reason": "expected 2 bytes for the length of group at byte 2, found 1",
+        "field": "group",
+        "at_byte": 2,
+        "source_partition": 3,
+    }
+
+
+def write_state(root: Path) -> None:
+    """Write the two values of a shard's entries: a base of two, one of which has changed since."""
+    base = pa.Table.from_pylist([_entry(BILLING, 1), _entry(AUDIT, 2)], ENTRIES)
+    padding = pa.Table.from_pylist([_entry((f"group-{n}", "t", n), n) for n in range(60)], ENTRIES)
+    before = Values.of(Layers.of(pa.concat_tables([base, padding])))
+    layers = before.layers()
+    after = layers.updated(
+        np.arange(len(layers.table)) == 0, pa.Table.from_pylist([_entry(BILLING, 3)], ENTRIES)
+    )
+    values = before.updated(after)
+    assert values.recent is not None, "the base is large enough for the change to be kept beside it"
+    root.mkdir(parents=True)
+    (root / "entries").write_bytes(values.base)
+    (root / "entries_recent").write_bytes(values.recent)
+
+
+def _entry(key: tuple[str, str, int], committed: int) -> dict[str, object]:
+    names = ("group", "topic", "partition")
+    return {**dict(zip(names, key, strict=True)), "committed_offset": committed, "hidden": False}
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    write_tables(target / "tables")
+    write_hidden(target / "hidden")
+    write_state(target / "state")
