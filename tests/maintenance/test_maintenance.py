@@ -342,11 +342,11 @@ def test_a_day_is_rewritten_once(tables: Tables) -> None:
 def test_a_day_with_changes_that_are_not_folded_waits_for_the_fold(tables: Tables) -> None:
     append(tables, set_offset("a", 1), now=NOW - 9 * DAY_MS)
     append(tables, set_offset("b", 1), now=NOW - 8 * DAY_MS)
-    live_on(tables, NOW - 8 * DAY_MS, NOW + 200 * DAY_MS)
-    round_at(tables, NOW + 200 * DAY_MS)
+    live_on(tables, NOW - 8 * DAY_MS, NOW + 20 * DAY_MS)
+    round_at(tables, NOW + 20 * DAY_MS)
     assert len(kept(tables)) == 2
     tables.fold()
-    round_at(tables, NOW + 200 * DAY_MS)
+    round_at(tables, NOW + 20 * DAY_MS)
     assert kept(tables) == []
     assert sorted(tables.read().offsets["group"].to_pylist()) == ["a", "b"]
 

@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 QUICK = {
     ("job suspended for longer than tombstones are kept", FOLLOWING),
-    ("partitions added", FOLLOWING),
 }
 ALL = [(fault, moment) for fault in FAULTS for moment in MOMENTS]
 OUTCOMES = os.environ.get("GRID")
