@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from decoders.columns.cursor import Bools, Cursor, Ints
 from decoders.columns.field_kinds import Shape, shape_of
-from decoders.formats.wire import FlexibleStruct, WireError, missing_bytes, unexpected_null
+from decoders.formats.faults import WireError, missing_bytes, unexpected_null
+from decoders.formats.wire import FlexibleStruct
 from decoders.rows.documents import tags_text
 
 # Tagged fields are read in passes over all rows, one field of each row in a pass. A row with more fields than

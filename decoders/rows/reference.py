@@ -15,17 +15,10 @@ from typing import Any, Final, TypeVar
 from construct import Construct, Default, Renamed, Struct
 
 from decoders.errors import DecodeError, ErrorKind
-from decoders.formats.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.formats.wire import (
-    Blob,
-    Fault,
-    FlexibleStruct,
-    NullableStruct,
-    ReadsLeft,
-    Sequence,
-    WireError,
-    unexpected,
-)
+from decoders.formats.faults import Fault, WireError, unexpected
+from decoders.formats.record_type import RecordType, RecordTypes
+from decoders.formats.record_types import RECORD_TYPES
+from decoders.formats.wire import Blob, FlexibleStruct, NullableStruct, ReadsLeft, Sequence
 
 Message = dict[str, Any]
 Document = dict[str, Any]

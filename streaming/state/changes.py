@@ -13,7 +13,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import by_batches, take
 from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
 from streaming.state.entries import ABSENT, MergedEntries
-from streaming.state.group_records import Group
+from streaming.state.groups import Group
 
 TOMBSTONED: Final = "tombstoned"
 TOMBSTONED_AFTER_CHANGE: Final = "tombstoned after change"
