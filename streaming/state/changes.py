@@ -58,7 +58,7 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
     before_rows = np.where(before[slots], merged.before_row[slots], ABSENT)
     after_rows = np.where(after[slots], merged.after_row[slots], ABSENT)
     key_rows = np.maximum(merged.before_row[slots], merged.touched_row[slots])
-    offsets, timestamps = merged.moment_of(slots)
+    offsets, timestamps = merged.changed_by(slots)
     reasons = np.select(
         [~is_removed[slots], merged.is_outdated[slots]], [HIDDEN, TOMBSTONED_AFTER_CHANGE], TOMBSTONED
     )

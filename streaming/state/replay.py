@@ -174,9 +174,9 @@ def _group_transitions(
     A simple group whose last offset was removed is told to be gone even if its offsets were not held.
     """
     had, has = merged.groups_with_offsets()
-    numbers = {name: number for number, name in enumerate(merged.moments.names)}
+    numbers = {name: number for number, name in enumerate(merged.groups.names)}
     is_emptied = merged.groups_with_removals() & ~has
-    came_or_went = {merged.moments.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
+    came_or_went = {merged.groups.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
     last_event = about_groups.last()
     records_of_others = _records_by_group(kept, came_or_went - about_groups.after.keys())
     newest_records = merged.newest_records()
