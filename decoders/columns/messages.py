@@ -1,7 +1,7 @@
 """The column reader: one message of every row at once, derived by walking its declaration.
 
-In goes a cursor over n rows, out come the fields as numpy arrays; no Python runs per row. Rows whose bytes
-break the format are no longer valid in the cursor afterwards, which knows what is wrong with them.
+It takes a cursor over n rows and returns the fields as numpy arrays; no Python runs per row. Rows whose bytes
+break the format are no longer valid in the cursor afterwards, which holds what is wrong with them.
 """
 
 import json

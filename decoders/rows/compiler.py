@@ -22,10 +22,10 @@ ends
         message = f'{before}{{"groupId":{message_groupId},"regularExpression":{message_regularExpression}}}'
         return (with_kafkas_escapes(message) if "\\u" in message else message), at
 
-It takes the bytes and where to start, and returns the JSON and the byte after it. What is short, as nearly
-everything is, has a way of its own; the way for everything else stands behind it. The function does not say
-what is wrong with bytes. Python refuses an index beyond the data; a slice beyond it leaves `at` there, which
-is seen at the end, and loops end because every element has an index.
+It takes the bytes and where to start, and returns the JSON and the byte after it. Short texts and lists,
+which nearly all are, have a fast path; the path for all others follows it. The function does not say what is
+wrong with bytes. Python refuses an index beyond the data; a slice beyond it leaves `at` there, which is seen
+at the end, and loops end because every element has an index.
 
 The text is that of Kafka's JSON converters: ids and bytes are base64, a tagged field that holds its default
 is left out.
@@ -103,7 +103,7 @@ class _Source:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """What is written meanwhile stands below a header."""
+        """Indent what is written in this context below a header."""
         self.add(header)
         self.indent += "    "
         yield
@@ -288,8 +288,8 @@ def _(declaration: NullableStruct, name: str, source: _Source) -> str:
 
 @contextmanager
 def _unless_short(declaration: Counted, source: _Source, *short: str) -> Iterator[None]:
-    """What is written meanwhile reads anything; the `short` lines read a content of `count` bytes or elements
-    if these are few.
+    """What is written in this context reads content of any length; the `short` lines are the fast path for
+    content of few (`count`) bytes or elements.
     """
     match declaration.length:
         case CompactLength():
@@ -307,7 +307,7 @@ def _unless_short(declaration: Counted, source: _Source, *short: str) -> Iterato
 
 @contextmanager
 def _counted(declaration: Counted, name: str, source: _Source) -> Iterator[None]:
-    """What is written meanwhile reads a content of `length` bytes or elements."""
+    """What is written in this context reads content of `length` bytes or elements."""
     _write_number(declaration.length, "length", source)
     with source.block("if length < 0:"):
         source.add(f'{name} = "null"' if declaration.nullable else "raise IndexError")

@@ -1,7 +1,7 @@
 """Fast reader of one record at a time: bytes to the JSON text that Kafka prints.
 
 The functions that read keys and values are derived from their declarations (`compiler`). Bytes that these
-refuse go to `construct`, whose error names field and byte, or says that the search for them was given up.
+refuse go to `construct`, whose error names field and byte, or says that the search for it was given up.
 """
 
 import json
@@ -36,10 +36,10 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
 
 
 def key_reader(record_types: RecordTypes) -> KeyReader:
-    """What reads the records of a table: `read_value(before_value, value, search)` makes the text of a
-    record, where `before_value, read_value = reader[key]`. Both steps raise `DecodeError`.
+    """A reader of the records of a table, with a cache of keys: the same groups and members come often.
 
-    It caches keys: the same groups and members come again and again.
+    `before_value, read_value = reader[key]`, then `read_value(before_value, value, search)` is the text of
+    the record. Both steps raise `DecodeError`.
     """
     value_reader = cache(lambda type_id: _value_reader(record_types[type_id]))
 
@@ -84,7 +84,7 @@ def _compact_json(message: Any) -> str:
 
 
 def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, int]:
-    """A section of tagged fields, whose count stands at a byte, as a JSON object of those that do not hold
+    """A section of tagged fields, whose count is at a byte, as a JSON object of those that do not hold
     their default, and the byte after it; raises `WireError`.
     """
     section = _section_of(declaration)

@@ -1,4 +1,4 @@
-"""A cache of what a function makes of byte strings that come again and again, such as the keys of records."""
+"""A cache of what a function makes of byte strings that come often, such as the keys of records."""
 
 from collections.abc import Callable, Sized
 from typing import TypeVar

@@ -15,7 +15,8 @@ from typing import Final
 from decoders.formats.java_values import MAX_TEXT_BYTES, MAX_VARINT_BYTES, as_int32, decode_text, decode_uuid
 from decoders.rows.key_cache import KeyCache
 
-# Bytes of a text, or elements of a list, with a way of their own: a count that fits a varint of one byte.
+# The fast path is for texts of up to so many bytes and lists of so many elements: a varint of one byte
+# counts them.
 SHORT: Final = 100
 
 

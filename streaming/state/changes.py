@@ -45,7 +45,7 @@ class GroupTransition:
 
     @property
     def is_change(self) -> bool:
-        """Whether readers must be told: also of the end of a group that was not held."""
+        """Whether this is a change for readers; the end of a group that was not held is one, too."""
         return self.before != self.after or (self.is_ended and self.after is None)
 
 

@@ -171,7 +171,7 @@ def _group_transitions(
     """Compare groups before and after the batch: those with records in it, and those whose first visible
     offset came or whose last one went, which are groups (simple ones) as long as they have offsets.
 
-    A simple group whose last offset was removed is told to be gone even if its offsets were not held.
+    A simple group whose last offset was removed is reported as gone even if its offsets were not held.
     """
     had, has = merged.groups_with_offsets()
     numbers = {name: number for number, name in enumerate(merged.groups.names)}
