@@ -1,6 +1,5 @@
 """Binary Arrow columns as numpy arrays, and a cursor that reads n of their rows at once."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from itertools import repeat
@@ -10,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from decoders.formats.wire import MAX_VARINT_BYTES, Fault, Why, missing_bytes, unended_varint
+from decoders.formats.faults import Fault, Why, missing_bytes, unended_varint
+from decoders.formats.java_values import MAX_VARINT_BYTES
 
 # pyarrow's classes take type arguments in its hints only, not when the program runs: hence the quotes.
 Array: TypeAlias = "pa.Array[Any]"
@@ -100,10 +100,6 @@ class Faults:
     def within(self, rows: Ints) -> "Faults":
         """The same, where row i is number `rows[i]` of a larger whole."""
         return replace(self, rows=rows[self.rows].tolist()) if self.rows else self
-
-    def values(self) -> Iterator[Fault]:
-        """The faults one by one."""
-        return map(Fault, self.messages, self.fields, self.at_bytes)
 
 
 @dataclass

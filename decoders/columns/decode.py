@@ -1,7 +1,7 @@
 """Whole Arrow columns of keys and values to one table: every record decoded, or with the reason why not.
 
-Offset commits are read as columns (`columns`), all rows at once. Other records become documents, one at a
-time (`documents`); of their keys only the group is a column.
+Offset commits are read as columns (`messages`), all rows at once. Other records become documents, one at a
+time (`rows.documents`); of their keys only the group is a column.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,9 +15,10 @@ from decoders.columns.cursor import Array, Arrays, BinaryColumn, Faults, Ints
 from decoders.columns.failures import Failures, spread_texts
 from decoders.columns.field_kinds import Shape, shape_of
 from decoders.columns.messages import FieldColumn, Fields, read_message
-from decoders.columns.plan import Layout, Part, is_any_of, layout_of
+from decoders.columns.plan import Part, Plan, is_any_of, plan_of
 from decoders.errors import DecodeError
-from decoders.formats.records import RECORD_TYPES, RecordType, RecordTypes
+from decoders.formats.record_type import RecordType, RecordTypes
+from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16
 from decoders.rows.documents import KeyReader, key_reader
 from decoders.rows.reference import PREFIX_BYTES, Search
@@ -29,9 +30,9 @@ BLOCK_ROWS: Final = 32 * 1024
 SMALL_BLOCK_ROWS: Final = 16 * 1024
 FEW_BYTES: Final = 2**31 // 3
 
-_LAYOUT: Final = layout_of(RECORD_TYPES)
+_PLAN: Final = plan_of(RECORD_TYPES)
 _READ_KEY: Final = key_reader(RECORD_TYPES)
-RECORD_SCHEMA: Final[pa.Schema] = _LAYOUT.schema
+RECORD_SCHEMA: Final[pa.Schema] = _PLAN.schema
 
 
 def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = RECORD_TYPES) -> pa.Table:
@@ -55,7 +56,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     """
     if len(keys) != len(values):
         raise ValueError(f"every key needs a value: got {len(keys)} keys and {len(values)} values")
-    layout = _LAYOUT if record_types is RECORD_TYPES else layout_of(record_types)
+    plan = _PLAN if record_types is RECORD_TYPES else plan_of(record_types)
     read_key = _READ_KEY if record_types is RECORD_TYPES else key_reader(record_types)
     key_array, value_array = _unchunked(keys), _unchunked(values)
     is_small = key_array.nbytes + value_array.nbytes > FEW_BYTES
@@ -65,14 +66,14 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
         _decode_block(
             BinaryColumn.from_arrow(key_array.slice(start, block_rows)),
             BinaryColumn.from_arrow(value_array.slice(start, block_rows)),
-            layout,
+            plan,
             record_types,
             read_key,
             search,
         )
         for start in range(0, len(keys), block_rows)
     ]
-    return pa.concat_tables(blocks) if blocks else layout.schema.empty_table()
+    return pa.concat_tables(blocks) if blocks else plan.schema.empty_table()
 
 
 def _unchunked(column: Arrays) -> Array:
@@ -88,7 +89,7 @@ def _unchunked(column: Arrays) -> Array:
 def _decode_block(
     keys: BinaryColumn,
     values: BinaryColumn,
-    layout: Layout,
+    plan: Plan,
     record_types: RecordTypes,
     read_key: KeyReader,
     search: Search,
@@ -99,18 +100,18 @@ def _decode_block(
     failures = Failures()
     is_open = np.ones(count, np.bool_)  # neither decoded nor failed so far
 
-    key_fields = _blank(layout.key_shapes, count)
+    key_fields = _blank(plan.key_shapes, count)
     has_key = np.zeros(count, np.bool_)
-    for part in layout.keys:
+    for part in plan.keys:
         rows = np.flatnonzero(type_ids.is_there & part.matches(type_ids.values, versions.values))
         readable, faults = _read_part(part, keys, rows, key_fields)
         is_open[rows] = False
         has_key[readable] = True
         _add_malformed(failures, faults, type_ids, record_types, attrgetter("key_subject"))
 
-    value_fields = _blank(layout.value_shapes, count)
+    value_fields = _blank(plan.value_shapes, count)
     is_open |= has_key & ~values.is_null
-    for part in layout.values:
+    for part in plan.values:
         rows = np.flatnonzero(has_key & versions.is_there & part.matches(type_ids.values, versions.values))
         _, faults = _read_part(part, values, rows, value_fields)
         is_open[rows] = False
@@ -124,19 +125,19 @@ def _decode_block(
         texts, without_key = _read_alone(rows, keys, values, read_key, search, failures)
         documents = spread_texts(pa.array(texts, pa.string()), rows, count)
         with_key = np.delete(rows, without_key) if without_key else rows
-        for part in layout.groups:
+        for part in plan.groups:
             matching = part.matches(type_ids.values[with_key], versions.values[with_key])
             _read_part(part, keys, with_key[matching], key_fields)
     arrays = [
         prefix.to_arrow(type_ids.values, type_ids.is_there, keys),
         prefix.to_arrow(versions.values, versions.is_there, values),
         pa.array(values.is_null),
-        *_to_arrow(layout.key_shapes, key_fields, keys),
-        *_to_arrow(layout.value_shapes, value_fields, values),
+        *_to_arrow(plan.key_shapes, key_fields, keys),
+        *_to_arrow(plan.value_shapes, value_fields, values),
         documents,
         *failures.to_arrow(count),
     ]
-    return pa.Table.from_arrays(arrays, schema=layout.schema)
+    return pa.Table.from_arrays(arrays, schema=plan.schema)
 
 
 def _prefixes(column: BinaryColumn) -> FieldColumn:

@@ -1,4 +1,4 @@
-"""What became of the rows of a block that are no columns: their documents, or why they cannot be decoded."""
+"""The rows of a block that are not decoded as columns: their documents, or why they cannot be decoded."""
 
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field

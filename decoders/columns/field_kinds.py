@@ -17,17 +17,9 @@ from construct import Construct, Default, Renamed
 from numpy.typing import NDArray
 
 from decoders.columns.cursor import Array, BinaryColumn, Bools, Cursor, Ints, as_int32, to_bitmap, to_buffer
-from decoders.formats.wire import (
-    MAX_TEXT_BYTES,
-    UUID,
-    CompactLength,
-    Integer,
-    Text,
-    Uuid,
-    decode_text,
-    overlong_text,
-    unexpected_null,
-)
+from decoders.formats.faults import overlong_text, unexpected_null
+from decoders.formats.java_values import MAX_TEXT_BYTES, decode_text
+from decoders.formats.wire import UUID, CompactLength, Integer, Text, Uuid
 
 
 class Shape(Protocol):

@@ -1,7 +1,7 @@
 """The column reader: one message of every row at once, derived by walking its declaration.
 
-In goes a cursor over n rows, out come the fields as numpy arrays; no Python runs per row. Rows whose bytes
-break the format are no longer valid in the cursor afterwards, which knows what is wrong with them.
+It takes a cursor over n rows and returns the fields as numpy arrays; no Python runs per row. Rows whose bytes
+break the format are no longer valid in the cursor afterwards, which holds what is wrong with them.
 """
 
 import json
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from decoders.columns.cursor import Bools, Cursor, Ints
 from decoders.columns.field_kinds import Shape, shape_of
-from decoders.formats.wire import FlexibleStruct, WireError, missing_bytes, unexpected_null
+from decoders.formats.faults import WireError, missing_bytes, unexpected_null
+from decoders.formats.wire import FlexibleStruct
 from decoders.rows.documents import tags_text
 
 # Tagged fields are read in passes over all rows, one field of each row in a pass. A row with more fields than

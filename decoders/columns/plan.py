@@ -15,7 +15,7 @@ from decoders.columns.cursor import Bools
 from decoders.columns.failures import OUTCOME_COLUMNS
 from decoders.columns.field_kinds import Shape
 from decoders.columns.messages import shapes_of
-from decoders.formats.records import RecordTypes
+from decoders.formats.record_type import RecordTypes
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -73,7 +73,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Plan:
     """The columns of the decoded table: those that keys fill, and those that values fill, by their shapes.
 
     `keys` and `values` are those of tabular types. Of the keys of other types, `groups` are the first fields.
@@ -84,7 +84,6 @@ class Layout:
     values: list[Part]
     key_shapes: Mapping[str, Shape]
     value_shapes: Mapping[str, Shape]
-    tabular_ids: list[int]
 
     @property
     def schema(self) -> pa.Schema:
@@ -94,8 +93,8 @@ class Layout:
         return pa.schema([*_RECORD_COLUMNS, *fields, *OUTCOME_COLUMNS])
 
 
-def layout_of(record_types: RecordTypes) -> Layout:
-    """Derive the layout from a record table; `TypeError` if a field of a tabular type cannot be a column."""
+def plan_of(record_types: RecordTypes) -> Plan:
+    """Derive the plan from a record table; `TypeError` if a field of a tabular type cannot be a column."""
     keys = [
         Part(key, type_ids, None, _key_columns(key))
         for key, type_ids in _grouped(
@@ -119,13 +118,12 @@ def layout_of(record_types: RecordTypes) -> Layout:
             for version, value in kind.values.items()
         ).items()
     ]
-    return Layout(
+    return Plan(
         keys=keys,
         groups=groups,
         values=values,
         key_shapes=_shapes([*groups, *keys]),
         value_shapes=_in_order_of_bytes(values, _shapes(values)),
-        tabular_ids=[type_id for type_id, kind in record_types.items() if kind.tabular],
     )
 
 

@@ -1,4 +1,4 @@
-"""Kafka's formats, each declared once: the record types of the offsets topic, and the blobs within them.
+"""Kafka's formats, each declared once: the record types of the offsets topic, and the blobs inside them.
 
-`wire` is the alphabet they are written in. The readers in `rows` and `columns` are derived from these.
+`wire` is the alphabet, `record_types` the table. The readers in `rows` and `columns` are derived from these.
 """

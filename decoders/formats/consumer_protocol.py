@@ -14,11 +14,10 @@ from typing import Final
 from construct import Default, Struct
 
 from decoders.errors import DecodeError, ErrorKind
-from decoders.formats.wire import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, WireError, array
+from decoders.formats.faults import WireError
+from decoders.formats.wire import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, array
 from decoders.rows.compiler import UNREADABLE, reader_of
 from decoders.rows.reference import PREFIX_BYTES, Document, malformed, parse_message, read_prefix
-
-CONSUMER_PROTOCOL: Final = "consumer"  # the protocol type of groups whose members hold these
 
 _TOPIC_PARTITIONS: Final = Struct("topic" / STRING, "partitions" / array(INT32))
 

@@ -1,7 +1,7 @@
-"""Kafka's wire types as `construct` declarations: the alphabet in which `records` spells every format.
+"""Kafka's wire types as `construct` declarations: the alphabet in which every format is declared.
 
-Each type below is a class that states *what* stands in the bytes (`length`, `nullable`, `tags`, ...), because
-the fast readers are derived by walking these attributes (`generated`, `columns`). Its `_parse` is the
+Each type below is a class that states *what* the bytes hold (`length`, `nullable`, `tags`, ...), because the
+fast readers are derived by walking these attributes (`rows.compiler`, `columns`). Its `_parse` is the
 reference that those readers are tested against; its `_build` makes the bytes for tests.
 
 All integers are big-endian. The oddities follow Kafka's own reader (`org.apache.kafka.common.protocol`): a
@@ -12,21 +12,17 @@ length is null when it is negative, a varint drops the bits above 32, text is ne
 # construct carries no type hints: its classes are `Any` to mypy.
 
 import base64
-import codecs
-import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
-from functools import lru_cache
 from io import BytesIO
 from types import MappingProxyType
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 from construct import (
     Adapter,
     Bytes,
     Construct,
-    ConstructError,
     Container,
     FormatField,
     ListContainer,
@@ -36,92 +32,15 @@ from construct import (
     stream_size,
 )
 
-MAX_TEXT_BYTES: Final = 0x7FFF  # Kafka refuses longer text, also where the length is a varint
-MAX_VARINT_BYTES: Final = 5
-
-
-class Fault(NamedTuple):
-    """What is wrong with some bytes, where: it takes less room than the error."""
-
-    message: str
-    field: str
-    at_byte: int
-
-
-class WireError(ConstructError):
-    """Bytes that break the format; `why` makes the message from the facts, the field and the byte."""
-
-    def __init__(self, why: "Why", *facts: object, field: str, at_byte: int) -> None:
-        self.fault = Fault(why(*facts, field, at_byte), field, at_byte)
-        super().__init__(self.fault.message)
-
-
-def unexpected(expected: str, found: object, field: str, at_byte: int) -> str:
-    """The message about data that holds something else than expected."""
-    return f"expected {expected} for {field} at byte {at_byte}, found {found}"
-
-
-def missing_bytes(wanted: int, found: int, field: str, at_byte: int) -> str:
-    """The message about data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
-    return unexpected("1 byte" if wanted == 1 else f"{wanted} bytes", found, field, at_byte)
-
-
-def unended_varint(is_cut: bool, field: str, at_byte: int) -> str:
-    """The message about a varint without a last byte: the data ends inside it, or it has over five bytes."""
-    found = "the end of the data" if is_cut else "more"
-    return unexpected(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, field, at_byte)
-
-
-def unexpected_null(length: int, field: str, at_byte: int) -> str:
-    """The message about a length that says null where the format has no null."""
-    return unexpected("a length of 0 or more", length, field, at_byte)
-
-
-def overlong_text(length: int, field: str, at_byte: int) -> str:
-    """The message about text over Kafka's limit, which only a varint length can announce."""
-    return unexpected(f"at most {MAX_TEXT_BYTES} bytes of text", length, field, at_byte)
-
-
-def given_up(size: int, field: str, at_byte: int) -> str:
-    """The message about data in which what is wrong was not looked for any further."""
-    return f"cannot be read; why was looked for up to {field} at byte {at_byte} of {size}, not further"
-
-
-Why = Callable[..., str]  # makes such a message from facts, the field and the byte
-
-
-def as_int32(number: int) -> int:
-    """The low 32 bits of `number` as Java's `int` holds them."""
-    return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-
-
-# Java reads an encoded surrogate, whole or cut short, as one malformed sequence; Python as two or three.
-_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-
-
-def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """What stands for bytes that are not UTF-8, and where to go on."""
-    assert isinstance(error, UnicodeDecodeError)
-    surrogate = _ENCODED_SURROGATE.match(error.object, error.start)
-    return "\N{REPLACEMENT CHARACTER}", surrogate.end() if surrogate else error.end
-
-
-AS_JAVA: Final = "as-java"  # the name under which Python knows it: `data.decode("utf-8", AS_JAVA)`
-codecs.register_error(AS_JAVA, _replacement)
-
-
-def decode_text(data: bytes) -> str:
-    """UTF-8 as Java's `new String(data, UTF_8)` reads it: U+FFFD for what is not UTF-8, never an error."""
-    return data.decode("utf-8", AS_JAVA)
-
-
-@lru_cache(maxsize=4096)  # records by the million name topics by the thousand
-def decode_uuid(data: bytes) -> str:
-    """Sixteen bytes as Kafka writes an id: unpadded base64url, 22 characters."""
-    return base64.urlsafe_b64encode(data)[:-2].decode("ascii")
-
-
-ZERO_UUID: Final = decode_uuid(bytes(16))
+from decoders.formats.faults import (
+    WireError,
+    given_up,
+    missing_bytes,
+    overlong_text,
+    unended_varint,
+    unexpected_null,
+)
+from decoders.formats.java_values import MAX_TEXT_BYTES, MAX_VARINT_BYTES, as_int32, decode_text, decode_uuid
 
 
 class ReadsLeft(BytesIO):

@@ -1,4 +1,4 @@
-"""Reads one record at a time: every type, and whatever is odd about it.
+"""Reads one record at a time, of any type.
 
-`reference` is the reader that is easy to check, `compiler` makes the quick one of the same formats.
+`reference` is the reader that is easy to check, `documents` the fast one, which `compiler` derives.
 """

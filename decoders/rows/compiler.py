@@ -22,33 +22,27 @@ ends
         message = f'{before}{{"groupId":{message_groupId},"regularExpression":{message_regularExpression}}}'
         return (with_kafkas_escapes(message) if "\\u" in message else message), at
 
-It takes the bytes and where to start, and returns the JSON and the byte after it. What is short, as nearly
-everything is, has a way of its own; the way for everything else stands behind it. The function does not say
-what is wrong with bytes. Python refuses an index beyond the data; a slice beyond it leaves `at` there, which
-is seen at the end, and loops end because every element has an index.
+It takes the bytes and where to start, and returns the JSON and the byte after it. Short texts and lists,
+which nearly all are, have a fast path; the path for all others follows it. The function does not say what is
+wrong with bytes. Python refuses an index beyond the data; a slice beyond it leaves `at` there, which is seen
+at the end, and loops end because every element has an index.
 
 The text is that of Kafka's JSON converters: ids and bytes are base64, a tagged field that holds its default
 is left out.
 """
 
 import struct
-from binascii import b2a_base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cache, singledispatch
-from json.encoder import encode_basestring
-from re import Match
-from re import compile as regex
 from typing import Any, Final, Protocol
 
 from construct import Construct, Default, Renamed, Struct
 
+from decoders.formats.java_values import AS_JAVA
 from decoders.formats.wire import (
-    AS_JAVA,
-    MAX_TEXT_BYTES,
-    MAX_VARINT_BYTES,
     VARINT,
     Blob,
     CompactLength,
@@ -60,11 +54,8 @@ from decoders.formats.wire import (
     Text,
     Uuid,
     Varint,
-    as_int32,
-    decode_text,
-    decode_uuid,
 )
-from decoders.rows.key_cache import Memory
+from decoders.rows.runtime import NAMES, SHORT, formats
 
 
 class Read(Protocol):
@@ -74,16 +65,13 @@ class Read(Protocol):
         """The JSON of the message that starts at a byte, behind some text, and the byte after the message."""
 
 
-# Bytes of a text, or elements of a list, with a way of their own: a count that fits a varint of one byte.
-SHORT: Final = 100
-
 UNREADABLE: Final = (IndexError, struct.error)  # what the functions raise for bytes that they cannot read
 
 
 @cache
 def reader_of(declaration: Struct, prefix: str = "", suffix: str = "") -> Read:
     """The function that reads a message; written and compiled once. Its JSON has text around it."""
-    source = _Source(names=dict(_NAMES))
+    source = _Source(names=dict(NAMES))
     message = _write(declaration, "message", source)
     source.add("if at > len(data):", "    raise IndexError")
     source.add(f"message = f'{{before}}{_literal(prefix)}{message}{_literal(suffix)}'")
@@ -115,7 +103,7 @@ class _Source:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """What is written meanwhile stands below a header."""
+        """Indent what is written in this context below a header."""
         self.add(header)
         self.indent += "    "
         yield
@@ -202,7 +190,7 @@ def _(declaration: Sequence, name: str, source: _Source) -> str:
 def _write_integers(declaration: Sequence, element: Integer, name: str, source: _Source) -> None:
     """Write what reads `length` integers."""
     size, letter = element.length, element.fmtstr[-1]
-    source.names[f"formats_{letter}"] = _formats(letter)
+    source.names[f"formats_{letter}"] = formats(letter)
     short = (
         f"unpack, template = formats_{letter}[count]",
         f"{name} = template % unpack(data, at)",
@@ -300,8 +288,8 @@ def _(declaration: NullableStruct, name: str, source: _Source) -> str:
 
 @contextmanager
 def _unless_short(declaration: Counted, source: _Source, *short: str) -> Iterator[None]:
-    """What is written meanwhile reads anything; the `short` lines read a content of `count` bytes or elements
-    if these are few.
+    """What is written in this context reads content of any length; the `short` lines are the fast path for
+    content of few (`count`) bytes or elements.
     """
     match declaration.length:
         case CompactLength():
@@ -319,7 +307,7 @@ def _unless_short(declaration: Counted, source: _Source, *short: str) -> Iterato
 
 @contextmanager
 def _counted(declaration: Counted, name: str, source: _Source) -> Iterator[None]:
-    """What is written meanwhile reads a content of `length` bytes or elements."""
+    """What is written in this context reads content of `length` bytes or elements."""
     _write_number(declaration.length, "length", source)
     with source.block("if length < 0:"):
         source.add(f'{name} = "null"' if declaration.nullable else "raise IndexError")
@@ -350,69 +338,3 @@ def _(declaration: CompactLength, name: str, source: _Source) -> None:
     source.add(f"{name} = data[at] - 1", "at += 1")
     with source.block(f"if {name} > 0x7E:"):  # more than one byte: seldom
         source.add(f"{name}, at = compact_length(data, at - 1)")
-
-
-# --- what the functions call -----------------------------------------------------------------------------
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for index in range(MAX_VARINT_BYTES):
-        byte = data[at + index]
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return as_int32(value), at + index + 1
-    raise IndexError
-
-
-def _compact_length(data: bytes, at: int) -> tuple[int, int]:
-    length, at = _varint(data, at)
-    return as_int32(length - 1), at
-
-
-def _long_text(data: bytes) -> str:
-    if len(data) > MAX_TEXT_BYTES:
-        raise IndexError
-    return encode_basestring(decode_text(data))
-
-
-_ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
-
-
-def with_kafkas_escapes(text: str) -> str:
-    """JSON of Python's as Kafka writes it: the hexadecimal digits of escapes in upper case."""
-    return _ESCAPE.sub(_in_upper_case, text)
-
-
-def _in_upper_case(escape: Match[str]) -> str:
-    text = escape[0]
-    return rf"\u{text[2:].upper()}" if text.startswith(r"\u") else text
-
-
-def _base64(data: bytes) -> str:
-    return f'"{b2a_base64(data, newline=False).decode()}"'
-
-
-@cache
-def _formats(letter: str) -> list[tuple[Callable[[bytes, int], tuple[int, ...]], str]]:
-    """What reads and shows integers, for each short count of them."""
-    return [
-        (struct.Struct(f">{count}{letter}").unpack_from, f"[{','.join(['%d'] * count)}]")
-        for count in range(SHORT + 1)
-    ]
-
-
-def _integers(count: int, letter: str, data: bytes, at: int) -> str:
-    return str(list(struct.unpack_from(f">{count}{letter}", data, at))).replace(" ", "")
-
-
-_NAMES: Final = {
-    "varint": _varint,
-    "compact_length": _compact_length,
-    "uuids": Memory[bytes, str](decode_uuid, room=4_096, longest=16),
-    "quoted": encode_basestring,
-    "long_text": _long_text,
-    "with_kafkas_escapes": with_kafkas_escapes,
-    "base64": _base64,
-    "integers": _integers,
-}

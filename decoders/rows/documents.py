@@ -1,7 +1,7 @@
 """Fast reader of one record at a time: bytes to the JSON text that Kafka prints.
 
-The functions that read keys and values are derived from their declarations (`generated`). Bytes that these
-refuse go to `construct`, whose error names field and byte, or says that it was not looked for to the end.
+The functions that read keys and values are derived from their declarations (`compiler`). Bytes that these
+refuse go to `construct`, whose error names field and byte, or says that the search for it was given up.
 """
 
 import json
@@ -11,16 +11,18 @@ from typing import Any
 
 from construct import Struct
 
-from decoders.formats.records import RECORD_TYPES, RecordType, RecordTypes
+from decoders.formats.record_type import RecordType, RecordTypes
+from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16, FlexibleStruct
-from decoders.rows.compiler import UNREADABLE, reader_of, with_kafkas_escapes
-from decoders.rows.key_cache import Memory
+from decoders.rows.compiler import UNREADABLE, reader_of
+from decoders.rows.key_cache import KeyCache
 from decoders.rows.reference import PREFIX_BYTES, Search, parse_message, read_key, read_value
+from decoders.rows.runtime import with_kafkas_escapes
 
 # What is known of a key: the text of the record up to its value, and what makes the whole of that text and
 # the value (None for a tombstone); a search is for what is wrong with it.
 ReadValue = Callable[[str, bytes | None, Search], str]
-KeyReader = Memory[bytes | None, tuple[str, ReadValue]]
+KeyReader = KeyCache[bytes | None, tuple[str, ReadValue]]
 
 
 def document_text(key: bytes | None, value: bytes | None, *, record_types: RecordTypes = RECORD_TYPES) -> str:
@@ -34,10 +36,10 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
 
 
 def key_reader(record_types: RecordTypes) -> KeyReader:
-    """What reads the records of a table: `read_value(before_value, value, search)` makes the text of a
-    record, where `before_value, read_value = reader[key]`. Both steps raise `DecodeError`.
+    """A reader of the records of a table, with a cache of keys: the same groups and members come often.
 
-    It remembers keys: the same groups and members come again and again.
+    `before_value, read_value = reader[key]`, then `read_value(before_value, value, search)` is the text of
+    the record. Both steps raise `DecodeError`.
     """
     value_reader = cache(lambda type_id: _value_reader(record_types[type_id]))
 
@@ -45,7 +47,7 @@ def key_reader(record_types: RecordTypes) -> KeyReader:
         type_id, _, text = read_key(key, record_types, message_text)
         return f'{{"key":{{"type":{type_id},"data":{text}}},"value":', value_reader(type_id)
 
-    return Memory(read, room=16_384, longest=200)
+    return KeyCache(read, most_keys=16_384, longest=200)
 
 
 def _value_reader(record_type: RecordType) -> ReadValue:
@@ -82,7 +84,7 @@ def _compact_json(message: Any) -> str:
 
 
 def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, int]:
-    """A section of tagged fields, whose count stands at a byte, as a JSON object of those that do not hold
+    """A section of tagged fields, whose count is at a byte, as a JSON object of those that do not hold
     their default, and the byte after it; raises `WireError`.
     """
     section = _section_of(declaration)

@@ -1,4 +1,4 @@
-"""A memory of what a function has made of byte strings or texts that come again and again."""
+"""A cache of what a function makes of byte strings that come often, such as the keys of records."""
 
 from collections.abc import Callable, Sized
 from typing import TypeVar
@@ -7,22 +7,23 @@ K = TypeVar("K", bound=Sized | None)
 V = TypeVar("V")
 
 
-class Memory(dict[K, V]):
-    """What a function makes of things, remembered where they are short; all is forgotten when it is full.
+class KeyCache(dict[K, V]):
+    """What a function makes of keys, kept where they are short; a full cache is emptied.
 
-    It is looked up as a dict, `memory[thing]`, which takes a third of the time of `lru_cache`.
+    A lookup is that of a dict, `cache[key]`, which takes a third to a half of the time of
+    `functools.lru_cache`; and that would keep long keys, too.
     """
 
-    def __init__(self, make: Callable[[K], V], *, room: int, longest: int) -> None:
+    def __init__(self, make: Callable[[K], V], *, most_keys: int, longest: int) -> None:
         super().__init__()
         self._make = make
-        self._room = room
+        self._most_keys = most_keys
         self._longest = longest
 
-    def __missing__(self, thing: K) -> V:
-        made = self._make(thing)
-        if thing is not None and len(thing) <= self._longest:
-            if len(self) >= self._room:
+    def __missing__(self, key: K) -> V:
+        made = self._make(key)
+        if key is not None and len(key) <= self._longest:
+            if len(self) >= self._most_keys:
                 self.clear()
-            self[thing] = made
+            self[key] = made
         return made

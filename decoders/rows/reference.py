@@ -15,17 +15,10 @@ from typing import Any, Final, TypeVar
 from construct import Construct, Default, Renamed, Struct
 
 from decoders.errors import DecodeError, ErrorKind
-from decoders.formats.records import RECORD_TYPES, RecordType, RecordTypes
-from decoders.formats.wire import (
-    Blob,
-    Fault,
-    FlexibleStruct,
-    NullableStruct,
-    ReadsLeft,
-    Sequence,
-    WireError,
-    unexpected,
-)
+from decoders.formats.faults import Fault, WireError, unexpected
+from decoders.formats.record_type import RecordType, RecordTypes
+from decoders.formats.record_types import RECORD_TYPES
+from decoders.formats.wire import Blob, FlexibleStruct, NullableStruct, ReadsLeft, Sequence
 
 Message = dict[str, Any]
 Document = dict[str, Any]
@@ -33,19 +26,19 @@ M = TypeVar("M")  # what a message is read as
 ReadMessage = Callable[[Struct, bytes, int], M]
 
 MESSAGE_READS: Final = 500
-"""So many fields and lengths of a message are always read to find what is wrong with it."""
+"""Fields and lengths of one message that may always be read to find what is wrong with it."""
 
 MORE_MESSAGE_READS: Final = 3_500
-"""So many more, if there are not many such messages: 20 ms or so in all."""
+"""Further reads of one message while `SEARCH_READS` lasts: with those always allowed, some 20 ms."""
 
 SEARCH_READS: Final = 20_000
-"""So many more in all messages of one search: 0.1 s or so."""
+"""Further reads of all messages of one search: some 0.1 s."""
 
 PREFIX_BYTES = 2  # the record type in front of a key, the version in front of a value
 
 
 def parse_message(declaration: Struct, data: bytes, at_byte: int = 0) -> Message:
-    """A message read by `construct`, from a byte on; values as Kafka's JSON converters show them.
+    """The message that starts at a byte, read by `construct`; values as Kafka's JSON converters show them.
 
     Raises `WireError`. Bytes after the last known field are ignored, as Kafka ignores them.
     """
@@ -54,9 +47,9 @@ def parse_message(declaration: Struct, data: bytes, at_byte: int = 0) -> Message
 
 @dataclass
 class Search:
-    """Looks for what is wrong with messages, within bounds: in each, and in all that it is asked about.
+    """Finds what is wrong with messages, within a bound for each message and one for all of them.
 
-    What is ordinary is always found. `reads_left` is for longer searches, of which there may be a flood.
+    Faults of ordinary messages are always found. `reads_left` bounds all longer searches together.
     """
 
     reads_left: int = SEARCH_READS
@@ -79,7 +72,7 @@ def _parse(declaration: Struct, stream: BytesIO, at_byte: int) -> Message:
 
 @singledispatch
 def _shown(declaration: Construct, value: Any) -> Any:
-    """A parsed value as it stands in Kafka's JSON."""
+    """A parsed value as Kafka's JSON shows it."""
     return value
 
 

@@ -64,7 +64,7 @@ def count_records(source_partition: int, records: pa.Table) -> Totals:
 
 
 def _count_unknown(source_partition: int, failed: pa.Table) -> Totals:
-    """Count records of unknown types and versions, by type and version: those that are seen first."""
+    """Count records of unknown types and versions, by type and version; beyond the first few, as others."""
     unknown = failed.filter(pc.not_equal(failed["error_kind"], "malformed"))
     if not len(unknown):
         return Totals()
@@ -72,8 +72,8 @@ def _count_unknown(source_partition: int, failed: pa.Table) -> Totals:
         [("source_offset", "count"), ("source_offset", "min"), ("source_offset", "max")]
     )
     by_first = grouped.sort_by("source_offset_min")
-    told, others = by_first.slice(0, MAX_UNKNOWN_KINDS), by_first.slice(MAX_UNKNOWN_KINDS)
-    kinds = tuple(_unknown_records(source_partition, row) for row in told.to_pylist())
+    listed, others = by_first.slice(0, MAX_UNKNOWN_KINDS), by_first.slice(MAX_UNKNOWN_KINDS)
+    kinds = tuple(_unknown_records(source_partition, row) for row in listed.to_pylist())
     return Totals(unknown_others=pc.sum(others["source_offset_count"]).as_py() or 0) + Totals(unknown=kinds)
 
 

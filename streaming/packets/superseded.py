@@ -7,17 +7,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decoders import RECORD_TYPES
 from streaming.common.arrays import Mask
 from streaming.common.keys import KEY_NAMES, entry_codes
 
-COMMIT_TYPES: Final = pa.array([0, 1], pa.int16())
+COMMIT_TYPES: Final = pa.array(
+    [number for number, kind in RECORD_TYPES.items() if kind.tabular], pa.int16()
+)  # of offset commits, current and legacy
 
 
 def drop_superseded(records: pa.Table) -> pa.Table:
     """Drop offset commits that a later record of the same table supersedes.
 
     Expects log order. Kept are the newest readable value and the newest tombstone of every key (`replay`
-    needs both to tell whether a group was created anew), and everything that is not a readable offset
+    needs both to tell whether a group was created again), and everything that is not a readable offset
     commit.
     """
     droppable = is_commit(records) & records["error_kind"].is_null().to_numpy()

@@ -13,7 +13,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import by_batches, take
 from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
 from streaming.state.entries import ABSENT, MergedEntries
-from streaming.state.group_records import Group
+from streaming.state.groups import Group
 
 TOMBSTONED: Final = "tombstoned"
 TOMBSTONED_AFTER_CHANGE: Final = "tombstoned after change"
@@ -45,7 +45,7 @@ class GroupTransition:
 
     @property
     def is_change(self) -> bool:
-        """Whether readers must be told: also of the end of a group that was not held."""
+        """Whether this is a change for readers; the end of a group that was not held is one, too."""
         return self.before != self.after or (self.is_ended and self.after is None)
 
 
@@ -58,7 +58,7 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
     before_rows = np.where(before[slots], merged.before_row[slots], ABSENT)
     after_rows = np.where(after[slots], merged.after_row[slots], ABSENT)
     key_rows = np.maximum(merged.before_row[slots], merged.touched_row[slots])
-    offsets, timestamps = merged.moment_of(slots)
+    offsets, timestamps = merged.changed_by(slots)
     reasons = np.select(
         [~is_removed[slots], merged.is_outdated[slots]], [HIDDEN, TOMBSTONED_AFTER_CHANGE], TOMBSTONED
     )

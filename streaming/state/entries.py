@@ -27,11 +27,11 @@ ABSENT: Final = -1
 
 
 @dataclass(frozen=True)
-class GroupMoments:
-    """When, in this batch, the groups of a batch were last created and last ended.
+class EntryGroups:
+    """The groups of the entries, and by which records of the batch each was last created and last ended.
 
     One element per group: offset and timestamp of the record, `ABSENT` where there was none. A commit creates
-    its group, a record of the group does, and a group tombstone ends it.
+    its group, and so does a record of the group; a group tombstone ends it.
     """
 
     names: list[str]
@@ -70,7 +70,7 @@ class MergedEntries:
     hidden_before: Mask
     hidden_after: Mask
     slot_groups: Index
-    moments: GroupMoments
+    groups: EntryGroups
 
     @property
     def visible_before(self) -> Mask:
@@ -85,9 +85,9 @@ class MergedEntries:
         return visible
 
     def groups_with_offsets(self) -> tuple[Mask, Mask]:
-        """Tell, per group of `moments`, whether readers saw offsets of it before, and see some after the
-        batch."""
-        count = len(self.moments.names)
+        """Tell, per group of `groups`, whether readers saw offsets of it before the batch, and see some after
+        it."""
+        count = len(self.groups.names)
         had, has = (
             np.bincount(self.slot_groups[visible], minlength=count) > 0
             for visible in (self.visible_before, self.visible_after)
@@ -95,36 +95,36 @@ class MergedEntries:
         return had, has
 
     def groups_with_removals(self) -> Mask:
-        """Tell, per group of `moments`, whether a tombstone of the batch left one of its keys absent."""
+        """Tell, per group of `groups`, whether a tombstone of the batch left one of its keys absent."""
         removed = (self.touched_row != ABSENT) & (self.after_row == ABSENT)
-        is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.moments.names)) > 0
+        is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.groups.names)) > 0
         return is_group
 
     def newest_records(self) -> list[tuple[int, int]]:
-        """Return, per group of `moments`, source offset and timestamp of its newest commit or tombstone.
+        """Return, per group of `groups`, source offset and timestamp of its newest commit or tombstone.
 
         That of a group without any in the batch means nothing.
         """
-        rows = np.full(len(self.moments.names), ABSENT, dtype=np.int64)
+        rows = np.full(len(self.groups.names), ABSENT, dtype=np.int64)
         np.maximum.at(rows, self.slot_groups, self.touched_row)
         offsets, timestamps = (
             self.pool[name].to_numpy()[rows].tolist() for name in ("source_offset", "source_timestamp")
         )
         return list(zip(offsets, timestamps, strict=True))
 
-    def moment_of(self, slots: Index) -> tuple[Index, Index]:
+    def changed_by(self, slots: Index) -> tuple[Index, Index]:
         """Return source offset and timestamp of the record that changed each slot: its own, else its
         group's."""
-        touched, of_group, moments = self.touched_row[slots], self.slot_groups[slots], self.moments
-        is_own, is_end = touched != ABSENT, moments.ends[of_group]
+        touched, of_group, groups = self.touched_row[slots], self.slot_groups[slots], self.groups
+        is_own, is_end = touched != ABSENT, groups.ends[of_group]
 
         def pick(own: str, ended: Index, created: Index) -> Index:
             of_slot = np.where(is_end, ended[of_group], created[of_group])
             return np.where(is_own, self.pool[own].to_numpy()[touched], of_slot)
 
         return (
-            pick("source_offset", moments.ended_offset, moments.created_offset),
-            pick("source_timestamp", moments.ended_timestamp, moments.created_timestamp),
+            pick("source_offset", groups.ended_offset, groups.created_offset),
+            pick("source_timestamp", groups.ended_timestamp, groups.created_timestamp),
         )
 
     def applied_to(self, entries: Layers, numbers: Index) -> Layers:
@@ -163,7 +163,7 @@ def merge_entries(
     slot_rows = np.concatenate([np.arange(n), n + np.flatnonzero(is_new)])  # a pool row for each slot's key
     count = len(slot_rows)
     slot_groups = group_codes[slot_rows]
-    moments = _group_moments(group_names, group_codes[n:], commits, created, ended)
+    groups = _entry_groups(group_names, group_codes[n:], commits, created, ended)
 
     is_tombstone = commits["is_tombstone"].to_numpy()
     is_unreadable = commits["error_kind"].is_valid().to_numpy()
@@ -185,12 +185,12 @@ def merge_entries(
         before_row=before_row,
         after_row=after_row,
         touched_row=np.where(touched == ABSENT, ABSENT, n + touched),
-        is_outdated=(_last(slots, ~is_tombstone, count) != ABSENT) | moments.is_described[slot_groups],
+        is_outdated=(_last(slots, ~is_tombstone, count) != ABSENT) | groups.is_described[slot_groups],
         unreadable_since=_unreadable_since(entries, commits, unreadable, boundary, count),
         hidden_before=hidden_before,
-        hidden_after=np.where(moments.ends[slot_groups], True, hidden_before & ~moments.begins[slot_groups]),
+        hidden_after=np.where(groups.ends[slot_groups], True, hidden_before & ~groups.begins[slot_groups]),
         slot_groups=slot_groups,
-        moments=moments,
+        groups=groups,
     )
 
 
@@ -237,16 +237,17 @@ def _unreadable_since(
     return np.where(since_held != ABSENT, since_held, offsets[unreadable])
 
 
-def _group_moments(
+def _entry_groups(
     names: list[str],
     commit_groups: Index,
     commits: pa.Table,
     created: Sequence[GroupEvent],
     ended: Mapping[str, GroupEvent],
-) -> GroupMoments:
+) -> EntryGroups:
     numbers = {name: number for number, name in enumerate(names)}
-    moments = [np.full(len(names), ABSENT, dtype=np.int64) for _ in range(4)]
-    created_offset, created_timestamp, ended_offset, ended_timestamp = moments
+    created_offset, created_timestamp, ended_offset, ended_timestamp = (
+        np.full(len(names), ABSENT, dtype=np.int64) for _ in range(4)
+    )
     creates = np.flatnonzero(~commits["is_tombstone"].to_numpy())
     is_described = np.zeros(len(names), dtype=bool)
     created_offset[commit_groups[creates]] = commits["source_offset"].to_numpy()[creates]
@@ -262,7 +263,7 @@ def _group_moments(
         number = numbers.get(name)
         if number is not None:
             ended_offset[number], ended_timestamp[number] = event.source_offset, event.source_timestamp
-    return GroupMoments(names, created_offset, created_timestamp, ended_offset, ended_timestamp, is_described)
+    return EntryGroups(names, created_offset, created_timestamp, ended_offset, ended_timestamp, is_described)
 
 
 def _padded(values: npt.NDArray[Number], count: int, *, fill: bool | int) -> npt.NDArray[Number]:

@@ -9,7 +9,7 @@ leaves behind for everything below the last stable offset (Kafka: `OffsetMetadat
   by the size of the committed offset. Types 0 and 1 address the same entry. A tombstone removes it.
 - a commit whose value cannot be read keeps the last readable value and marks it with `unreadable_since`.
 - a group's tombstone does not touch offsets, it hides them: they are shown again once a commit or a record of
-  the group creates the group anew.
+  the group creates the group again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,13 +24,21 @@ from streaming.common.arrays import Index, Mask
 from streaming.common.pieces import take
 from streaming.model.schemas import ENTRIES
 from streaming.packets.superseded import is_commit
-from streaming.state import group_records
 from streaming.state.changes import GroupTransition, group_changes, offset_changes
 from streaming.state.entries import MergedEntries, merge_entries
-from streaming.state.group_records import GROUP_RECORDS, Group, GroupEvent, GroupRecords
+from streaming.state.group_records import (
+    GROUP_RECORDS,
+    GroupEvent,
+    GroupRecords,
+    fold_events,
+    read_events,
+    read_unreadable_events,
+)
+from streaming.state.group_types import TYPE_OF_RECORD
+from streaming.state.groups import SIMPLE, Group, describe
 from streaming.state.layers import Layers
 
-GROUP_TYPES: Final = pa.array(list(group_records.TYPE_OF_RECORD), pa.int16())
+GROUP_RECORD_TYPES: Final = pa.array(list(TYPE_OF_RECORD), pa.int16())
 
 LOOKED_THROUGH: Final = 5_000
 """So many entries are merged as they are: to look for those of some groups would take longer."""
@@ -88,7 +96,7 @@ def _in_log_order(records: pa.Table) -> pa.Table:
 
 def _is_about_group(records: pa.Table) -> Mask:
     """Tell which records are about a group, under a readable key; their value may be unreadable."""
-    of_type = pc.is_in(records["record_type"], value_set=GROUP_TYPES)
+    of_type = pc.is_in(records["record_type"], value_set=GROUP_RECORD_TYPES)
     return _mask(pc.and_(of_type, pc.is_valid(records["group"])))
 
 
@@ -113,16 +121,15 @@ class _GroupBatch:
         for event in events:
             by_group.setdefault(event.group, []).append(event)
         self.after = {
-            group: group_records.fold_events(before.get(group, {}), happened)
-            for group, happened in by_group.items()
+            group: fold_events(before.get(group, {}), happened) for group, happened in by_group.items()
         }
 
     @classmethod
     def read(cls, kept: pa.Table, records: pa.Table) -> "_GroupBatch":
         """Read the batch's group records, and from `kept` what the shard holds of the groups they touch."""
         is_readable = pc.is_valid(records["document"])
-        events = group_records.read_events(records.filter(is_readable))
-        unreadable = group_records.read_unreadable_events(records.filter(pc.invert(is_readable)))
+        events = read_events(records.filter(is_readable))
+        unreadable = read_unreadable_events(records.filter(pc.invert(is_readable)))
         return cls(_records_by_group(kept, {event.group for event in events}), events, unreadable)
 
     def applied_to(self, kept: Layers) -> Layers:
@@ -164,12 +171,12 @@ def _group_transitions(
     """Compare groups before and after the batch: those with records in it, and those whose first visible
     offset came or whose last one went, which are groups (simple ones) as long as they have offsets.
 
-    A simple group whose last offset was removed is told to be gone even if its offsets were not held.
+    A simple group whose last offset was removed is reported as gone even if its offsets were not held.
     """
     had, has = merged.groups_with_offsets()
-    numbers = {name: number for number, name in enumerate(merged.moments.names)}
+    numbers = {name: number for number, name in enumerate(merged.groups.names)}
     is_emptied = merged.groups_with_removals() & ~has
-    came_or_went = {merged.moments.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
+    came_or_went = {merged.groups.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
     last_event = about_groups.last()
     records_of_others = _records_by_group(kept, came_or_went - about_groups.after.keys())
     newest_records = merged.newest_records()
@@ -188,4 +195,4 @@ def _group_transitions(
 
 
 def _group(records: GroupRecords | None, has_offsets: bool) -> Group | None:
-    return group_records.describe(records) if records else group_records.SIMPLE if has_offsets else None
+    return describe(records) if records else SIMPLE if has_offsets else None

@@ -1,6 +1,6 @@
 """How a shard is kept in Spark's state: each of its tables as two values, a base and what changed since.
 
-A base of B bytes is written anew once the changes since then have cost as many bytes to write. With changes
+A base of B bytes is written again once the changes since then have cost as many bytes to write. With changes
 of d bytes a batch that is every sqrt(2 B / d) batches, where the sum of both kinds of writing is smallest,
 whatever B and d are.
 

@@ -17,10 +17,11 @@ import decoders
 from decoders import decode_columns
 from decoders.formats import wire
 from decoders.formats.consumer_protocol import SUBSCRIPTION_VERSIONS
-from decoders.formats.records import RECORD_TYPES
-from decoders.formats.wire import INT16, UUID, VARINT, WireError
+from decoders.formats.faults import WireError
+from decoders.formats.record_types import RECORD_TYPES
+from decoders.formats.wire import INT16, UUID, VARINT
 from decoders.rows.reference import MESSAGE_READS, MORE_MESSAGE_READS, SEARCH_READS, parse_message
-from streaming.state import group_records as group_replay
+from streaming.state import groups
 from streaming.state.replay import Shard, replay
 
 MEGABYTE = 1_000_000
@@ -161,8 +162,8 @@ def topics_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return read(data)
 
     monkeypatch.setattr(decoders, "subscribed_topics", counted)
-    group_replay._LONG_SUBSCRIPTIONS.clear()
-    group_replay._SHORT_SUBSCRIPTIONS.clear()
+    groups._topics_of_long.cache_clear()
+    groups._topics_of_short.cache_clear()
     return sizes
 
 
@@ -217,5 +218,5 @@ def test_subscribed_topics_are_those_that_construct_reads(data: bytes) -> None:
 def test_few_long_subscriptions_are_remembered() -> None:
     for number in range(20):
         text = base64.b64encode(subscription([f"{number}", *NAMES[:1_000]])).decode()
-        assert group_replay._topics_of(text) == [f"{number}", *NAMES[:1_000]]
-    assert len(group_replay._LONG_SUBSCRIPTIONS) <= 4
+        assert groups._topics_of(text) == [f"{number}", *NAMES[:1_000]]
+    assert groups._topics_of_long.cache_info().currsize <= 4

@@ -1,6 +1,6 @@
-"""A memory makes things once, within its bounds."""
+"""A key cache makes things once, within its bounds."""
 
-from decoders.rows.key_cache import Memory
+from decoders.rows.key_cache import KeyCache
 
 
 class Maker:
@@ -9,30 +9,30 @@ class Maker:
     def __init__(self) -> None:
         self.asked: list[bytes | None] = []
 
-    def __call__(self, thing: bytes | None) -> str:
-        self.asked.append(thing)
-        return repr(thing)
+    def __call__(self, key: bytes | None) -> str:
+        self.asked.append(key)
+        return repr(key)
 
 
-def test_short_things_are_made_once() -> None:
+def test_what_is_made_of_short_keys_is_made_once() -> None:
     make = Maker()
-    memory = Memory(make, room=2, longest=3)
-    assert [memory[b"abc"], memory[b"abc"]] == ["b'abc'"] * 2
+    cache = KeyCache(make, most_keys=2, longest=3)
+    assert [cache[b"abc"], cache[b"abc"]] == ["b'abc'"] * 2
     assert make.asked == [b"abc"]
 
 
-def test_long_things_and_none_are_made_every_time() -> None:
+def test_what_is_made_of_long_keys_and_none_is_made_every_time() -> None:
     make = Maker()
-    memory = Memory(make, room=2, longest=3)
-    assert [memory[thing] for thing in (b"abcd", None) * 2] == ["b'abcd'", "None"] * 2
+    cache = KeyCache(make, most_keys=2, longest=3)
+    assert [cache[key] for key in (b"abcd", None) * 2] == ["b'abcd'", "None"] * 2
     assert make.asked == [b"abcd", None] * 2
-    assert not memory
+    assert not cache
 
 
-def test_full_memory_forgets_everything_before_it_takes_more() -> None:
-    memory = Memory(Maker(), room=2, longest=3)
+def test_full_cache_is_emptied_before_it_takes_more() -> None:
+    cache = KeyCache(Maker(), most_keys=2, longest=3)
     sizes = []
-    for thing in (b"a", b"b", b"c"):
-        assert memory[thing] == repr(thing)
-        sizes.append(len(memory))
+    for key in (b"a", b"b", b"c"):
+        assert cache[key] == repr(key)
+        sizes.append(len(cache))
     assert sizes == [1, 2, 1]

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from record_strategies import column_rows, outcome_of, table_row, values_of
 
 from decoders import RECORD_TYPES, RecordType, decode_columns, decode_document
-from decoders.columns.plan import layout_of
+from decoders.columns.plan import plan_of
 from decoders.formats.consumer_protocol import ASSIGNMENT_VERSIONS, SUBSCRIPTION_VERSIONS
-from decoders.formats.records import GROUP_KEY, OFFSET_COMMIT_VALUES
+from decoders.formats.group_parts import GROUP_KEY
+from decoders.formats.java_values import ZERO_UUID
+from decoders.formats.offset_commits import OFFSET_COMMIT_VALUES
 from decoders.formats.wire import (
     COMPACT_NULLABLE_STRING,
     COMPACT_STRING,
@@ -25,7 +27,6 @@ from decoders.formats.wire import (
     INT64,
     STRING,
     UUID,
-    ZERO_UUID,
     FlexibleStruct,
     compact_array,
 )
@@ -77,6 +78,12 @@ def test_every_key_begins_with_the_group(key: Struct) -> None:
     assert first.subcon is STRING
 
 
+def test_every_number_is_in_the_table_once_but_18() -> None:
+    assert list(RECORD_TYPES) == [*range(18), *range(19, 24)]
+    assert [kind.number for kind in RECORD_TYPES.values()] == list(RECORD_TYPES)
+    assert len({kind.name for kind in RECORD_TYPES.values()}) == len(RECORD_TYPES)
+
+
 def test_versions_are_counted_from_0() -> None:
     for kind in RECORD_TYPES.values():
         assert list(kind.values) == list(range(len(kind.values)))
@@ -118,9 +125,9 @@ EXTENDED = MappingProxyType(
     {
         **RECORD_TYPES,
         1: RecordType(
-            "OffsetCommit", RECORD_TYPES[1].key, {**OFFSET_COMMIT_VALUES, 5: COMMIT_V5}, tabular=True
+            1, "OffsetCommit", RECORD_TYPES[1].key, {**OFFSET_COMMIT_VALUES, 5: COMMIT_V5}, tabular=True
         ),
-        40: RecordType("NewGroupThing", GROUP_KEY, {0: NEW_TYPE_VALUE}),
+        40: RecordType(40, "NewGroupThing", GROUP_KEY, {0: NEW_TYPE_VALUE}),
     }
 )
 COMMIT_KEY = INT16.build(1) + RECORD_TYPES[1].key.build({"group": "g", "topic": "t", "partition": 3})
@@ -135,7 +142,7 @@ def test_columns_of_a_new_version_follow_from_its_declaration() -> None:
 
 
 def test_new_columns_stand_where_the_bytes_have_them_and_tags_last() -> None:
-    names = layout_of(EXTENDED).schema.names
+    names = plan_of(EXTENDED).schema.names
     assert names[names.index("committed_offset") : names.index("document")] == [
         "committed_offset",
         "leader_epoch",
@@ -202,6 +209,6 @@ def test_what_is_not_in_the_table_is_named_with_the_highest_that_is() -> None:
 
 def test_field_without_a_column_is_refused_in_a_tabular_type() -> None:
     nested = FlexibleStruct("offset" / INT64, "parts" / compact_array(INT32))
-    table = {1: RecordType("OffsetCommit", RECORD_TYPES[1].key, {0: nested}, tabular=True)}
+    table = {1: RecordType(1, "OffsetCommit", RECORD_TYPES[1].key, {0: nested}, tabular=True)}
     with pytest.raises(TypeError, match="cannot be a column"):
         decode_columns(pa.array([b""]), pa.array([b""]), record_types=table)

@@ -7,7 +7,8 @@ from hypothesis import given
 from record_strategies import Record, arbitrary_records, damaged_records, outcome_of, records
 
 from decoders import DecodeError, ErrorKind, decode_document
-from decoders.formats.records import GROUP_KEY, RECORD_TYPES, STREAMS_GROUP_METADATA_VALUES
+from decoders.formats.group_parts import GROUP_KEY
+from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16, INT32, INT64, VARINT
 from decoders.rows.documents import UNREADABLE, document_text, reader_of
 from decoders.rows.reference import parse_message
@@ -87,7 +88,7 @@ def test_document_is_in_the_order_of_the_schema() -> None:
 
 
 def test_explicit_null_of_a_tag_is_shown_and_its_default_is_not() -> None:
-    declaration = STREAMS_GROUP_METADATA_VALUES[0]
+    declaration = RECORD_TYPES[17].values[0]
     message = {"epoch": 1, "metadataHash": 2}
 
     def shown(**tags: object) -> object:

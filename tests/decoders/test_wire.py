@@ -17,6 +17,8 @@ from construct import Construct, Default, Struct
 from decoders.columns.cursor import BinaryColumn
 from decoders.columns.field_kinds import shape_of
 from decoders.columns.messages import read_message
+from decoders.formats.faults import WireError
+from decoders.formats.java_values import ZERO_UUID
 from decoders.formats.wire import (
     BYTES,
     COMPACT_BYTES,
@@ -32,9 +34,7 @@ from decoders.formats.wire import (
     UINT16,
     UUID,
     VARINT,
-    ZERO_UUID,
     FlexibleStruct,
-    WireError,
     array,
     compact_array,
     nullable_struct,
@@ -70,8 +70,8 @@ def with_column_reader(declaration: Construct, data: bytes) -> Any:
     column = BinaryColumn.from_arrow(pa.array([b"\xff" * 9, data, b"\xff" * 9]))
     cursor = column.cursor(np.array([1]))
     field = read_message(Struct("field" / declaration), cursor)["field"]
-    for fault in cursor.faults.values():
-        raise RefusedError(fault.message)
+    for message in cursor.faults.messages:
+        raise RefusedError(message)
     arrays = shape.to_arrow(np.repeat(field.values, 3), np.array([False, field.is_there[0], False]), column)
     return arrays[1].as_py()
 

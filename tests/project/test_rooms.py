@@ -29,7 +29,7 @@ ROOMS = {
     "common": "model",
     "settings": "model common",
     "jvm": "model common",
-    "packets": "model common",
+    "packets": "decoders model common",
     "state": "decoders packets model common",
     "expiry": "state model common",
     "brokers": "settings jvm model common",

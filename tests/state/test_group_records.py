@@ -32,7 +32,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from java_lines import JavaError
 
-from streaming.state.group_records import SIMPLE, TYPE_OF_RECORD
+from streaming.state.group_types import TYPE_OF_RECORD
+from streaming.state.groups import SIMPLE
 from streaming.state.replay import Shard, replay
 
 EPOCH, TARGET = "epoch", "assignmentEpoch"

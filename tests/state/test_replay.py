@@ -16,10 +16,10 @@ from plain_replay import Entry, Key, PlainReplay, Record
 from streaming.common import pieces
 from streaming.model.schemas import PACKED_RECORDS
 from streaming.packets.superseded import drop_superseded
-from streaming.state import group_records
 from streaming.state import replay as replay_module
 from streaming.state.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
-from streaming.state.group_records import GroupEvent
+from streaming.state.group_records import GroupEvent, GroupRecords
+from streaming.state.groups import SIMPLE, Group, describe
 from streaming.state.replay import Shard, replay
 
 EPOCH_VALUE = {"epoch": 3}
@@ -164,15 +164,13 @@ def seen_by_plain_replay(records: list[Record]) -> tuple[dict[Key, Entry], dict[
     for record in records:
         plain.apply(record)
     described = {
-        name: asdict(group_records.describe(_events(kept)) or group_records.SIMPLE)
-        if kept
-        else asdict(group_records.SIMPLE)
+        name: asdict(describe(_events(kept)) or SIMPLE) if kept else asdict(SIMPLE)
         for name, kept in plain.visible_groups().items()
     }
     return plain.visible_offsets(), described
 
 
-def _events(kept: dict[tuple[int, str], Record]) -> group_records.GroupRecords:
+def _events(kept: dict[tuple[int, str], Record]) -> GroupRecords:
     return {
         key: GroupEvent(
             group=str(record.group),
@@ -193,7 +191,7 @@ def assert_same(records: list[Record], cuts: list[int], *, early_drop: bool = Fa
     assert {
         key: Entry(**{name: row[name] for name in fields}) for key, row in reader.offsets.items()
     } == offsets
-    group_fields = group_records.Group.__dataclass_fields__
+    group_fields = Group.__dataclass_fields__
     assert {name: {f: row[f] for f in group_fields} for name, row in reader.groups.items()} == {
         name: {**row, "members": list(row["members"]), "subscribed_topics": list(row["subscribed_topics"])}
         for name, row in described.items()

@@ -13,7 +13,8 @@ from construct import Construct, Default, Renamed, Struct
 from hypothesis import strategies as st
 
 from decoders import RECORD_TYPES, DecodeError, decode_columns, decode_document
-from decoders.columns.plan import column_name, layout_of
+from decoders.columns.plan import column_name, plan_of
+from decoders.formats.java_values import decode_uuid
 from decoders.formats.wire import (
     INT16,
     Blob,
@@ -23,7 +24,6 @@ from decoders.formats.wire import (
     Sequence,
     Text,
     Uuid,
-    decode_uuid,
 )
 
 Outcome = dict[str, Any] | DecodeError
@@ -165,7 +165,7 @@ def table_row(
     key: bytes | None, value: bytes | None, outcome: Outcome, record_types: Any = RECORD_TYPES
 ) -> dict[str, Any]:
     """The row of the decoded table that a record and its outcome should have."""
-    row: dict[str, Any] = dict.fromkeys(layout_of(record_types).schema.names)
+    row: dict[str, Any] = dict.fromkeys(plan_of(record_types).schema.names)
     row |= {"record_type": _prefix(key), "value_version": _prefix(value), "is_tombstone": value is None}
     key_outcome = outcome_of(key, None, record_types=record_types)
     if not isinstance(key_outcome, DecodeError):
