@@ -1,6 +1,7 @@
 """Moments as people write them: ISO 8601, or a duration back from now."""
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -16,6 +17,11 @@ _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": 60 * MINUTE_MS, "d"
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now_ms() -> int:
+    """Return the time as milliseconds since 1970 (UTC)."""
+    return time.time_ns() // 1_000_000
 
 
 def parse_duration_ms(text: str, *, name: str) -> int:

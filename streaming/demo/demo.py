@@ -22,12 +22,12 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.common.escapes import shown
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.demo.traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets, shown_metadata
 from streaming.job.listener import Listener
 from streaming.job.run import run_job
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import now_ms
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Snapshot, Tables, TablesMissingError

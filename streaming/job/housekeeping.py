@@ -10,10 +10,11 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.brokers.retention import RetentionReader
 from streaming.common.patience import Complaints
+from streaming.common.times import now_ms
 from streaming.job.topic_watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
-from streaming.model.progress import PartitionEnds, Retention, now_ms
+from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 

@@ -6,9 +6,9 @@ from typing import Any, Final, Self
 
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import iso
+from streaming.common.times import iso, now_ms
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress, now_ms
+from streaming.model.progress import Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 

@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from streaming.model.progress import COUNTERS, Progress
+from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
+from streaming.model.totals import COUNTERS
 
 STATUS: Final = pa.schema(
     [
@@ -22,7 +23,7 @@ STATUS: Final = pa.schema(
 
 TOTALS: Final = pa.schema(
     [
-        ("counter", pa.string()),  # one of progress.COUNTERS, or unknown
+        ("counter", pa.string()),  # one of totals.COUNTERS, or unknown
         ("count", pa.int64()),
         ("record_type", pa.int16()),  # this and the rest: of unknown records only
         ("value_version", pa.int16()),
