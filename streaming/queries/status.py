@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from streaming.common.times import from_ms
 from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.model.totals import COUNTERS
@@ -46,9 +47,7 @@ def partitions(progress: Progress, now: int) -> pa.Table:
             "high_watermark": partition.as_shown.high_watermark,
             "behind": partition.as_shown.behind,
             "loaded": partition.loaded,
-            "held_back_since": None
-            if partition.held_back_since is None
-            else partition.held_back_since * 1_000,  # microseconds
+            "held_back_since": from_ms(partition.held_back_since),
         }
         for number, partition in sorted(progress.partitions.items())
     ]
