@@ -108,7 +108,7 @@ def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
 def with_causes_of_absence(
     changes: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
 ) -> pa.Table:
-    """Return what a rebuild changes, with `expired (probable)` for offsets that were due while nobody looked.
+    """Return what a rebuild changes, with `expired (probable)` for offsets that were due meanwhile.
 
     `seen_at` says up to when each offsets partition had been read (ms; None: not known). What is gone was
     due since then, or at most two checks before; its topic is the same, and the retention has been as long
@@ -248,7 +248,7 @@ def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
 
 
 def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[Mask, Mask]:
-    """Tell whose topic is still the same, and whose topic is gone or was made anew; neither: not known.
+    """Tell whose topic is still the same, and whose topic is gone or was created again; neither: not known.
 
     Where one of the ids is missing (transactional commits before Kafka 4.4 have none) a topic of the same
     name is taken for the same as long as the removal is recent.
