@@ -14,8 +14,8 @@ from deltalake.exceptions import DeltaError
 from streaming.alerts.receivers import DeliveryError, Receiver
 from streaming.alerts.table import AlertTable, Delivery, Told
 from streaming.common.patience import Complaints
+from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import now_ms
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0

@@ -17,11 +17,12 @@ from streaming.alerts.rules import (
 )
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
 from streaming.common.patience import Complaints
+from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.expiry.rules import expiry
 from streaming.lag.log_ends import partitions_in
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress, now_ms
+from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS, UNKNOWN_RECORD_VERSION
 from streaming.settings.model import AlertSettings
 from streaming.tables.tables import Moment, Tables

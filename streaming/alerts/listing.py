@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from streaming.alerts.messages import summary
 from streaming.alerts.table import AlertTable, Told
-from streaming.common.times import iso
+from streaming.common.times import from_ms, iso
 from streaming.model.schemas import TIMESTAMP
 from streaming.tables.tables import Tables
 
@@ -73,8 +73,8 @@ def _listed(told: Told) -> dict[str, object]:
         "rule": finding.rule,
         "group": finding.group,
         "pattern": finding.pattern,
-        "opened_at": episode.opened_at * 1_000,  # microseconds
-        "closed_at": None if episode.closed_at is None else episode.closed_at * 1_000,
+        "opened_at": from_ms(episode.opened_at),
+        "closed_at": from_ms(episode.closed_at),
         "undelivered": sorted(name for name in told.deliveries if told.is_pending_for(name)),
         "summary": summary(finding),
     }

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Finding, Judgement
 from streaming.alerts.subjects import GroupPolicies, expiring_of_each_subject, worst_of_each_subject
 from streaming.common.times import iso, to_ms
+from streaming.common.timestamps import timestamp
 from streaming.model.progress import PartitionProgress, Progress, Reached
-from streaming.model.schemas import TIMESTAMP, UNKNOWN_RECORD_VERSION
+from streaming.model.schemas import UNKNOWN_RECORD_VERSION
 from streaming.settings.model import AlertSettings
 
 OFFSET_EXPIRING: Final = "offset_expiring"
@@ -86,7 +87,7 @@ def offset_expiring(view: View, settings: AlertSettings) -> Judgement:
     if not view.is_predicted:
         return Judgement(rule=OFFSET_EXPIRING, findings=[], stays=lambda _: True)
     policies = GroupPolicies(settings)
-    latest = _timestamp(view.now + policies.longest_warning_ms)
+    latest = timestamp(view.now + policies.longest_warning_ms)
     soon = _of_partitions(view.offsets.filter(pc.less_equal(view.offsets["expires_at"], latest)), judged)
     return Judgement(
         rule=OFFSET_EXPIRING,
@@ -254,7 +255,7 @@ def partition_stalled(view: View, settings: AlertSettings) -> Judgement:
 def empty_group_id(view: View, settings: AlertSettings) -> Judgement:
     """Find that somebody still commits under the empty group id, which clients now refuse (KIP-289)."""
     judged = judged_partitions(view.progress, settings, view.now)
-    newest_old = _timestamp(view.now - settings.close_after_ms)
+    newest_old = timestamp(view.now - settings.close_after_ms)
     rows = _of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), judged)
     rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
     rows = rows.sort_by([("source_timestamp", "descending"), ("topic", "ascending")])
@@ -363,10 +364,6 @@ def _fact(view: View, rule: str, subject: str, name: str, default: Any) -> Any:
     """Return a fact of the newest known episode about a subject."""
     episode = view.known.get((rule, subject))
     return default if episode is None else episode.finding.facts.get(name, default)
-
-
-def _timestamp(milliseconds: int) -> pa.Scalar:
-    return pa.scalar(milliseconds * 1_000, pa.int64()).cast(TIMESTAMP)
 
 
 def _text(moment: Any) -> str | None:

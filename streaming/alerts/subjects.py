@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask
 from streaming.common.keys import numbered
+from streaming.common.timestamps import to_milliseconds
 from streaming.settings.model import AlertSettings, GroupAlerts
 
 
@@ -100,8 +101,8 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     quarter (critical): where that is short every commit would be a warning otherwise.
     """
     soon = soon.sort_by([("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")])
-    ends = _ms(soon["expires_at"])
-    kept = ends - _ms(pc.coalesce(soon["clock_starts_at"], soon["commit_timestamp"]))
+    ends = to_milliseconds(soon["expires_at"]).to_numpy()
+    kept = ends - to_milliseconds(pc.coalesce(soon["clock_starts_at"], soon["commit_timestamp"])).to_numpy()
     codes, groups = numbered(soon["group"])
     of_group = [policies.of(name) for name in groups.to_pylist()]
     warning = np.array([policy.warning_ms for policy in of_group], np.int64)[codes]
@@ -151,9 +152,3 @@ def _numbered_subjects(
             subject = (name, None) if policy.pattern is None else (None, policy.pattern)
             of_group[place] = numbers.setdefault(subject, len(numbers))
     return numbers, of_group
-
-
-def _ms(timestamps: pa.ChunkedArray) -> Index:
-    """Return milliseconds of timestamps without nulls."""
-    milliseconds: Index = timestamps.cast(pa.int64()).to_numpy() // 1_000
-    return milliseconds

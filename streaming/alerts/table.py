@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from streaming.alerts.episodes import Episode, Finding
+from streaming.common.times import from_ms, to_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import ALERTS, TIMESTAMPS
 from streaming.tables.files import replace_rows
@@ -30,9 +31,6 @@ MARK: Final = "offsetlake.alerts"
 
 _ATTEMPTS: Final = 5
 _EPISODE_COLUMNS: Final = [name for name in ALERTS.names if name != "deliveries"]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-
 
 T = TypeVar("T")
 
@@ -282,16 +280,10 @@ def _told_of(row: Mapping[str, Any]) -> Told:
 
 
 def _in_table(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give milliseconds as microseconds, which Arrow takes for timestamps."""
-    return {
-        name: value * 1_000 if name in TIMESTAMPS and value is not None else value
-        for name, value in row.items()
-    }
+    """Give milliseconds as datetimes, which Arrow takes for timestamps."""
+    return {name: from_ms(value) if name in TIMESTAMPS else value for name, value in row.items()}
 
 
 def _in_memory(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give timestamps as milliseconds."""
-    return {
-        name: (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else value
-        for name, value in row.items()
-    }
+    return {name: to_ms(value) if isinstance(value, datetime) else value for name, value in row.items()}

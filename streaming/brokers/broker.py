@@ -34,6 +34,7 @@ from streaming.brokers.facts import (
     TopicFacts,
     agreed_retention,
 )
+from streaming.common.times import MINUTE_MS
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds
 from streaming.settings.model import SourceSettings
@@ -304,7 +305,7 @@ def _answer(future: "Future[Any]") -> Any:
 
 def _retention_of(configs: Mapping[str, Any]) -> tuple[int, int]:
     minutes, interval = (configs[name].value for name in (RETENTION, CHECK_INTERVAL))
-    return int(minutes) * 60_000, int(interval)
+    return int(minutes) * MINUTE_MS, int(interval)
 
 
 def _tells_of_topic(answer: Any) -> bool:

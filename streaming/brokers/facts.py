@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from streaming.common.times import DAY_MS, MINUTE_MS
 from streaming.model.errors import OffsetlakeError
 
 RETENTION: Final = "offsets.retention.minutes"
 CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
 DELETE_RETENTION: Final = "delete.retention.ms"
-DEFAULT_DELETE_RETENTION_MS: Final = 86_400_000
+DEFAULT_DELETE_RETENTION_MS: Final = DAY_MS
 
 
 class BrokerError(OffsetlakeError):
@@ -70,7 +71,7 @@ def agreed_retention(told: Mapping[int, tuple[int, int]], silent: Mapping[int, s
 def _disagreement(told: Mapping[int, tuple[int, int]]) -> Iterator[str]:
     if len(set(told.values())) > 1:
         values = ", ".join(
-            f"broker {broker}: {retention // 60_000} min and {interval} ms"
+            f"broker {broker}: {retention // MINUTE_MS} min and {interval} ms"
             for broker, (retention, interval) in sorted(told.items())
         )
         yield (

@@ -73,7 +73,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
     from streaming.alerts.evaluation import is_written_by_a_job
     from streaming.alerts.receivers import receivers, source_labels
     from streaming.alerts.watch import AlertWatch
-    from streaming.model.progress import now_ms
+    from streaming.common.times import now_ms
 
     progress, now = tables.progress(), now_ms()
     if is_written_by_a_job(progress, settings.job.heartbeat_every_ms, now):
@@ -98,7 +98,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
 
 def _tell_what_holds_alerts(tables: Tables) -> None:
     """Say why no alert need not mean that all is well."""
-    from streaming.model.progress import now_ms
+    from streaming.common.times import now_ms
     from streaming.queries.completeness import AsOf, partitions_of
 
     progress = tables.progress()

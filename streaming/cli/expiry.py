@@ -47,8 +47,8 @@ def expiring(
       offsetlake expiring --within 24h
       offsetlake expiring --group billing --bootstrap-server localhost:9092
     """
+    from streaming.common.times import now_ms
     from streaming.lag.log_ends import partitions_in, with_stakes
-    from streaming.model.progress import now_ms
     from streaming.queries.expiring import list_expiring
 
     options = {"source.bootstrap_servers": bootstrap_server, "tables.root": table_root}
@@ -97,7 +97,7 @@ def retired(
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --execute
     """
-    from streaming.model.progress import now_ms
+    from streaming.common.times import now_ms
     from streaming.queries.retired import PRINTED, list_retired, parse_since
 
     now, tables = now_ms(), tables_of(table_root, config)

@@ -24,9 +24,9 @@ def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
     import pyarrow as pa
 
     from streaming.cli.render import print_rows
+    from streaming.common.times import now_ms
     from streaming.maintenance import maintenance
     from streaming.maintenance.too_old import TableRetention
-    from streaming.model.progress import now_ms
     from streaming.settings.reading import read_settings
     from streaming.tables.tables import Tables
 

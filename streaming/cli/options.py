@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streaming.common.times import parse_duration_ms, parse_moment
-from streaming.model.progress import now_ms
+from streaming.common.times import now_ms, parse_duration_ms, parse_moment
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables

@@ -30,7 +30,7 @@ _HOLDS_USER: Final = re.compile(r"https?://\S*@|://[^@\s]*:[^@\s]*@")
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an http or https address that nobody can misread.
+    """Tell whether a text is an http or https address that cannot be misread.
 
     >>> is_address("https://user:pa%23ss@host/"), is_address("https://user:pa#ss@host/")
     (True, False)

@@ -1,5 +1,6 @@
-"""Says what is wrong when it begins and when it is over, and nothing while it lasts."""
+"""Not too often: what is wrong is said when it begins and when it ends, and work is done at its pace."""
 
+import time
 from collections.abc import Callable
 
 
@@ -20,3 +21,19 @@ class Complaints:
         """Say the sentence, if something was wrong about this."""
         if self._made.pop(about, None) is not None:
             self._say(sentence)
+
+
+class Every:
+    """Says when it is time again."""
+
+    def __init__(self, interval_ms: int, *, at_once: bool) -> None:
+        self._interval_s = interval_ms / 1_000
+        self._next = time.monotonic() + (0 if at_once else self._interval_s)
+
+    def is_due(self) -> bool:
+        """Tell whether it is time; if so, the next time is an interval from now."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._interval_s
+        return True

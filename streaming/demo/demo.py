@@ -22,12 +22,14 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.common.escapes import shown
+from streaming.common.patience import Every
+from streaming.common.times import now_ms
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, broker_offsets, shown_metadata
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import CommittedOffset, DemoTraffic, OffsetKey, broker_offsets, shown_metadata
+from streaming.demo.traffic import DemoTraffic
 from streaming.job.listener import Listener
 from streaming.job.run import run_job
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import now_ms
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Snapshot, Tables, TablesMissingError
@@ -35,7 +37,7 @@ from streaming.tables.tables import Snapshot, Tables, TablesMissingError
 Offsets = dict[OffsetKey, CommittedOffset]
 
 _REFRESH_S: Final = 1.0
-_PRINT_EVERY_S: Final = 10.0  # where there is no terminal to refresh
+_PRINT_EVERY_MS: Final = 10_000  # where there is no terminal to refresh
 _AGREE_LIMIT_S: Final = 60.0
 _EVENTS_SHOWN: Final = 6
 _LOG_LINES_SHOWN: Final = 15
@@ -155,7 +157,7 @@ class _Scene:
     def play(self, job: _Job, traffic: DemoTraffic, stop: threading.Event, seconds: float | None) -> None:
         """Show the table again and again until the time is over or somebody stops it."""
         end = None if seconds is None else time.monotonic() + seconds
-        next_print = time.monotonic()
+        printing = Every(_PRINT_EVERY_MS, at_once=True)
         with Live(console=self.console, auto_refresh=False) as live:
             while not stop.wait(_REFRESH_S) and (end is None or time.monotonic() < end):
                 job.check()
@@ -163,9 +165,8 @@ class _Scene:
                 picture = self.picture()
                 if self.console.is_terminal:
                     live.update(picture, refresh=True)
-                elif self.offsets and time.monotonic() >= next_print:
+                elif self.offsets and printing.is_due():
                     self.console.print(picture)
-                    next_print = time.monotonic() + _PRINT_EVERY_S
 
     def picture(self) -> RenderableType:
         """Read the tables and draw them, with what happened since the last picture."""

@@ -35,7 +35,7 @@ _CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: this
 _PORTS: Final = range(20_000, 32_000)
 
 _WATCHER: Final = """
-read -r _                                # returns when the owner has gone: nobody ever writes
+read -r _                                # returns when the owner has gone: nothing is ever written
 kill -TERM "$1" 2>/dev/null || exit 0
 for _ in 1 2 3 4 5 6 7 8 9 10; do sleep 1; kill -0 "$1" 2>/dev/null || exit 0; done
 kill -KILL "$1"

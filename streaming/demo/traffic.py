@@ -1,7 +1,6 @@
 """Real producers and consumer groups, each with its own way to commit, for the demo and the tests.
 
-Every group below is one function that runs until it is told to stop; `ACTORS` is the cast. `broker_offsets`
-is what the broker itself answers about all groups, to compare with.
+Every group below is one function that runs until it is told to stop; `ACTORS` is the cast.
 """
 
 import itertools
@@ -12,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
@@ -24,6 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from streaming.demo.broker_offsets import client_settings, is_transient, kafka_error
 from streaming.model.errors import OffsetlakeError
 
 TOPICS: Final[Mapping[str, int]] = {"orders": 3, "payments": 2, "clicks": 4}  # name -> partitions
@@ -32,48 +31,9 @@ _POLL_S: Final = 0.2  # the longest that an actor does not look at the stop sign
 _REQUEST_S: Final = 10.0
 _SHUTDOWN_S: Final = 15.0
 
-# Errors that pass by themselves: a coordinator that loads or moves, a rebalance, a broker that restarts, a
-# group that somebody else has just joined or deleted.
-_TRANSIENT: Final = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError.GROUP_ID_NOT_FOUND,
-        KafkaError.NON_EMPTY_GROUP,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._WAIT_COORD,
-    }
-)
-
 
 class TrafficError(OffsetlakeError):
     """A client of the demo traffic failed for good."""
-
-
-class OffsetKey(NamedTuple):
-    """What a committed offset belongs to."""
-
-    group: str
-    topic: str
-    partition: int
-
-
-class CommittedOffset(NamedTuple):
-    """A committed offset as clients see it; no leader epoch is None."""
-
-    offset: int
-    leader_epoch: int | None = None
-    metadata: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +101,7 @@ class DemoTraffic:
         try:
             actor(self._stage)
         except KafkaException as error:
-            self._failures.append(f"{actor.__name__}: {_kafka_error(error).str()}")
+            self._failures.append(f"{actor.__name__}: {kafka_error(error).str()}")
 
 
 # --- the cast ---
@@ -149,7 +109,7 @@ class DemoTraffic:
 
 def produce_events(stage: Stage) -> None:
     """Write a few records a second into every topic."""
-    producer = Producer(_settings(stage.bootstrap_servers))
+    producer = Producer(client_settings(stage.bootstrap_servers))
     for number in itertools.count():
         if not stage.is_open:
             break
@@ -243,92 +203,28 @@ ACTORS: Final[tuple[Actor, ...]] = (
 )
 
 
-# --- asking the broker ---
-
-
-def broker_offsets(
-    bootstrap_servers: str, *, timeout_s: float = _REQUEST_S
-) -> dict[OffsetKey, CommittedOffset]:
-    """Return every group's committed offsets as the broker's Admin API answers them.
-
-    The group with the empty id is left out: librdkafka refuses to ask for it. Metadata is as `shown_metadata`
-    gives it, if it is empty or has a NUL, as that of Python's clients always is; of any other the client
-    reads on beyond its end, and shows that too or fails with `UnicodeDecodeError`. A coordinator that is
-    still loading is asked again until `timeout_s` is over, then the broker's error is raised
-    (`KafkaException`).
-    """
-    admin = AdminClient(_settings(bootstrap_servers))
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return _ask_for_offsets(admin, timeout_s)
-        except KafkaException as error:
-            if not is_transient(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def shown_metadata(metadata: str) -> str:
-    """Return committed metadata as librdkafka shows it: up to the first NUL.
-
-    The Python client commits its metadata with a NUL at the end, and every librdkafka client cuts it off
-    again; the topic and Kafka's Java tools have it.
-    """
-    return metadata.partition("\0")[0]
-
-
-def _ask_for_offsets(admin: AdminClient, timeout_s: float) -> dict[OffsetKey, CommittedOffset]:
-    listing = admin.list_consumer_groups(request_timeout=timeout_s).result()
-    for error in listing.errors:
-        raise KafkaException(error)
-    requests = [ConsumerGroupTopicPartitions(group.group_id) for group in listing.valid if group.group_id]
-    # One group per call is all that librdkafka takes, but the calls may run side by side.
-    futures = [
-        admin.list_consumer_group_offsets([request], request_timeout=timeout_s)[request.group_id]
-        for request in requests
-    ]
-    return {
-        OffsetKey(answer.group_id, partition.topic, partition.partition): _committed(partition)
-        for answer in (future.result() for future in futures)
-        for partition in answer.topic_partitions
-    }
-
-
-def _committed(partition: TopicPartition) -> CommittedOffset:
-    if partition.error is not None:
-        raise KafkaException(partition.error)
-    return CommittedOffset(partition.offset, partition.leader_epoch, partition.metadata or "")
+# --- topics and groups ---
 
 
 def create_demo_topics(bootstrap_servers: str) -> None:
     """Create the topics of the demo; those that exist stay as they are."""
     topics = [NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()]
-    admin = AdminClient(_settings(bootstrap_servers))  # named: its requests end with its last reference
+    admin = AdminClient(client_settings(bootstrap_servers))  # named: its requests end with its last reference
     for future in admin.create_topics(topics).values():
         try:
             future.result(_REQUEST_S)
         except KafkaException as error:
-            if _kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            if kafka_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
 
 def delete_group(bootstrap_servers: str, group: str) -> None:
     """Delete a group that has no members, with all its committed offsets."""
-    admin = AdminClient(_settings(bootstrap_servers))
+    admin = AdminClient(client_settings(bootstrap_servers))
     admin.delete_consumer_groups([group])[group].result(_REQUEST_S)
 
 
-def is_transient(error: KafkaException) -> bool:
-    """Tell whether the same request may well succeed a moment later."""
-    return _kafka_error(error).retriable() or _kafka_error(error).code() in _TRANSIENT
-
-
 # --- clients ---
-
-
-def _settings(bootstrap_servers: str) -> dict[str, Any]:
-    # librdkafka writes its complaints to standard error, in the middle of a live table: only emergencies.
-    return {"bootstrap.servers": bootstrap_servers, "log_level": 0}
 
 
 @contextmanager
@@ -341,14 +237,14 @@ def _consumer(stage: Stage, settings: Mapping[str, Any]) -> Iterator[Consumer]:
         "topic.metadata.refresh.interval.ms": 1_000,
         "coordinator.query.interval.ms": 1_000,
     }
-    consumer = Consumer({**_settings(stage.bootstrap_servers), **defaults, **settings})
+    consumer = Consumer({**client_settings(stage.bootstrap_servers), **defaults, **settings})
     with closing(consumer):
         yield consumer
 
 
 def _transactional_producer(stage: Stage) -> Producer:
     own_id = f"settlement-{uuid.uuid4()}"  # two producers of one id would fence each other
-    producer = Producer({**_settings(stage.bootstrap_servers), "transactional.id": own_id})
+    producer = Producer({**client_settings(stage.bootstrap_servers), "transactional.id": own_id})
     producer.init_transactions(_REQUEST_S)
     return producer
 
@@ -396,9 +292,3 @@ def _passing_over_transient_errors() -> Iterator[None]:
     except KafkaException as error:
         if not is_transient(error):
             raise
-
-
-def _kafka_error(error: KafkaException) -> KafkaError:
-    found = error.args[0]
-    assert isinstance(found, KafkaError)
-    return found

@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, from_numbers
 from streaming.common.keys import key_codes, numbered
 from streaming.common.pieces import take
+from streaming.common.times import MINUTE_MS
+from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
 from streaming.model.progress import Retention
 from streaming.model.schemas import KEY, OFFSETS
@@ -41,7 +43,7 @@ what was not due."""
 CLOCK_TOLERANCE_MS: Final = 10_000
 """How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""
 
-RECENT_MS: Final = 60_000
+RECENT_MS: Final = MINUTE_MS
 """For how long after a tombstone the brokers' present metadata tells what it was about."""
 
 LARGE_CHECK: Final = 1_000
@@ -106,7 +108,7 @@ def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
 def with_causes_of_absence(
     changes: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
 ) -> pa.Table:
-    """Return what a rebuild changes, with `expired (probable)` for offsets that were due while nobody looked.
+    """Return what a rebuild changes, with `expired (probable)` for offsets that were due meanwhile.
 
     `seen_at` says up to when each offsets partition had been read (ms; None: not known). What is gone was
     due since then, or at most two checks before; its topic is the same, and the retention has been as long
@@ -181,8 +183,8 @@ class _DueTimes:
         retention_ms = retention.retention_ms if retention else 0
         judged = expiry(_offsets_before(removed), groups, retention_ms)
         at, committed = _milliseconds(judged["expires_at"]), _milliseconds(judged["commit_timestamp"])
-        is_explicit = _mask(pc.equal(judged["rule"], EXPLICIT))
-        is_vague = _mask(pc.is_in(judged["rule"], value_set=pa.array([*UNKNOWN_RULES, NO_GROUP])))
+        is_explicit = _mask(pc.equal(judged["rule"], EXPLICIT.name))
+        is_vague = _mask(pc.is_in(judged["rule"], value_set=pa.array([*UNKNOWN_RULES, NO_GROUP.name])))
         is_exact = _mask(pc.equal(removed["cause"], TOMBSTONED))
         needs_no_retention = is_exact & (is_explicit | (at == _NEVER))
         return cls(
@@ -246,7 +248,7 @@ def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
 
 
 def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[Mask, Mask]:
-    """Tell whose topic is still the same, and whose topic is gone or was made anew; neither: not known.
+    """Tell whose topic is still the same, and whose topic is gone or was created again; neither: not known.
 
     Where one of the ids is missing (transactional commits before Kafka 4.4 have none) a topic of the same
     name is taken for the same as long as the removal is recent.
@@ -304,9 +306,7 @@ def _in_same(operations: Index, is_so: Mask) -> Mask:
 
 
 def _milliseconds(column: pa.ChunkedArray) -> Index:
-    values: Index = (
-        column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).fill_null(_NEVER).to_numpy()
-    )
+    values: Index = to_milliseconds(column).fill_null(_NEVER).to_numpy()
     return values
 
 

@@ -6,8 +6,9 @@ The broker looks at every offset once per check interval and drops those that ar
 one check interval later. The present time is no part of the rule: what is left of it is for the caller.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,65 +18,63 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask
 from streaming.common.keys import numbered
 from streaming.common.times import FIRST_MS, LAST_MS
-from streaming.model.schemas import TIMESTAMP
+from streaming.common.timestamps import to_milliseconds, to_timestamps
 
-EXPLICIT: Final = "explicit"
-SIMPLE: Final = "simple"
-EMPTY: Final = "classic empty"
-EMPTY_UNTIMED: Final = "classic empty (since unknown)"
-CLASSIC_UNSUBSCRIBED: Final = "classic not subscribed"
-CLASSIC_SUBSCRIBED: Final = "classic subscribed"
-CLASSIC_OPAQUE: Final = "classic subscription unreadable"
-CLASSIC_OTHER_PROTOCOL: Final = "classic other protocol"
-CLASSIC_REBALANCING: Final = "classic rebalancing"
-CONSUMER_UNSUBSCRIBED: Final = "consumer not subscribed"
-CONSUMER_SUBSCRIBED: Final = "consumer subscribed"
-STREAMS_UNSUBSCRIBED: Final = "streams not subscribed"
-STREAMS_SUBSCRIBED: Final = "streams subscribed"
-SHARE: Final = "share"
-NO_GROUP: Final = "no group"
-UNKNOWN_UNREADABLE: Final = "unknown (unreadable)"
-UNKNOWN_STALLED: Final = "unknown (stalled)"
-UNKNOWN_GROUP: Final = "unknown (group)"
+Clock = Literal["commit_timestamp", "state_timestamp"]
 
-CLOCKS: Final[Mapping[str, str | None]] = {
-    EXPLICIT: None,
-    SIMPLE: "commit_timestamp",
-    EMPTY: "state_timestamp",
-    EMPTY_UNTIMED: "commit_timestamp",
-    CLASSIC_UNSUBSCRIBED: "commit_timestamp",
-    CLASSIC_SUBSCRIBED: None,
-    CLASSIC_OPAQUE: None,
-    CLASSIC_OTHER_PROTOCOL: None,
-    CLASSIC_REBALANCING: None,
-    CONSUMER_UNSUBSCRIBED: "commit_timestamp",
-    CONSUMER_SUBSCRIBED: None,
-    STREAMS_UNSUBSCRIBED: "commit_timestamp",
-    STREAMS_SUBSCRIBED: None,
-    SHARE: None,
-    NO_GROUP: None,
-    UNKNOWN_UNREADABLE: None,
-    UNKNOWN_STALLED: None,
-    UNKNOWN_GROUP: None,
-}
-"""Every rule, and the column from which its retention counts (None: it has no such clock)."""
 
-UNKNOWN_RULES: Final = frozenset({UNKNOWN_UNREADABLE, UNKNOWN_STALLED, UNKNOWN_GROUP})
-"""Rules that say: nothing can be said. Their null `expires_at` does not mean that the offset is safe."""
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One clause of Kafka's rule, by the name that tables and answers give it.
+
+    `clock` is the column from which the retention counts (None: it has no such clock), `when_subscribed` the
+    rule that holds instead for the topics that the group subscribes to. A rule that `is_unknown` says that
+    nothing can be said: its null `expires_at` does not mean that the offset is safe.
+    """
+
+    name: str
+    clock: Clock | None = None
+    when_subscribed: "Rule | None" = None
+    is_unknown: bool = False
+
+
+RULES: Final = (
+    EXPLICIT := Rule(name="explicit"),
+    SIMPLE := Rule(name="simple", clock="commit_timestamp"),
+    EMPTY := Rule(name="classic empty", clock="state_timestamp"),
+    EMPTY_UNTIMED := Rule(name="classic empty (since unknown)", clock="commit_timestamp"),
+    CLASSIC_SUBSCRIBED := Rule(name="classic subscribed"),
+    CLASSIC_UNSUBSCRIBED := Rule(
+        name="classic not subscribed", clock="commit_timestamp", when_subscribed=CLASSIC_SUBSCRIBED
+    ),
+    CLASSIC_OPAQUE := Rule(name="classic subscription unreadable"),
+    CLASSIC_OTHER_PROTOCOL := Rule(name="classic other protocol"),
+    CLASSIC_REBALANCING := Rule(name="classic rebalancing"),
+    CONSUMER_SUBSCRIBED := Rule(name="consumer subscribed"),
+    CONSUMER_UNSUBSCRIBED := Rule(
+        name="consumer not subscribed", clock="commit_timestamp", when_subscribed=CONSUMER_SUBSCRIBED
+    ),
+    STREAMS_SUBSCRIBED := Rule(name="streams subscribed"),
+    STREAMS_UNSUBSCRIBED := Rule(
+        name="streams not subscribed", clock="commit_timestamp", when_subscribed=STREAMS_SUBSCRIBED
+    ),
+    SHARE := Rule(name="share"),
+    NO_GROUP := Rule(name="no group"),
+    UNREADABLE := Rule(name="unknown (unreadable)", is_unknown=True),
+    STALLED := Rule(name="unknown (stalled)", is_unknown=True),
+    OTHER_GROUP := Rule(name="unknown (group)", is_unknown=True),
+)
+"""Every rule."""
+
+UNKNOWN_RULES: Final = frozenset(rule.name for rule in RULES if rule.is_unknown)
+"""The names of the rules that say that nothing can be said."""
 
 Codes = npt.NDArray[np.int8]
-Micros = Index
 
-_RULES: Final = list(CLOCKS)
-_CODES: Final = {rule: code for code, rule in enumerate(_RULES)}
-_HAS_CLOCK: Final = np.array([clock is not None for clock in CLOCKS.values()])
-_SUBSCRIBED: Final = {
-    CLASSIC_UNSUBSCRIBED: CLASSIC_SUBSCRIBED,
-    CONSUMER_UNSUBSCRIBED: CONSUMER_SUBSCRIBED,
-    STREAMS_UNSUBSCRIBED: STREAMS_SUBSCRIBED,
-}
-_WHERE_SUBSCRIBED: Final = np.array([_CODES[_SUBSCRIBED.get(rule, rule)] for rule in _RULES])
-_NONE: Final = np.iinfo(np.int64).min  # stands for null among microseconds
+_CODES: Final = {rule: code for code, rule in enumerate(RULES)}
+_HAS_CLOCK: Final = np.array([rule.clock is not None for rule in RULES])
+_WHERE_SUBSCRIBED: Final = np.array([_CODES[rule.when_subscribed or rule] for rule in RULES])
+_NONE: Final = np.iinfo(np.int64).min  # stands for null among milliseconds
 
 
 def expiry(
@@ -87,22 +86,25 @@ def expiry(
     `offsets.retention.minutes` in milliseconds. `stalled` are the offsets partitions behind an open
     transaction: what it holds back cannot be seen.
 
-    `rule` is one of `CLOCKS`. `clock_starts_at` is from when the retention counts, null where it does not.
-    `expires_at` is when the offset is due; null: not as long as the group stays as it is, or, under one of
-    `UNKNOWN_RULES`, not known. Times past the year 9999 are that year's last millisecond.
+    `rule` is the name of one of `RULES`. `clock_starts_at` is from when the retention counts, null where it
+    does not. `expires_at` is when the offset is due; null: not as long as the group stays as it is, or, under
+    one of `UNKNOWN_RULES`, not known. Times past the year 9999 are that year's last millisecond.
     """
     group_rows = _group_rows(offsets, groups)
     rules = _rules(offsets, groups, group_rows, stalled)
-    committed = _micros(offsets["commit_timestamp"])
-    changed_state = np.append(_micros(groups["state_timestamp"]), _NONE)[group_rows]
+    committed = _milliseconds(offsets["commit_timestamp"])
+    changed_state = np.append(_milliseconds(groups["state_timestamp"]), _NONE)[group_rows]
     starts = np.select(
         [_is_timed_by("commit_timestamp")[rules], _is_timed_by("state_timestamp")[rules]],
         [committed, changed_state],
         _NONE,
     )
-    ends = np.where(starts == _NONE, _NONE, np.minimum(starts + _span(retention_ms), LAST_MS * 1_000))
-    ends = np.where(rules == _CODES[EXPLICIT], _micros(offsets["expire_timestamp"]), ends)
-    names = pa.DictionaryArray.from_arrays(pa.array(rules), pa.array(_RULES)).cast(pa.string())
+    span = min(retention_ms, LAST_MS - FIRST_MS)
+    ends = np.where(starts == _NONE, _NONE, np.minimum(starts + span, LAST_MS))
+    ends = np.where(rules == _CODES[EXPLICIT], _milliseconds(offsets["expire_timestamp"]), ends)
+    names = pa.DictionaryArray.from_arrays(pa.array(rules), pa.array([rule.name for rule in RULES])).cast(
+        pa.string()
+    )
     return (
         offsets.append_column("rule", names)
         .append_column("clock_starts_at", _timestamps(starts))
@@ -118,7 +120,7 @@ def _group_rows(offsets: pa.Table, groups: pa.Table) -> Index:
 
 
 def _rules(offsets: pa.Table, groups: pa.Table, group_rows: Index, stalled: Collection[int]) -> Codes:
-    """Return the rule of each offset, as a position in `_RULES`."""
+    """Return the rule of each offset, as a position in `RULES`."""
     unsubscribed = np.append(_rules_of_groups(groups), _CODES[NO_GROUP])[group_rows]
     subscribed = _WHERE_SUBSCRIBED[unsubscribed]
     is_exempt = subscribed != unsubscribed
@@ -132,7 +134,7 @@ def _rules(offsets: pa.Table, groups: pa.Table, group_rows: Index, stalled: Coll
             pc.is_in(offsets["source_partition"], value_set=partitions).to_numpy(),
             is_explicit,
         ],
-        [_CODES[UNKNOWN_UNREADABLE], _CODES[UNKNOWN_STALLED], _CODES[EXPLICIT]],
+        [_CODES[UNREADABLE], _CODES[STALLED], _CODES[EXPLICIT]],
         rules,
     ).astype(np.int8)
 
@@ -153,7 +155,7 @@ def _rules_of_groups(groups: pa.Table) -> Codes:
         (is_share, SHARE),
         (is_consumer & has_topics, CONSUMER_UNSUBSCRIBED),
         (is_streams & has_topics, STREAMS_UNSUBSCRIBED),
-        (~is_classic, UNKNOWN_GROUP),
+        (~is_classic, OTHER_GROUP),
         (is_simple, SIMPLE),
         (is_empty & has_state_time, EMPTY),
         (is_empty, EMPTY_UNTIMED),
@@ -183,20 +185,15 @@ def _equals(column: pa.ChunkedArray, text: str) -> Mask:
     return mask
 
 
-def _is_timed_by(column: str) -> Mask:
+def _is_timed_by(clock: Clock) -> Mask:
     """Tell for each rule whether its retention counts from this column."""
-    return np.array([clock == column for clock in CLOCKS.values()])
+    return np.array([rule.clock == clock for rule in RULES])
 
 
-def _span(retention_ms: int) -> int:
-    """Return the retention as microseconds, at most what lies between the first and the last timestamp."""
-    return min(retention_ms, LAST_MS - FIRST_MS) * 1_000
-
-
-def _micros(column: pa.ChunkedArray) -> Micros:
-    values: Micros = column.cast(TIMESTAMP).cast(pa.int64()).fill_null(_NONE).to_numpy()
+def _milliseconds(column: pa.ChunkedArray) -> Index:
+    values: Index = to_milliseconds(column).fill_null(_NONE).to_numpy()
     return values
 
 
-def _timestamps(micros: Micros) -> pa.Array:
-    return pa.array(micros, pa.int64(), mask=micros == _NONE).cast(TIMESTAMP)
+def _timestamps(milliseconds: Index) -> pa.Array:
+    return to_timestamps(pa.array(milliseconds, pa.int64(), mask=milliseconds == _NONE))

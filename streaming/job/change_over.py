@@ -5,10 +5,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.common.times import now_ms
 from streaming.expiry.causes import GONE_WHILE_AWAY, Evidence, with_causes_of_absence
 from streaming.job.rebuild import differences, not_in
 from streaming.job.writer import TopicIds
-from streaming.model.progress import Progress, now_ms
+from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Snapshot, Tables

@@ -24,6 +24,7 @@ from streaming.alerts.watch import AlertWatch
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError, TopicFacts
 from streaming.brokers.retention import RetentionReader
+from streaming.common.times import now_ms
 from streaming.job.change_over import change_over
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.listener import Listener
@@ -44,7 +45,7 @@ from streaming.job.topic_question import TopicQuestion
 from streaming.job.topic_watch import TopicWatch
 from streaming.job.writer import BatchWriter, TopicIds
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress, Rebuild, now_ms
+from streaming.model.progress import Progress, Rebuild
 from streaming.model.schemas import CHANGES
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint

@@ -9,11 +9,12 @@ from typing import Any, Final, Self
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.brokers.retention import RetentionReader
-from streaming.common.patience import Complaints
+from streaming.common.patience import Complaints, Every
+from streaming.common.times import now_ms
 from streaming.job.topic_watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
-from streaming.model.progress import PartitionEnds, Retention, now_ms
+from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 
@@ -49,22 +50,6 @@ class Patience:
         if self._failures:
             self._say(f"{self._doing} works again")
         self._failures = 0
-        return True
-
-
-class Every:
-    """Says when it is time again."""
-
-    def __init__(self, interval_ms: int, *, at_once: bool) -> None:
-        self._interval_s = interval_ms / 1_000
-        self._next = time.monotonic() + (0 if at_once else self._interval_s)
-
-    def is_due(self) -> bool:
-        """Tell whether it is time; if so, the next time is an interval from now."""
-        now = time.monotonic()
-        if now < self._next:
-            return False
-        self._next = now + self._interval_s
         return True
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streaming.model.progress import Progress, Totals
+from streaming.model.progress import Progress
+from streaming.model.totals import Totals
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from streaming.common.patience import Complaints
+from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain
 from streaming.maintenance.too_old import TableRetention
-from streaming.model.progress import now_ms
 from streaming.settings.model import TableSettings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables

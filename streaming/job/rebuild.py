@@ -10,7 +10,6 @@ Pure functions; `streaming.job.topic_watch` asks, `streaming.job.follow` reads.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from streaming.brokers.facts import LogRange, TopicFacts
 from streaming.common.arrays import Index, Mask
 from streaming.common.keys import key_codes
 from streaming.common.pieces import take
+from streaming.common.times import from_ms, iso
 from streaming.expiry.causes import GONE_WHILE_AWAY
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
@@ -102,9 +102,8 @@ def _away_too_long(partition: PartitionProgress, delete_retention_ms: int, now: 
     complete_as_of = partition.stable.since
     if complete_as_of is None or now - complete_as_of <= delete_retention_ms:
         return None
-    since = datetime.fromtimestamp(complete_as_of / 1_000, UTC)
     return (
-        f"was last read to its end at {since:%Y-%m-%dT%H:%M:%SZ}, longer ago than tombstones are kept "
+        f"was last read to its end at {iso(complete_as_of, 'seconds')}, longer ago than tombstones are kept "
         f"(delete.retention.ms = {delete_retention_ms}): some may be missed for ever"
     )
 
@@ -200,7 +199,7 @@ def _rows(
     count, is_set = len(new_rows), new_rows != _ABSENT
     old, new = take(before, old_rows), take(after, new_rows)
     is_lost_offset = ~is_set & (name == "offsets")
-    now = datetime.fromtimestamp(batch_time / 1_000, UTC)
+    now = from_ms(batch_time)
     columns = {
         "sequence": pa.repeat(pa.scalar(sequence, pa.int64()), count),
         "batch_time": pa.repeat(pa.scalar(now, TIMESTAMP), count),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from streaming.brokers.facts import AccessRefusedError, BrokerError
-from streaming.common.patience import Complaints
-from streaming.job.housekeeping import Every, Patience
+from streaming.common.patience import Complaints, Every
+from streaming.job.housekeeping import Patience
 from streaming.job.rebuild import TopicNow
 from streaming.job.topic_watch import TopicWatch
 from streaming.settings.model import Settings

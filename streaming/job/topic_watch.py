@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 from streaming.brokers.broker import QUICK_TIMEOUT_S, REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import DEFAULT_DELETE_RETENTION_MS, BrokerError, LogRange
+from streaming.common.times import now_ms
 from streaming.job.rebuild import TopicNow, missed_tombstones, reason_to_rebuild
-from streaming.model.progress import Progress, now_ms
+from streaming.model.progress import Progress
 
 
 class TopicWatch:

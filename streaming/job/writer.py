@@ -11,20 +11,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streaming.common.arrow_stream import widen
+from streaming.common.times import now_ms
 from streaming.expiry.causes import Evidence, undecided, with_causes, without_evidence
 from streaming.job.listener import BatchReport
 from streaming.job.rebuild import RebuildNeededError, fingerprint
 from streaming.model.errors import MisuseError
-from streaming.model.progress import (
-    PartitionEnds,
-    PartitionProgress,
-    Progress,
-    Retention,
-    Totals,
-    now_ms,
-    totals_from_json,
-)
+from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.model.totals import Totals, totals_from_json
 from streaming.packets import codec
 from streaming.spark.freed_memory import handled_rows
 from streaming.tables.progress_rows import is_observation_due

@@ -7,21 +7,18 @@ jumped.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date
 from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from streaming.common.times import FIRST_MS, to_ms
-from streaming.model.schemas import TIMESTAMP
+from streaming.common.times import DAY_MS, FIRST_MS, MINUTE_MS, start_of
+from streaming.common.timestamps import to_milliseconds
 from streaming.tables.feed import history_start
 from streaming.tables.select import between, select, written_after, written_until
 from streaming.tables.tables import Tables
-
-_DAY_MS: Final = 86_400_000
-_MINUTE_MS: Final = 60_000
 
 _RECENT_BATCHES: Final = 1_000
 """Among the records of so many batches the newest one is looked for: their files are few."""
@@ -50,7 +47,7 @@ def times_of(tables: Tables, clock: int, history_ms: int) -> Times:
     believable = between("source_timestamp", FIRST_MS, clock)  # one from the future says nothing
     newest = max(_newest_records(tables, f"{recent} AND {believable}"), default=0)
     changes = tables.delta("changes")
-    dropped_at = to_ms(datetime.combine(history_start(changes), time(), UTC)) + history_ms  # or later
+    dropped_at = start_of(history_start(changes)) + history_ms  # or later
     return Times(
         clock=clock,
         trusted=_lived_until(changes, max(newest, dropped_at), clock),
@@ -77,13 +74,13 @@ def _lived_until(changes: DeltaTable, start: int, clock: int) -> int:
         changes=changes,
     )
     moments = [start, *(max(start, moment) for moment in _in_ms(signs["t"])), clock]
-    return start + sum(min(later - earlier, _DAY_MS) for earlier, later in pairwise(moments))
+    return start + sum(min(later - earlier, DAY_MS) for earlier, later in pairwise(moments))
 
 
 def _max_time(table: DeltaTable, column: str, condition: str) -> int | None:
     newest = select(f'SELECT max("{column}") AS "t" FROM t WHERE {condition}', t=table)["t"]
-    moment = newest.cast(TIMESTAMP)[0].as_py()
-    return None if moment is None else to_ms(moment)
+    moment: int | None = to_milliseconds(newest)[0].as_py()
+    return moment
 
 
 # --- the order in which rows were written ----------------------------------------------------------------
@@ -145,7 +142,7 @@ def _signs_of_life(changes: DeltaTable, clock: int, duration: int, since: int | 
         f"""
         SELECT DISTINCT date_trunc('minute', "batch_time") AS "t" FROM changes
         WHERE "kind" = 'progress' AND {condition} AND {written_until(clock)}
-        ORDER BY "t" DESC LIMIT {duration // _MINUTE_MS + 3}
+        ORDER BY "t" DESC LIMIT {duration // MINUTE_MS + 3}
         """,
         changes=changes,
     )
@@ -153,4 +150,5 @@ def _signs_of_life(changes: DeltaTable, clock: int, duration: int, since: int | 
 
 
 def _in_ms(moments: pa.ChunkedArray) -> list[int]:
-    return [to_ms(moment) for moment in moments.cast(TIMESTAMP).to_pylist()]
+    milliseconds: list[int] = to_milliseconds(moments).to_pylist()
+    return milliseconds

@@ -12,12 +12,12 @@ counts as dead once it has stood unchanged for as long as a lease is good for.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from streaming.common.times import HOUR_MS, iso
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import QUARANTINE
 from streaming.tables.tables import Tables
@@ -29,7 +29,7 @@ DOUBT_TRANSACTION: Final = "offsetlake.maintenance.doubt"
 """The application id under which `quarantine` notes when somebody met a lease too long to be true (0: nobody
 has since it was taken)."""
 
-LEASE_MS: Final = 3_600_000
+LEASE_MS: Final = HOUR_MS
 """How long a lease is good for: longer than any one step of maintenance takes; renewed between steps."""
 
 _RENEW_BELOW_MS: Final = LEASE_MS * 9 // 10  # each renewal is a commit: not for steps of milliseconds
@@ -76,7 +76,7 @@ def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
             raise MaintenanceBusyError(
                 f"maintaining the tables under {tables.root}: expected to be the only one, found that "
                 "another process is at it, or was killed while it was. Try again later; it counts as dead at "
-                f"{_clock_time(dead_at)}."
+                f"{iso(dead_at, 'seconds')}."
             )
         elif _commit(table, (LEASE_TRANSACTION, until), (DOUBT_TRANSACTION, 0)):
             return until
@@ -102,7 +102,3 @@ def _commit(table: DeltaTable, *notes: tuple[str, int]) -> bool:
     except CommitFailedError:
         return False
     return True
-
-
-def _clock_time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

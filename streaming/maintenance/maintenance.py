@@ -20,13 +20,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow.fs import FileSelector, PyFileSystem
 
+from streaming.common.times import DAY_MS, HOUR_MS, day_of
 from streaming.maintenance.believed_times import Times, past_by, times_of
 from streaming.maintenance.lease import maintenance_lease
 from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
 from streaming.maintenance.too_old import (
     Proceed,
     TableRetention,
-    day_of,
     drop_what_is_too_old,
     files_of,
     note_day,
@@ -49,8 +49,6 @@ SORT_LIMIT_BYTES: Final = 2**30
 """Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
 
 _COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 100 by itself
-_HOUR_MS: Final = 3_600_000
-_DAY_MS: Final = 24 * _HOUR_MS
 _EPOCH: Final = date(1970, 1, 1)
 
 
@@ -165,7 +163,7 @@ def delete_unused_files(tables: Tables, name: str, retention: TableRetention, cl
     unused_before = past_by(tables.delta("changes"), clock, retention.keep_unused_files_ms)
     if unused_before is None:
         return 0
-    hours = math.ceil((clock - unused_before) / _HOUR_MS)
+    hours = math.ceil((clock - unused_before) / HOUR_MS)
     table = tables.delta(name)
     return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
 
@@ -227,9 +225,9 @@ def sort_closed_days(tables: Tables, times: Times, proceed: Proceed) -> int:
         sizes[file["partition.day"]] += file["size_bytes"]
     for day in sorted(sizes):
         sorted_until = noted_day(changes, SORTED_TRANSACTION)
-        if sorted_until > day_of(times.latest + _DAY_MS):
+        if sorted_until > day_of(times.latest + DAY_MS):
             sorted_until = _EPOCH
-        if sorted_until <= day < day_of(times.trusted - _HOUR_MS):
+        if sorted_until <= day < day_of(times.trusted - HOUR_MS):
             if not proceed():
                 break
             if sizes[day] <= SORT_LIMIT_BYTES:

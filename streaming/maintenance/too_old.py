@@ -5,13 +5,13 @@ Days are those of the clock that wrote, which may have been wrong: see `streamin
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from typing import Any, Final, Self
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from streaming.common.times import to_ms
+from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.maintenance.believed_times import Times, sequence_before
 from streaming.maintenance.rewriting import delete_rows
 from streaming.model.schemas import CHANGES, UNKNOWN_RECORD_VERSION
@@ -21,8 +21,6 @@ from streaming.tables.folding import ROWS, fold_mark
 from streaming.tables.select import between, select
 from streaming.tables.tables import Tables
 
-_DAY_MS: Final = 86_400_000
-_EPOCH: Final = date(1970, 1, 1)
 _SORTED_BY: Final = {"changes": "group", "quarantine": "source_offset"}
 _KEPT_AFTER_HISTORY: Final = "\"kind\" = 'offset' AND \"op\" = 'remove'"
 
@@ -80,7 +78,7 @@ def trim_history(tables: Tables, first_whole_day: date, times: Times, proceed: P
     """
     dropped = 0
     changes = tables.delta("changes")
-    if history_start(changes) > (tomorrow := day_of(times.latest + _DAY_MS)):
+    if history_start(changes) > (tomorrow := day_of(times.latest + DAY_MS)):
         note_day(changes, HISTORY_TRANSACTION, tomorrow)
         changes = tables.delta("changes")
     is_old = _is_old(changes, first_whole_day, times)
@@ -116,7 +114,7 @@ def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
     behind: it was written before those of later days, and its record, if any, is older than these."""
     last = sequence_before(changes, first_kept, day_of(times.trusted))
     is_in_order = "true" if last is None else f'"sequence" <= {last}'
-    start = to_ms(datetime.combine(first_kept, time(), UTC))
+    start = start_of(first_kept)
     is_record_younger = between("source_timestamp", start, times.clock)
     return f"{is_in_order} AND NOT coalesce({is_record_younger}, false)"
 
@@ -128,7 +126,7 @@ def note_day(changes: DeltaTable, transaction: str, day: date) -> None:
 
 
 def _note(transaction: str, day: date) -> Transaction:
-    return Transaction(transaction, (day - _EPOCH).days)
+    return Transaction(transaction, start_of(day) // DAY_MS)
 
 
 def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
@@ -146,11 +144,6 @@ def _is_closed_before(moment: int) -> str:
     # an alert was opened later than it was closed
     is_past = " AND ".join(f'CAST("{at}" AS BIGINT) < {moment * 1_000}' for at in ("opened_at", "closed_at"))
     return f"""{is_past} AND "rule" <> '{UNKNOWN_RECORD_VERSION}'"""
-
-
-def day_of(ms: int) -> date:
-    """Return the UTC day of a moment (ms)."""
-    return _EPOCH + timedelta(milliseconds=ms)
 
 
 def days_of(table: DeltaTable) -> list[date]:

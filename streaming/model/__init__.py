@@ -1,4 +1,4 @@
 """The nouns that all rooms share: the schemas, what the job has read, and what can go wrong.
 
-Values and pure functions of them; no file, no network, and of the clock only `now_ms`.
+Values and pure functions of them: no file, no network, no clock.
 """

@@ -4,12 +4,12 @@ It is committed together with the rows it speaks of, so rows and progress are ne
 """
 
 import json
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from streaming.model.errors import MisuseError
+from streaming.model.totals import Totals, totals_from_document
 
 T = TypeVar("T")
 
@@ -33,14 +33,9 @@ A partition that is written to all the time is never read to its newest end; a b
 """
 
 
-def now_ms() -> int:
-    """Return the time as milliseconds since 1970 (UTC)."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True)
 class PartitionEnds:
-    """Where one partition ends now: for readers of committed data, and for everybody.
+    """Where one partition ends now: for readers of committed data, and for all others.
 
     `last_stable_offset` <= `high_watermark`; they differ while a transaction is open.
     """
@@ -128,8 +123,8 @@ class PartitionProgress:
         return "behind" if self.is_behind(now) else "current"
 
     def is_behind(self, now: int) -> bool:
-        """Tell whether something is unread that could be read longer ago than is usual, or whether nobody
-        knows."""
+        """Tell whether something is unread that could be read longer ago than is usual, or whether this
+        is not known."""
         if self.behind == 0:
             return False
         since = self.stable.as_of if self.stable.target is None else self.stable.target_at
@@ -182,69 +177,13 @@ class PartitionProgress:
 
     @property
     def as_shown(self) -> "PartitionProgress":
-        """The progress without ends that nobody vouches for any more: those of an unanswered partition."""
+        """This progress, without its ends while the leader does not answer: they may have changed."""
         if self.unanswered_since is None:
             return self
         return replace(self, last_stable_offset=None, high_watermark=None)
 
     def _is_loaded(self) -> bool:
         return self.loaded or (self.load_target is not None and self.position >= self.load_target)
-
-
-@dataclass(frozen=True, order=True)
-class Position:
-    """A place in the offsets topic."""
-
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnknownRecords:
-    """Records of one type and value version that this release cannot decode: how many, and where."""
-
-    record_type: int
-    value_version: int | None
-    count: int
-    first: Position
-    last: Position
-
-
-MAX_UNKNOWN_KINDS: Final = 100
-"""So many types and versions of unknown records are told apart; Kafka has some twenty types."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Totals:
-    """Counters over all records read since the tables began.
-
-    `decoded` includes the tombstones. `misplaced` counts records that stand in another partition than the one
-    of their group, and so were ignored; `clamped` timestamps outside the years 1 to 9999, which no table can
-    hold. `unknown` is ordered by type and version (none: last); it tells of `MAX_UNKNOWN_KINDS` of them, and
-    `unknown_others` counts the records of all others: random bytes would otherwise fill every commit.
-    """
-
-    decoded: int = 0
-    tombstones: int = 0
-    malformed: int = 0
-    misplaced: int = 0
-    clamped: int = 0
-    unknown_others: int = 0
-    unknown: tuple[UnknownRecords, ...] = ()
-
-    def __add__(self, other: "Totals") -> "Totals":
-        """Add counters; of unknown records the first sighting stays the first."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTERS}
-        known, others = _merged_unknown(self.unknown, other.unknown)
-        return Totals(**sums | {"unknown_others": sums["unknown_others"] + others}, unknown=known)
-
-    def __bool__(self) -> bool:
-        """Whether anything was counted."""
-        return self != Totals()
-
-
-COUNTERS: Final = tuple(counter.name for counter in fields(Totals) if counter.name != "unknown")
-"""The names of the counters that are plain numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +212,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuild:
-    """The topic is being read anew, and why; until that is done the tables stay as they are."""
+    """The topic is being read again from its start, and why; the tables stay as they are until then."""
 
     since: int  # ms
     reason: str
@@ -286,7 +225,7 @@ class Progress:
     `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
     written. `retention` is what was last known of the brokers' settings, so that readers can tell what
     expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
-    None: the brokers did not say. `generation` counts how often the topic was read anew from its start,
+    None: the brokers did not say. `generation` counts how often the topic was read again from its start,
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
     `fingerprint` is that of the newest batch's changes (`streaming.job.rebuild`; None: an older release wrote
     this). `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds
@@ -304,7 +243,7 @@ class Progress:
     generation: int = 0
     state_format: int = 1
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
-    totals: Totals = Totals()
+    totals: Totals = field(default_factory=Totals)
     retention: Retention | None = None
     rebuild: Rebuild | None = None
     fingerprint: str | None = None
@@ -365,7 +304,7 @@ class Progress:
                     int(number): _partition(partition, written_format)
                     for number, partition in document["partitions"].items()
                 },
-                "totals": _totals(document["totals"]),
+                "totals": totals_from_document(document["totals"]),
                 "retention": _optional(Retention, document.get("retention")),
                 "rebuild": _optional(Rebuild, document.get("rebuild")),
             }
@@ -389,39 +328,3 @@ def _partition_of_format_2(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _optional(kind: type[T], document: Mapping[str, Any] | None) -> T | None:
     return None if document is None else kind(**document)
-
-
-def _totals(document: Mapping[str, Any]) -> Totals:
-    unknown = tuple(
-        UnknownRecords(**{**kind, "first": Position(**kind["first"]), "last": Position(**kind["last"])})
-        for kind in document["unknown"]
-    )
-    return Totals(**{**document, "unknown": unknown})
-
-
-def totals_from_json(text: str) -> Totals:
-    """Read counters that `totals_to_json` wrote."""
-    return _totals(json.loads(text))
-
-
-def totals_to_json(totals: Totals) -> str:
-    """Write counters."""
-    return json.dumps(asdict(totals), separators=(",", ":"))
-
-
-def _merged_unknown(
-    earlier: Iterable[UnknownRecords], later: Iterable[UnknownRecords]
-) -> tuple[tuple[UnknownRecords, ...], int]:
-    """Add counters by type and version; return them, and the records of kinds that there was no place for."""
-    merged: dict[tuple[int, bool, int], UnknownRecords] = {}
-    others = 0
-    for kind in (*earlier, *later):
-        key = (kind.record_type, kind.value_version is None, kind.value_version or 0)
-        seen = merged.get(key)
-        if seen is not None:
-            merged[key] = replace(seen, count=seen.count + kind.count, last=kind.last)
-        elif len(merged) < MAX_UNKNOWN_KINDS:
-            merged[key] = kind
-        else:
-            others += kind.count
-    return tuple(merged[key] for key in sorted(merged)), others

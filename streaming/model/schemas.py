@@ -65,7 +65,7 @@ GROUP_VALUE: Final = [
 ENTRIES: Final = pa.schema([*KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
 """The committed offsets that a shard holds.
 
-`hidden`: their group object is gone, so nobody sees them.
+`hidden`: their group object is gone, so no one sees them.
 """
 
 VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.model.progress import (
+from streaming.model.totals import (
     MAX_UNKNOWN_KINDS,
     Position,
     Totals,

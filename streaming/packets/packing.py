@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.partitions import offsets_partitions
-from streaming.model.progress import Totals
 from streaming.model.schemas import PACKED_RECORDS
+from streaming.model.totals import Totals
 from streaming.packets.codec import count_records, pack
 from streaming.packets.quarantine import with_kept_bytes
 from streaming.packets.superseded import drop_superseded

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.model.progress import Totals
 from streaming.model.schemas import QUARANTINE_IN_BATCH
+from streaming.model.totals import Totals
 from streaming.packets import codec
 
 WHOLE_BYTES: Final = 4 * 1024 * 1024

@@ -6,13 +6,13 @@ from typing import Any, Final, Self
 
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import iso
+from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress, now_ms
+from streaming.model.progress import Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 
-QUIET_AFTER_MS: Final = 60_000
+QUIET_AFTER_MS: Final = MINUTE_MS
 """After so long without a sign of life of the job (there is one every 10 s) an answer says so."""
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.times import LAST_MS
+from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES, expiry
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
@@ -77,7 +78,8 @@ def list_expiring(
     rows = expiry(held, snapshot.groups, retention_ms, stalled=stalled)
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], now, within_ms)))
-    left = pa.array([_time_left(moment, now) for moment in _milliseconds(rows["expires_at"])], pa.string())
+    moments = to_milliseconds(rows["expires_at"]).to_pylist()
+    left = pa.array([_time_left(moment, now) for moment in moments], pa.string())
     rows = rows.append_column("time_left", left).select(EXPIRING.names)
     by = [(name, "ascending") for name in ("expires_at", "group", "topic", "partition")]
     return listing(rows.sort_by(by), snapshot.progress, groups, now)
@@ -99,13 +101,7 @@ def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:
 def _is_due(expires_at: pa.ChunkedArray, now: int, within_ms: int | None) -> pa.ChunkedArray:
     if within_ms is None:
         return pc.is_valid(expires_at)
-    limit = pa.scalar(min(now + within_ms, LAST_MS) * 1_000, pa.int64())
-    return pc.less_equal(expires_at.cast(pa.int64()), limit).fill_null(False)
-
-
-def _milliseconds(column: pa.ChunkedArray) -> list[int | None]:
-    milliseconds: list[int | None] = pc.divide(column.cast(pa.int64()), 1_000).to_pylist()
-    return milliseconds
+    return pc.less_equal(to_milliseconds(expires_at), min(now + within_ms, LAST_MS)).fill_null(False)
 
 
 def _time_left(moment: int | None, now: int) -> str | None:

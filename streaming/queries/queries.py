@@ -161,8 +161,8 @@ class OffsetQueries:
 
         All steps that are kept, or those since a moment and up to another.
         """
-        start = None if since is None else to_ms(since)
-        moment = None if as_of is None else to_ms(as_of)
+        start = to_ms(since)
+        moment = to_ms(as_of)
         rows, whole_since, progress, gap = self.tables.ask(
             lambda at: (at.history([group], start), at.whole_since(), at.progress, at.gap),
             as_of=moment,
@@ -211,7 +211,7 @@ class OffsetQueries:
 
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
         """Return what an answer about all groups would reflect."""
-        moment = None if as_of is None else to_ms(as_of)
+        moment = to_ms(as_of)
         progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment, bases=[])
         return AsOf.of(None, progress, gap, moment)
 
@@ -219,7 +219,7 @@ class OffsetQueries:
         self, name: Literal["offsets", "groups"], groups: Collection[str] | None, as_of: datetime | None
     ) -> tuple[pa.Table, AsOf]:
         """Return the live rows of groups whose offsets partition has been read, and what they reflect."""
-        moment = None if as_of is None else to_ms(as_of)
+        moment = to_ms(as_of)
         names = None if groups is None else list(groups)
         rows, progress, gap = self.tables.ask(
             lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment, bases=[name]

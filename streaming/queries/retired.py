@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import key_codes
 from streaming.common.times import FIRST_MS, parse_duration_ms, parse_moment, to_ms
+from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.causes import TOPIC_DELETED
 from streaming.model.schemas import KEY
 from streaming.queries.expiring import Listing, listing
@@ -62,7 +63,7 @@ def _is_last(gone: pa.Table) -> pa.Array:
 
 def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
     """Tell which moments are not before a time (ms)."""
-    return pc.greater_equal(moments.cast(pa.int64()), since * 1_000)
+    return pc.greater_equal(to_milliseconds(moments), since)
 
 
 def restorable(rows: pa.Table) -> pa.Table:

@@ -27,7 +27,7 @@ def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
     the tables themselves do not go back.
     """
     text = text.rstrip().rstrip(";")  # as many write it
-    moment = None if as_of is None else to_ms(as_of)
+    moment = to_ms(as_of)
     others = {name: table for name in OTHER_TABLES if (table := _table(tables, name)) is not None}
     rows, progress, gap = tables.ask(lambda at: (_run(at, others, text), at.progress, at.gap), as_of=moment)
     return Answer(rows, AsOf.of(None, progress, gap, moment))

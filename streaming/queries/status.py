@@ -4,8 +4,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from streaming.model.progress import COUNTERS, Progress
+from streaming.common.times import from_ms
+from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
+from streaming.model.totals import COUNTERS
 
 STATUS: Final = pa.schema(
     [
@@ -22,7 +24,7 @@ STATUS: Final = pa.schema(
 
 TOTALS: Final = pa.schema(
     [
-        ("counter", pa.string()),  # one of progress.COUNTERS, or unknown
+        ("counter", pa.string()),  # one of totals.COUNTERS, or unknown
         ("count", pa.int64()),
         ("record_type", pa.int16()),  # this and the rest: of unknown records only
         ("value_version", pa.int16()),
@@ -45,9 +47,7 @@ def partitions(progress: Progress, now: int) -> pa.Table:
             "high_watermark": partition.as_shown.high_watermark,
             "behind": partition.as_shown.behind,
             "loaded": partition.loaded,
-            "held_back_since": None
-            if partition.held_back_since is None
-            else partition.held_back_since * 1_000,  # microseconds
+            "held_back_since": from_ms(partition.held_back_since),
         }
         for number, partition in sorted(progress.partitions.items())
     ]

@@ -1,8 +1,20 @@
-"""All settings as values: one frozen class for each table of `conf/offsetlake.toml`."""
+"""All settings as values: one frozen class for each table of `conf/offsetlake.toml`, one field for a setting.
+
+The type of a field says of which kind the setting is: what it may be in TOML, and how it is read and shown.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from streaming.settings.kinds import Choice, Duration, Entries, FreeTable, Text, Url
+
+Address = Annotated[str, Url()]
+Headers = Annotated[Mapping[str, str], FreeTable(has_headers=True)]
+Milliseconds = Annotated[int, Duration()]
+MillisecondsOfBrokers = Annotated[int | None, Duration(may_be_auto=True)]
+OnOff = Annotated[str, Choice(of=("on", "off"))]
+Texts = Annotated[Mapping[str, str], FreeTable()]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The name of Kafka's own offsets topic."""
@@ -12,28 +24,28 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 class GroupAlerts:
     """How groups that match a pattern (`*`, `?`, `[...]` as in a shell) are treated; None = as all are."""
 
-    pattern: str
-    treat: str
-    warning_ms: int | None
-    critical_ms: int | None
+    pattern: Annotated[str, Text(may_be_empty=True)]  # of the empty group id
+    treat: Annotated[str, Choice(of=("alert", "summarize", "exclude"))] = "alert"
+    warning_ms: Annotated[int | None, Duration()] = None
+    critical_ms: Annotated[int | None, Duration()] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSettings:
     """Where alerts are posted as JSON; an empty `url` is nowhere."""
 
-    url: str
-    headers: Mapping[str, str]
+    url: Address
+    headers: Headers
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlertmanagerSettings:
     """Which Prometheus Alertmanager is told of alerts; an empty `url` is none."""
 
-    url: str
-    repeat_every_ms: int
-    headers: Mapping[str, str]
-    labels: Mapping[str, str]
+    url: Address
+    repeat_every_ms: Milliseconds
+    headers: Headers
+    labels: Texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +55,16 @@ class AlertSettings:
     Of `groups` the first whose pattern matches counts.
     """
 
-    evaluate_every_ms: int
-    warning_ms: int
-    critical_ms: int
-    behind_warning_ms: int
-    behind_critical_ms: int
-    log_start_every_ms: int
-    close_after_ms: int
-    log: str
-    timeout_ms: int
-    groups: tuple[GroupAlerts, ...]
+    evaluate_every_ms: Milliseconds
+    warning_ms: Milliseconds
+    critical_ms: Milliseconds
+    behind_warning_ms: Milliseconds
+    behind_critical_ms: Milliseconds
+    log_start_every_ms: Milliseconds
+    close_after_ms: Milliseconds
+    log: OnOff
+    timeout_ms: Milliseconds
+    groups: Annotated[tuple[GroupAlerts, ...], Entries(of=GroupAlerts)]
     webhook: WebhookSettings
     alertmanager: AlertmanagerSettings
 
@@ -66,11 +78,11 @@ class SourceSettings:
 
     bootstrap_servers: str
     topic: str
-    check_partition: str
+    check_partition: Annotated[str, Choice(of=("auto", "on", "off"))]
     max_records_per_batch: int
-    connect_timeout_ms: int
-    topic_poll_every_ms: int
-    client: Mapping[str, str]
+    connect_timeout_ms: Milliseconds
+    topic_poll_every_ms: Milliseconds
+    client: Texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +90,14 @@ class TableSettings:
     """Where the Delta tables are, how often they are folded and maintained, and how long they keep what."""
 
     root: str
-    fold_every_ms: int
+    fold_every_ms: Milliseconds
     fold_rows: int
-    maintain_every_ms: int
-    keep_unused_files_ms: int
-    history_ms: int
-    keep_removed_ms: int
-    keep_quarantine_ms: int
-    storage_options: Mapping[str, str]
+    maintain_every_ms: Milliseconds
+    keep_unused_files_ms: Milliseconds
+    history_ms: Milliseconds
+    keep_removed_ms: Milliseconds
+    keep_quarantine_ms: Milliseconds
+    storage_options: Texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +108,10 @@ class JobSettings:
     """
 
     checkpoint: str
-    trigger_ms: int
+    trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch is done
     state_partitions: int
-    heartbeat_every_ms: int
-    check_topic_every_ms: int
+    heartbeat_every_ms: Milliseconds
+    check_topic_every_ms: Milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +119,9 @@ class ExpirySettings:
     """How long brokers keep offsets and how often they look (None: the brokers are asked), and how often
     they are asked."""
 
-    retention_ms: int | None
-    check_interval_ms: int | None
-    read_every_ms: int
+    retention_ms: MillisecondsOfBrokers
+    check_interval_ms: MillisecondsOfBrokers
+    read_every_ms: Milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +131,7 @@ class SparkSettings:
     master: str
     driver_memory: str
     log_file: str
-    conf: Mapping[str, str]
+    conf: Annotated[Mapping[str, str], FreeTable(may_refer=False)]  # Spark has references of its own
 
     @property
     def is_local(self) -> bool:

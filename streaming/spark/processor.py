@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from streaming.common.arrow_stream import narrow
 from streaming.common.pieces import pieces
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Totals, totals_to_json
 from streaming.model.schemas import ENTRIES
+from streaming.model.totals import Totals, totals_to_json
 from streaming.packets import codec
 from streaming.packets.quarantine import quarantined, unpack_bounded
 from streaming.spark.freed_memory import handled_rows

@@ -4,14 +4,14 @@ Maintenance drops what is older than the history that is kept, day by day, and n
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.common.times import to_ms
+from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.model.schemas import TIMESTAMP
 from streaming.tables.formats import is_of_groups
 from streaming.tables.select import select, written_after
@@ -85,10 +85,10 @@ def history_start(changes: DeltaTable) -> date:
 
 def noted_day(changes: DeltaTable, transaction: str) -> date:
     """Return the day that maintenance has noted under an application id; 1970-01-01 if none."""
-    return date(1970, 1, 1) + timedelta(days=changes.transaction_version(transaction) or 0)
+    return day_of((changes.transaction_version(transaction) or 0) * DAY_MS)
 
 
 def whole_since(changes: DeltaTable) -> int | None:
     """Return the moment (ms) before which changes have been dropped; None: the tables are younger."""
-    start = to_ms(datetime.combine(history_start(changes), time(), UTC))
+    start = start_of(history_start(changes))
     return start if (changes.metadata().created_time or 0) < start else None

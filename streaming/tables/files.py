@@ -6,7 +6,6 @@ same: their partition, number of rows and nulls, and the bounds of the columns b
 
 import json
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
 
+from streaming.common.times import now_ms
 from streaming.tables.bounds import greatest_bound, least_bound
 from streaming.tables.parquet import arrow_options
 
@@ -88,7 +88,7 @@ def replace_rows(
         RemoveAction(
             path=file["path"],
             data_change=True,
-            deletion_timestamp=time.time_ns() // 1_000_000,
+            deletion_timestamp=now_ms(),
             size=file["size_bytes"],
             partition_values={},
         )
@@ -159,7 +159,7 @@ def _write(
         path=path,
         size=size,
         partition_values=partition,
-        modification_time=time.time_ns() // 1_000_000,
+        modification_time=now_ms(),
         data_change=True,
         stats=statistics_text(rows, bounded),
     )

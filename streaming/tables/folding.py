@@ -23,7 +23,7 @@ from streaming.common.arrays import from_numbers, from_texts, to_numbers
 from streaming.common.keys import key_codes
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import joined, pieces, take
-from streaming.model.progress import now_ms
+from streaming.common.times import now_ms
 from streaming.model.schemas import GROUPS, KEY, OFFSETS
 from streaming.tables.files import commit_files, write_files
 from streaming.tables.formats import is_of_groups

@@ -5,26 +5,26 @@ its log. So every batch adds one row that says it too, and so does a heartbeat o
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from streaming.common.times import from_ms, iso, to_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, to_ms
+from streaming.common.timestamps import to_milliseconds
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress, Progress
-from streaming.model.schemas import CHANGES, TIMESTAMP
+from streaming.model.schemas import CHANGES
 from streaming.tables.feed import whole_since
 from streaming.tables.select import select, written_after, written_until
 
-OBSERVED_EVERY_MS: Final = 60_000
+OBSERVED_EVERY_MS: Final = MINUTE_MS
 """How often heartbeats leave a row. Each is a file until maintenance joins them, so not every time."""
 
 GAP_MS: Final = 3 * OBSERVED_EVERY_MS
 """How far two rows may lie apart before the time between them counts as not observed."""
 
-_WINDOWS_MS: Final = (3_600_000, 86_400_000)
+_WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
 """How far around a moment rows are looked for first, to open few files; after these everywhere."""
 
 
@@ -61,20 +61,20 @@ def observation_row(progress: Progress) -> pa.Table:
             "last_stable_offset": one.as_shown.last_stable_offset,
             "high_watermark": one.as_shown.high_watermark,
             "loaded": one.loaded,
-            "held_back_since": _timestamp(one.held_back_since),
+            "held_back_since": from_ms(one.held_back_since),
         }
         for number, one in sorted(progress.partitions.items())
     ]
     row = {
         "sequence": progress.sequence,
-        "batch_time": _timestamp(progress.heartbeat),
+        "batch_time": from_ms(progress.heartbeat),
         "kind": "progress",
         "progress": {
             "batch_id": progress.batch_id,
-            "batch_time": _timestamp(progress.batch_time),
+            "batch_time": from_ms(progress.batch_time),
             "partitions": partitions,
         },
-        "day": from_ms(progress.heartbeat).date(),
+        "day": day_of(progress.heartbeat),
     }
     return pa.Table.from_pylist([row], CHANGES)
 
@@ -142,13 +142,14 @@ def _first_time_after(changes: DeltaTable, moment: int) -> int | None:
 
 def _one_time(changes: DeltaTable, condition: str) -> int | None:
     sql = f"""SELECT min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress' AND {condition}"""
-    return _ms(select(sql, changes=changes)["t"].cast(TIMESTAMP)[0].as_py())
+    found: int | None = to_milliseconds(select(sql, changes=changes)["t"])[0].as_py()
+    return found
 
 
 def _refuse_if_history_is_gone(changes: DeltaTable, newest: Progress, moment: int) -> None:
     sql = """SELECT min("sequence") AS "s", min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress'"""
     oldest = select(sql, changes=changes)
-    sequence, time = oldest["s"][0].as_py() or 0, _ms(oldest["t"].cast(TIMESTAMP)[0].as_py())
+    sequence, time = oldest["s"][0].as_py() or 0, to_milliseconds(oldest["t"])[0].as_py()
     if sequence > 1 or whole_since(changes) is not None:
         raise HistoryGoneError(
             f"as of {iso(moment)}: expected a moment within the history that is kept ([tables] history), "
@@ -162,12 +163,14 @@ def _progress(row: dict[str, Any], newest: Progress) -> Progress:
         query_id=newest.query_id,
         batch_id=kept["batch_id"],
         sequence=row["sequence"],
-        batch_time=_ms(kept["batch_time"]),
-        heartbeat=_ms(row["batch_time"]) or 0,
+        batch_time=to_ms(kept["batch_time"]),
+        heartbeat=to_ms(row["batch_time"]) or 0,
         topic=newest.topic,
         cluster_id=newest.cluster_id,
         partitions={
-            one.pop("partition"): PartitionProgress(**{**one, "held_back_since": _ms(one["held_back_since"])})
+            one.pop("partition"): PartitionProgress(
+                **{**one, "held_back_since": to_ms(one["held_back_since"])}
+            )
             for one in kept["partitions"]
         },
     )
@@ -175,14 +178,6 @@ def _progress(row: dict[str, Any], newest: Progress) -> Progress:
 
 def _loaded(progress: Progress) -> list[int]:
     return [number for number, one in progress.partitions.items() if one.loaded]
-
-
-def _timestamp(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else from_ms(milliseconds)
-
-
-def _ms(time: datetime | None) -> int | None:
-    return None if time is None else to_ms(time)
 
 
 def _shown(milliseconds: int | None, otherwise: str) -> str:

@@ -1,13 +1,13 @@
 """Turns what the job computes (int64 milliseconds) into rows of the tables (UTC timestamps)."""
 
-from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.pieces import PIECE_BYTES
-from streaming.common.times import FIRST_MS, LAST_MS
+from streaming.common.times import FIRST_MS, LAST_MS, day_of
+from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
 
 MANY_ROWS: Final = 50_000
@@ -29,11 +29,10 @@ def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int)
     twice. Of a small one all shards' chunks are joined first: their number is what would take time."""
     is_small = len(table) <= MANY_ROWS and table.nbytes <= PIECE_BYTES
     table = table.combine_chunks() if is_small else table
-    day = datetime.fromtimestamp(batch_time / 1_000, UTC).date()
     constants = {
         "sequence": pa.scalar(sequence, pa.int64()),
         "batch_time": pa.scalar(batch_time, pa.int64()),
-        "day": pa.scalar(day, pa.date32()),
+        "day": pa.scalar(day_of(batch_time), pa.date32()),
     }
     converted, clamped = [], 0
     for batch in table.to_batches():
@@ -60,11 +59,11 @@ def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
         )
         return struct, sum(count for _, count in children)
     if wanted == TIMESTAMP and pa.types.is_int64(values.type):
-        return _to_timestamps(values)
+        return _clamped_timestamps(values)
     return values.cast(wanted), 0
 
 
-def _to_timestamps(milliseconds: pa.Array) -> tuple[pa.Array, int]:
+def _clamped_timestamps(milliseconds: pa.Array) -> tuple[pa.Array, int]:
     clamped, count = milliseconds, 0
     bounds = pc.min_max(milliseconds)
     if bounds["min"].is_valid and (bounds["min"].as_py() < FIRST_MS or bounds["max"].as_py() > LAST_MS):
@@ -72,4 +71,4 @@ def _to_timestamps(milliseconds: pa.Array) -> tuple[pa.Array, int]:
             pc.min_element_wise(milliseconds, LAST_MS, skip_nulls=False), FIRST_MS, skip_nulls=False
         )
         count = pc.sum(pc.not_equal(milliseconds, clamped)).as_py()
-    return clamped.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP), count
+    return to_timestamps(clamped), count

@@ -15,7 +15,7 @@ from kafka_clients import wait_until
 from streaming.alerts.delivery import Courier
 from streaming.alerts.receivers import receivers
 from streaming.alerts.table import AlertTable
-from streaming.model.progress import now_ms
+from streaming.common.times import now_ms
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable, 
 from streaming.brokers.facts import BrokerError, LogRange
 from streaming.common.times import iso
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
-from streaming.model.progress import PartitionEnds, Position, Rebuild, Totals, UnknownRecords
+from streaming.model.progress import PartitionEnds, Rebuild
+from streaming.model.totals import Position, Totals, UnknownRecords
 
 
 @pytest.fixture

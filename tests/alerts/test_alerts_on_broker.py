@@ -12,6 +12,7 @@ from kafka_clients import OffsetTransaction
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.model import progress
 
@@ -62,4 +63,4 @@ def test_transaction_left_open_past_the_retention(
 def age_of_commit(job: RunningJob) -> int:
     """How old the newest commit is that can be seen, in milliseconds."""
     (moment,) = job.tables.read().offsets["commit_timestamp"].to_pylist()
-    return progress.now_ms() - round(moment.timestamp() * 1_000)
+    return now_ms() - round(moment.timestamp() * 1_000)

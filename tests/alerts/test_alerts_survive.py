@@ -18,8 +18,8 @@ from kafka_clients import wait_until
 from streaming.alerts.episodes import Episode
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
+from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
-from streaming.model.progress import now_ms
 from streaming.tables.tables import Tables
 
 # --- killed between opening and delivering ---------------------------------------------------------------

@@ -15,8 +15,9 @@ import pytest
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
-from streaming.model.progress import FORMAT, PartitionEnds, Progress, Totals
+from streaming.model.progress import FORMAT, PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
+from streaming.model.totals import Totals
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import PROGRESS_KEY, Tables
 

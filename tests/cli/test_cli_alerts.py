@@ -12,7 +12,8 @@ from alert_tables import DAY, HOUR, RETENTION, Lake
 from http_receiver import HttpReceiver, running_receiver
 
 from streaming.cli.render import FORMATS
-from streaming.model.progress import PartitionEnds, now_ms
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionEnds
 
 HOURS_AGO = 2 * HOUR
 

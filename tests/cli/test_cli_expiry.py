@@ -13,6 +13,7 @@ from kafka_clients import create_topics, produce_raw
 
 from streaming.brokers.facts import LogRange
 from streaming.cli.expiry import reset_lines
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.lag.log_ends import partitions_in, with_stakes
 from streaming.model.errors import MisuseError
@@ -23,7 +24,6 @@ from streaming.model.progress import (
     Progress,
     Reached,
     Retention,
-    now_ms,
 )
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.queries.completeness import QUIET_AFTER_MS

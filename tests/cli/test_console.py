@@ -11,7 +11,8 @@ import pytest
 
 from streaming.cli.console import FAR_BEHIND, Console, describe_batch, describe_catching_up, is_catching_up
 from streaming.job.listener import BatchReport
-from streaming.model.progress import PartitionEnds, Position, Progress, Totals, UnknownRecords
+from streaming.model.progress import PartitionEnds, Progress
+from streaming.model.totals import Position, Totals, UnknownRecords
 
 START = Progress().with_ends({0: PartitionEnds(1_000, 1_000), 1: PartitionEnds(0, 0)}, now=0)
 BEHIND = START.with_positions({0: 250})

@@ -11,16 +11,9 @@ from conftest import BrokerFactory
 from kafka_clients import alter_offsets, create_topics, read_raw, retrying, wait_until
 
 from streaming.demo import traffic as traffic_module
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, broker_offsets, shown_metadata
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import (
-    CommittedOffset,
-    DemoTraffic,
-    OffsetKey,
-    Stage,
-    TrafficError,
-    broker_offsets,
-    shown_metadata,
-)
+from streaming.demo.traffic import DemoTraffic, Stage, TrafficError
 
 ALL_GROUPS = {"audit", "billing", "recommendations", "replay", "settlement", "short-lived"}
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streaming.common.times import FIRST_MS, LAST_MS
-from streaming.expiry.rules import CLOCKS, UNKNOWN_RULES, expiry
+from streaming.expiry.rules import RULES, UNKNOWN_RULES, expiry
 from streaming.model.schemas import GROUPS, OFFSETS
 
 RETENTION = 1_000
@@ -253,8 +253,8 @@ def test_clause(case: Case) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {case.rule for case in CASES.values()} == CLOCKS.keys()
-    assert {rule for rule in CLOCKS if rule.startswith("unknown")} == UNKNOWN_RULES
+    assert {case.rule for case in CASES.values()} == {rule.name for rule in RULES}
+    assert {rule.name for rule in RULES if rule.name.startswith("unknown")} == UNKNOWN_RULES
 
 
 def test_rows_do_not_disturb_each_other() -> None:

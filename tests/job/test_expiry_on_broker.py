@@ -29,8 +29,8 @@ from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import OFFSET_EXPIRED, OFFSET_EXPIRING
 from streaming.alerts.table import AlertTable
 from streaming.cli.expiry import reset_lines
+from streaming.common.times import now_ms
 from streaming.expiry.rules import expiry
-from streaming.model.progress import now_ms
 from streaming.queries.retired import list_retired
 from streaming.tables.tables import Tables
 

@@ -17,8 +17,8 @@ from processes import descendants
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import CommittedOffset, OffsetKey
 from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.model.errors import MisuseError
 from streaming.tables.tables import Tables

@@ -14,11 +14,12 @@ from running_job import RunningJob
 
 from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.job.follow import ASKED_FOR
 from streaming.model.errors import MisuseError
-from streaming.model.progress import Progress, Reached, now_ms
+from streaming.model.progress import Progress, Reached
 from streaming.model.schemas import CHANGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

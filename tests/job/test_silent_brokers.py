@@ -22,11 +22,12 @@ from test_rebuild_job import commit, committed
 from streaming.brokers.broker import QUICK_TIMEOUT_S, Broker
 from streaming.brokers.facts import BrokerError
 from streaming.brokers.retention import RetentionReader
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker, free_ports
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.topic_watch import TopicWatch
 from streaming.job.writer import BatchWriter
-from streaming.model.progress import PartitionProgress, Progress, now_ms
+from streaming.model.progress import PartitionProgress, Progress
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 

@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 from streaming.job.rebuild import RebuildNeededError
 from streaming.job.writer import BatchWriter, ShardResults
 from streaming.model.errors import MisuseError, OffsetlakeError
-from streaming.model.progress import PartitionEnds, Progress, Retention, Totals
+from streaming.model.progress import PartitionEnds, Progress, Retention
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.model.totals import Totals
 from streaming.queries.completeness import AsOf
 from streaming.queries.status import partitions
 from streaming.tables.tables import Tables

@@ -19,7 +19,7 @@ from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, gro
 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
 from streaming.cli.main import cli
-from streaming.common.times import from_ms, iso
+from streaming.common.times import from_ms, iso, now_ms
 from streaming.job.maintainer import Maintainer
 from streaming.maintenance.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
 from streaming.maintenance.maintenance import (
@@ -32,8 +32,9 @@ from streaming.maintenance.maintenance import (
 )
 from streaming.maintenance.too_old import TableRetention
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Position, Progress, Totals, UnknownRecords, now_ms
+from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH
+from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.queries.queries import OffsetQueries
 from streaming.settings.reading import read_settings
 from streaming.tables.feed import history_start

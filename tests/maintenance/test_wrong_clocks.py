@@ -13,10 +13,10 @@ from alert_tables import RETENTION, Lake
 from deltalake import CommitProperties, Transaction, write_deltalake
 from table_batches import Batch, append, beat, live_on, offset
 
+from streaming.common.times import now_ms
 from streaming.maintenance.believed_times import moment_before
 from streaming.maintenance.lease import LEASE_MS, LEASE_TRANSACTION, MaintenanceBusyError, maintenance_lease
 from streaming.maintenance.maintenance import SORTED_TRANSACTION, TableReport, TableRetention, maintain
-from streaming.model.progress import now_ms
 from streaming.model.schemas import CHANGES, QUARANTINE
 from streaming.tables.feed import HISTORY_TRANSACTION, history_start, noted_day
 from streaming.tables.tables import Tables

@@ -8,23 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from totals_strategies import COUNTS, TOTALS
 
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
-    COUNTERS,
     FORMAT,
     STALLED_AFTER_MS,
     PartitionEnds,
     PartitionProgress,
-    Position,
     Progress,
     Reached,
     Retention,
-    Totals,
-    UnknownRecords,
-    totals_from_json,
-    totals_to_json,
 )
 
 NOW = 1_700_000_000_000
@@ -217,24 +212,6 @@ def test_partitions_that_are_not_mentioned_stay_as_they_are() -> None:
     assert [partition.loaded for partition in progress.partitions.values()] == [True, False]
 
 
-COUNTS = st.integers(0, 2**63 - 1)
-POSITIONS = st.builds(Position, st.integers(0, 49), COUNTS)
-UNKNOWN = st.builds(
-    UnknownRecords,
-    record_type=st.integers(-(2**15), 2**15 - 1),
-    value_version=st.none() | st.integers(-(2**15), 2**15 - 1),
-    count=COUNTS,
-    first=POSITIONS,
-    last=POSITIONS,
-)
-TOTALS = st.builds(
-    Totals,
-    decoded=COUNTS,
-    tombstones=COUNTS,
-    malformed=COUNTS,
-    clamped=COUNTS,
-    unknown=st.lists(UNKNOWN, max_size=3).map(tuple),
-)
 RETENTIONS = st.builds(
     Retention,
     retention_ms=COUNTS,
@@ -266,12 +243,6 @@ PROGRESS = st.builds(
 @given(PROGRESS)
 def test_document_keeps_the_progress(progress: Progress) -> None:
     assert Progress.from_json(progress.to_json()) == progress
-
-
-@settings(deadline=None)
-@given(TOTALS)
-def test_counters_survive_json(totals: Totals) -> None:
-    assert totals_from_json(totals_to_json(totals)) == totals
 
 
 def test_document_from_before_the_retention_was_kept_is_read() -> None:
@@ -309,39 +280,3 @@ def test_retention_is_known_since_the_first_reading_of_the_same_values() -> None
     progress = reduce(Progress.with_retention, [reading(1), None, reading(2)], Progress())
     assert progress.retention == replace(reading(2), known_since=1)
     assert progress.with_retention(reading(3, retention_ms=1)).retention == reading(3, retention_ms=1)
-
-
-# --- counters --------------------------------------------------------------------------------------------
-
-
-def unknown(record_type: int, value_version: int | None, count: int, first: int, last: int) -> UnknownRecords:
-    return UnknownRecords(
-        record_type=record_type,
-        value_version=value_version,
-        count=count,
-        first=Position(0, first),
-        last=Position(0, last),
-    )
-
-
-def test_counters_are_added() -> None:
-    one = Totals(decoded=1, tombstones=2, malformed=3, clamped=4)
-    assert one + one == Totals(decoded=2, tombstones=4, malformed=6, clamped=8)
-
-
-def test_unknown_records_are_added_by_type_and_version_and_keep_first_and_last() -> None:
-    earlier = Totals(unknown=(unknown(18, None, 2, 1, 3), unknown(18, 0, 1, 4, 4)))
-    later = Totals(unknown=(unknown(17, 1, 1, 9, 9), unknown(18, None, 3, 5, 8)))
-    expected = (unknown(17, 1, 1, 9, 9), unknown(18, 0, 1, 4, 4), unknown(18, None, 5, 1, 8))
-    assert (earlier + later).unknown == expected
-
-
-def test_no_version_is_not_version_minus_one() -> None:
-    totals = Totals(unknown=(unknown(18, None, 1, 1, 1),)) + Totals(unknown=(unknown(18, -1, 1, 2, 2),))
-    assert [kind.value_version for kind in totals.unknown] == [-1, None]
-
-
-def test_counters_are_true_when_anything_was_counted() -> None:
-    assert not Totals()
-    assert all(replace(Totals(), **{name: 1}) for name in COUNTERS)
-    assert Totals(unknown=(unknown(18, None, 1, 1, 1),))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.model.progress import Position, Totals, UnknownRecords
 from streaming.model.schemas import PACKED_RECORDS
+from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.packets import codec
 from streaming.packets.codec import count_records
 from streaming.packets.packing import pack_by_partition

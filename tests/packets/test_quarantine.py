@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from decoders import decode_columns
-from streaming.model.progress import MAX_UNKNOWN_KINDS, Totals, totals_to_json
+from streaming.model.totals import MAX_UNKNOWN_KINDS, Totals, totals_to_json
 from streaming.packets.codec import count_records, unpack
 from streaming.packets.packing import pack_by_partition
 from streaming.packets.quarantine import FIRST_BYTES, WHOLE_BYTES, quarantined, unpack_bounded

@@ -11,7 +11,8 @@ from kafka_clients import partition_of
 
 from decoders import decode_columns
 from streaming.job.listener import BatchReport
-from streaming.model.progress import Progress, Totals
+from streaming.model.progress import Progress
+from streaming.model.totals import Totals
 from tests.benchmarks.clocks import Clocks
 from tests.benchmarks.job_runs import Call, JobRun
 from tests.benchmarks.watched_job import Batch, read_batches

@@ -8,8 +8,8 @@ import pytest
 from commit_client import Commit, Committer, Traffic, check_answer
 from raw_requests import RequestError, _OffsetCommitAnswerV6, offset_commit_request, offset_fetch
 
+from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import CommittedOffset
 
 
 def test_a_packed_request_is_the_one_that_is_declared() -> None:

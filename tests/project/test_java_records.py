@@ -4,8 +4,8 @@ import pytest
 from java_records import JavaRecords, KafkaRefusedError, offset_value, records_no_client_writes
 from kafka_clients import alter_offsets, create_topics, read_raw
 
+from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import CommittedOffset
 
 pytestmark = pytest.mark.broker
 

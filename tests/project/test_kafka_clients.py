@@ -29,8 +29,8 @@ from kafka_clients import (
 )
 from kafka_versions import Feature, KafkaVersion
 
+from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import CommittedOffset
 
 pytestmark = pytest.mark.broker
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from running_job import RunningJob
 
 from streaming.brokers.broker import Broker
+from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import CommittedOffset
 from streaming.queries.queries import OffsetQueries, with_ends
 from streaming.settings.reading import read_settings
 

@@ -2,14 +2,8 @@
 
 import pyarrow as pa
 
-from streaming.model.progress import (
-    STALLED_AFTER_MS,
-    PartitionEnds,
-    Position,
-    Progress,
-    Totals,
-    UnknownRecords,
-)
+from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, Progress
+from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.queries.status import STATUS, TOTALS, partitions, totals
 
 NOW = 1_700_000_000_000

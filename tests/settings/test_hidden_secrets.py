@@ -16,9 +16,9 @@ from streaming.alerts.listing import describe_alerts
 from streaming.alerts.receivers import DeliveryError, Webhook, post
 from streaming.alerts.table import AlertTable, Told
 from streaming.common.http_values import shown_url, without_user
+from streaming.common.times import now_ms
 from streaming.jvm.jars import _proxy_options
 from streaming.model.errors import MisuseError
-from streaming.model.progress import now_ms
 from streaming.settings.model import WebhookSettings
 from streaming.settings.reading import read_settings
 from streaming.settings.shown import describe

@@ -1,17 +1,22 @@
 """Settings: defaults, a user's file over them, options last; mistakes are named, secrets are not."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import LONGEST_HEARTBEAT_MS
+from streaming.settings.kinds import Duration, kinds_of
 from streaming.settings.model import Settings
-from streaming.settings.reading import AUTO_DURATIONS, DURATIONS, read_settings
+from streaming.settings.reading import _flatten, read_settings
 from streaming.settings.shown import describe
 from streaming.tables.progress_rows import GAP_MS, OBSERVED_EVERY_MS
+
+DURATIONS = {name: kind for name, kind in kinds_of(Settings).items() if isinstance(kind, Duration)}
 
 
 @pytest.fixture
@@ -31,6 +36,11 @@ def test_defaults_need_no_file() -> None:
     assert settings.source.topic == "__consumer_offsets"
     assert settings.source.client == {}
     assert settings.job.trigger_ms == 5_000
+
+
+def test_settings_are_those_that_have_a_default() -> None:
+    defaults = tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8"))
+    assert _flatten(defaults).keys() == kinds_of(Settings).keys()
 
 
 def test_file_wins_over_defaults_and_options_over_the_file(settings_file: Any) -> None:
@@ -202,13 +212,13 @@ def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text, name="--for") == milliseconds
 
 
-@pytest.mark.parametrize("name", sorted((DURATIONS | AUTO_DURATIONS) - {"job.trigger"}))
+@pytest.mark.parametrize("name", sorted(DURATIONS.keys() - {"job.trigger"}))
 def test_duration_of_zero_is_refused(name: str) -> None:
     with pytest.raises(MisuseError, match=f"setting '{name}' expects a duration above 0, found '0s'"):
         read_settings(options={name: "0s"})
 
 
-@pytest.mark.parametrize("name", sorted(DURATIONS | AUTO_DURATIONS))
+@pytest.mark.parametrize("name", sorted(DURATIONS))
 def test_duration_beyond_a_century_is_refused(name: str) -> None:
     expected = f"setting '{name}' expects a duration of at most 36500d, found '36501d'"
     with pytest.raises(MisuseError, match=expected):

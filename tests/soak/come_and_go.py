@@ -9,7 +9,7 @@ import flexible_requests
 from commit_client import Traffic
 from history_checks import table_offsets
 
-from streaming.demo.traffic import CommittedOffset, OffsetKey
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from tests.soak.running import Running, running
 from tests.soak.state import check_state
 from tests.soak.traffic import AGAIN_AFTER_S, ShortLived

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from streaming.common import pieces
 from streaming.common.arrow_stream import widen
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Totals, totals_from_json
 from streaming.model.schemas import CHANGES_IN_BATCH, KEY
+from streaming.model.totals import Totals, totals_from_json
 from streaming.packets import codec
 from streaming.spark import layered_state, processor
 from streaming.spark.processor import ReplayOffsetsPartition

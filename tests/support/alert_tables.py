@@ -10,8 +10,9 @@ import pyarrow as pa
 from streaming.alerts.episodes import Episode
 from streaming.alerts.evaluation import AskLogRanges, Evaluator
 from streaming.alerts.table import AlertTable
-from streaming.model.progress import PartitionEnds, Progress, Rebuild, Retention, Totals
+from streaming.model.progress import PartitionEnds, Progress, Rebuild, Retention
 from streaming.model.schemas import CHANGES_IN_BATCH
+from streaming.model.totals import Totals
 from streaming.settings.model import AlertSettings
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows

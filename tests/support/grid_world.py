@@ -26,8 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka_versions import KafkaVersion
 from secured_broker import add_scram_user
 
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.local_broker import LocalBroker, free_ports
-from streaming.demo.traffic import CommittedOffset, OffsetKey
 
 OFFSETS_PARTITIONS: Final = 2
 USER: Final = "offsetlake"

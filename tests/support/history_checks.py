@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from streaming.demo.traffic import CommittedOffset, OffsetKey
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.tables import Tables, TablesMissingError
 

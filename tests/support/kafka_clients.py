@@ -23,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from raw_requests import TopicPartitionKey
 
-from streaming.demo.traffic import CommittedOffset, OffsetKey, is_transient
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, is_transient
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 Offsets = Mapping[TopicPartitionKey, CommittedOffset | int]
@@ -238,7 +238,7 @@ def partition_of(group: str, partition_count: int) -> int:
 def broker_offsets(bootstrap: str) -> dict[OffsetKey, CommittedOffset]:
     """Return all groups' offsets as the broker answers, the empty group id and every metadata byte included.
 
-    `streaming.demo.traffic.broker_offsets` asks through librdkafka, which can do neither.
+    `streaming.demo.broker_offsets` asks through librdkafka, which can do neither.
     """
     admin = _admin(bootstrap)
     groups = {group.group_id for group in admin.list_consumer_groups().result(_TIMEOUT_S).valid} | {""}

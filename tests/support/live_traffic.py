@@ -13,7 +13,7 @@ from kafka_versions import Feature, KafkaVersion
 from raw_requests import RequestError, TopicPartitionKey
 
 from streaming.brokers.broker import Broker
-from streaming.demo.traffic import CommittedOffset
+from streaming.demo.broker_offsets import CommittedOffset
 from streaming.settings.reading import read_settings
 
 TOPICS: Final = {"orders": 3, "payments": 2}

@@ -23,7 +23,7 @@ from construct import (
     Struct,
 )
 
-from streaming.demo.traffic import CommittedOffset
+from streaming.demo.broker_offsets import CommittedOffset
 
 TopicPartitionKey = tuple[str, int]
 

@@ -29,8 +29,9 @@ from table_batches import (
 )
 
 from streaming.common import pieces
-from streaming.model.progress import PartitionEnds, Progress, Totals
+from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, QUARANTINE_IN_BATCH
+from streaming.model.totals import Totals
 from streaming.tables import folding
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import ProgressMissingError, Tables, TablesMissingError, TablesUnreachableError

@@ -16,7 +16,7 @@ from kafka_versions import VERSIONS, Feature, KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
-from streaming.demo.traffic import CommittedOffset
+from streaming.demo.broker_offsets import CommittedOffset
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

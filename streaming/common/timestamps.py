@@ -1,0 +1,29 @@
+"""Times as Arrow holds them: columns of timestamps (microseconds, UTC), and their milliseconds."""
+
+from typing import Final
+
+import pyarrow as pa
+
+from streaming.model.schemas import TIMESTAMP
+
+_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
+
+
+def to_timestamps(milliseconds: pa.Array) -> pa.Array:
+    """Return n int64 milliseconds since 1970 as n timestamps; null stays null.
+
+    >>> to_timestamps(pa.array([1_500])).cast(pa.string()).to_pylist()
+    ['1970-01-01 00:00:01.500000Z']
+    """
+    return milliseconds.cast(_MILLISECONDS).cast(TIMESTAMP)
+
+
+def to_milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return n timestamps of any unit (or int64 milliseconds) as n int64 milliseconds since 1970; null stays
+    null."""
+    return timestamps.cast(_MILLISECONDS, safe=False).cast(pa.int64())
+
+
+def timestamp(milliseconds: int) -> pa.Scalar:
+    """Return milliseconds since 1970 as one timestamp, to compare a column with."""
+    return pa.scalar(milliseconds, pa.int64()).cast(_MILLISECONDS).cast(TIMESTAMP)

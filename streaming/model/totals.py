@@ -1,0 +1,102 @@
+"""What was counted over all records that the job has read, and the records that it cannot decode.
+
+Counters are added: those of a packet to those of a batch, and these to those of all batches before.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in the offsets topic."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownRecords:
+    """Records of one type and value version that this release cannot decode: how many, and where."""
+
+    record_type: int
+    value_version: int | None
+    count: int
+    first: Position
+    last: Position
+
+
+MAX_UNKNOWN_KINDS: Final = 100
+"""So many types and versions of unknown records are told apart; Kafka has some twenty types."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Counters over all records read since the tables began.
+
+    `decoded` includes the tombstones. `misplaced` counts records that stand in another partition than the one
+    of their group, and so were ignored; `clamped` timestamps outside the years 1 to 9999, which no table can
+    hold. `unknown` is ordered by type and version (none: last); it tells of `MAX_UNKNOWN_KINDS` of them, and
+    `unknown_others` counts the records of all others: random bytes would otherwise fill every commit.
+    """
+
+    decoded: int = 0
+    tombstones: int = 0
+    malformed: int = 0
+    misplaced: int = 0
+    clamped: int = 0
+    unknown_others: int = 0
+    unknown: tuple[UnknownRecords, ...] = ()
+
+    def __add__(self, other: "Totals") -> "Totals":
+        """Add counters; of unknown records the first sighting stays the first."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTERS}
+        known, others = _merged_unknown(self.unknown, other.unknown)
+        return Totals(**sums | {"unknown_others": sums["unknown_others"] + others}, unknown=known)
+
+    def __bool__(self) -> bool:
+        """Whether anything was counted."""
+        return self != Totals()
+
+
+COUNTERS: Final = tuple(counter.name for counter in fields(Totals) if counter.name != "unknown")
+"""The names of the counters that are plain numbers."""
+
+
+def totals_from_json(text: str) -> Totals:
+    """Read counters that `totals_to_json` wrote."""
+    return totals_from_document(json.loads(text))
+
+
+def totals_to_json(totals: Totals) -> str:
+    """Write counters."""
+    return json.dumps(asdict(totals), separators=(",", ":"))
+
+
+def totals_from_document(document: Mapping[str, Any]) -> Totals:
+    """Make counters of their JSON object, as it stands in the document of progress too."""
+    unknown = tuple(
+        UnknownRecords(**{**kind, "first": Position(**kind["first"]), "last": Position(**kind["last"])})
+        for kind in document["unknown"]
+    )
+    return Totals(**{**document, "unknown": unknown})
+
+
+def _merged_unknown(
+    earlier: Iterable[UnknownRecords], later: Iterable[UnknownRecords]
+) -> tuple[tuple[UnknownRecords, ...], int]:
+    """Add counters by type and version; return them, and the records of kinds that there was no place for."""
+    merged: dict[tuple[int, bool, int], UnknownRecords] = {}
+    others = 0
+    for kind in (*earlier, *later):
+        key = (kind.record_type, kind.value_version is None, kind.value_version or 0)
+        seen = merged.get(key)
+        if seen is not None:
+            merged[key] = replace(seen, count=seen.count + kind.count, last=kind.last)
+        elif len(merged) < MAX_UNKNOWN_KINDS:
+            merged[key] = kind
+        else:
+            others += kind.count
+    return tuple(merged[key] for key in sorted(merged)), others

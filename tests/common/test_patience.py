@@ -1,0 +1,35 @@
+"""Patience: what is wrong is said once, and again only after it was settled; work is due at its pace."""
+
+import time
+
+import pytest
+
+from streaming.common.patience import Complaints, Every
+
+
+def test_what_is_wrong_is_said_when_it_begins_and_when_it_ends() -> None:
+    said: list[str] = []
+    complaints = Complaints(said.append)
+    for _ in range(2):
+        complaints.make("brokers", "no answer")
+        complaints.make("brokers", "still no answer")
+        complaints.settle("brokers", "they answer again")
+        complaints.settle("brokers", "they still answer")
+    assert said == ["no answer", "they answer again"] * 2
+
+
+def test_complaints_about_two_things_are_told_apart() -> None:
+    said: list[str] = []
+    complaints = Complaints(said.append)
+    complaints.make("brokers", "no answer")
+    complaints.make("topic", "not there")
+    complaints.settle("topic", "there")
+    assert said == ["no answer", "not there", "there"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_work_is_due_at_its_pace(monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    times = iter([0.0, 0.0, 0.9, 1.0, 1.5, 2.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    every = Every(1_000, at_once=at_once)
+    assert [every.is_due() for _ in range(5)] == [at_once, False, True, False, True]
