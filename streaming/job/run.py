@@ -20,9 +20,9 @@ from streaming.job.sole_job import sole_job
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.settings.model import Settings
-from streaming.spark.freed_memory import expect_many_rows
 from streaming.spark.session import python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
+from streaming.spark.worker_memory import expect_many_rows
 
 
 def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:

@@ -26,7 +26,7 @@ from streaming.model.progress import (
 )
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.packets import codec
-from streaming.spark.freed_memory import handled_rows
+from streaming.spark.worker_memory import handled_rows
 from streaming.tables.progress_rows import is_observation_due
 from streaming.tables.rows import change_rows, quarantine_rows
 from streaming.tables.tables import Tables
