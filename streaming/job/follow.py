@@ -22,14 +22,13 @@ from pyspark.sql import SparkSession
 from streaming.alerts.receivers import receivers, source_labels
 from streaming.alerts.watch import AlertWatch
 from streaming.brokers.broker import Broker
-from streaming.brokers.facts import AccessRefusedError, BrokerError, TopicFacts
+from streaming.brokers.facts import AccessRefusedError, BrokerError, TopicFacts, TopicIds
 from streaming.brokers.retention import RetentionReader
 from streaming.job.change_over import change_over
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.listener import Listener
 from streaming.job.maintainer import Maintainer
 from streaming.job.pairing import bound, check_checkpoint, check_source, is_pair
-from streaming.job.rebuild import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.job.running_query import (
     LATEST_TIMESTAMP_MS,
     BrokersSilentError,
@@ -40,9 +39,10 @@ from streaming.job.running_query import (
     as_failure,
     wait_for_end,
 )
-from streaming.job.topic_question import TopicQuestion
-from streaming.job.topic_watch import TopicWatch
-from streaming.job.writer import BatchWriter, TopicIds
+from streaming.job.topic.question import TopicQuestion
+from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
+from streaming.job.topic.watch import TopicWatch
+from streaming.job.writer import BatchWriter
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress, Rebuild, now_ms
 from streaming.model.schemas import CHANGES

@@ -10,7 +10,7 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.brokers.retention import RetentionReader
 from streaming.common.patience import Complaints
-from streaming.job.topic_watch import TopicWatch
+from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Retention, now_ms
@@ -217,5 +217,5 @@ class Housekeeping(threading.Thread):
         return ends
 
     def _retention_if_due(self) -> Retention | None:
-        """Read the brokers' settings anew, if it is time; None: nothing new is known."""
+        """Read the brokers' settings again, if it is time; None: nothing new is known."""
         return self._retention.read(now_ms()) if self._reading.is_due() else None

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.job.rebuild import RebuildNeededError
+from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.spark.java_errors import told

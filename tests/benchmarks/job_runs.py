@@ -25,6 +25,7 @@ from streaming.job import writer
 from streaming.job.follow import Follower
 from streaming.job.listener import BatchReport, Listener
 from streaming.settings.model import Settings
+from streaming.spark.shard_results import ShardResults
 from streaming.tables.tables import Tables
 from tests.benchmarks.clocks import Clocks
 from tests.benchmarks.workloads import TopicFiller, Workload, chunks
@@ -196,7 +197,7 @@ def watched_calls(run: JobRun) -> Iterator[None]:
     """Time the steps of the driver."""
     with ExitStack() as stack:
         for owner, name in (
-            (writer.ShardResults, "collect"),
+            (ShardResults, "collect"),
             (writer, "change_rows"),
             (Tables, "is_appended"),
             (Tables, "append_changes"),

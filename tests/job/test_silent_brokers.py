@@ -24,7 +24,7 @@ from streaming.brokers.facts import BrokerError
 from streaming.brokers.retention import RetentionReader
 from streaming.demo.local_broker import LocalBroker, free_ports
 from streaming.job.housekeeping import Housekeeping
-from streaming.job.topic_watch import TopicWatch
+from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.progress import PartitionProgress, Progress, now_ms
 from streaming.settings.reading import read_settings
