@@ -26,7 +26,7 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.facts import BrokerError
 from streaming.cli.main import cli, main
 from streaming.demo.local_broker import free_ports
-from streaming.job.running_query import JobFailedError
+from streaming.job.failures import JobFailedError
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.reading import read_settings
 

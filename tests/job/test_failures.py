@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming.job.running_query import BrokersSilentError, JobFailedError, JobRefusedError, as_failure
+from streaming.job.failures import BrokersSilentError, JobFailedError, JobRefusedError, as_failure
 
 KAFKA = "org.apache.kafka.common.errors"
 FAILURES = {

@@ -1,0 +1,167 @@
+"""The rebuild: reads the topic from its start into tables beside the live ones, then changes over to them.
+
+The live tables stay as they are meanwhile, and keep answering. What is different in the end is one commit to
+them, with which they change over to the checkpoint of the next generation; before that commit an interrupted
+rebuild is taken up again, after it there is nothing left to do but to delete what it used.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from streaming.brokers.facts import BrokerError
+from streaming.job.change_over import change_over
+from streaming.job.failures import JobFailedError
+from streaming.job.pairing import check_source, is_pair
+from streaming.job.reading import TopicReader
+from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import Progress, Rebuild, now_ms
+from streaming.model.schemas import CHANGES
+from streaming.state.stored import FORMAT as STATE_FORMAT
+from streaming.tables.tables import Tables
+
+ASKED_FOR: Final = "it was asked for"
+"""The reason of a rebuild that a user wants."""
+
+_REBUILD_ATTEMPTS: Final = 5
+"""How often one rebuild may begin again: a topic that takes longer to read than its tombstones are kept can
+never be read whole."""
+
+
+def rebuild_as_asked(reader: TopicReader) -> None:
+    """Read the topic from its start because a user wants it."""
+    progress = reader.tables.progress_if_any()
+    check_source(progress, reader.settings, reader.facts)
+    if progress.rebuild is None:
+        delete_leftovers(reader, progress)
+    rebuild(reader, ASKED_FOR if progress.rebuild is None else progress.rebuild.reason)
+
+
+def rebuild(reader: TopicReader, reason: str) -> bool:
+    """Read the topic from its start and change the tables over to that; False if told to stop before the
+    end."""
+    live = reader.tables
+    live.create()  # what an older release wrote gets the columns that it lacks
+    progress = _announced(reader, live.progress(), reason)
+    reader.listener.say(
+        f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: reading topic "
+        f"{reader.settings.source.topic} anew from its start. Queries answer from the tables as they are "
+        "until that is done"
+    )
+    again: str | None = None
+    for _ in range(_REBUILD_ATTEMPTS):
+        again = _read_aside(reader, live, progress)
+        if reader.stop.is_set():
+            return False
+        if again is None:
+            delete_leftovers(reader, change_over(live, live.aside(), reader.topic_ids))
+            reader.listener.say("the rebuild is done")
+            return True
+        reader.listener.say(f"{again}. The rebuild begins again.")
+    raise JobFailedError(
+        f"rebuilding: expected to read topic {reader.settings.source.topic} whole in one of "
+        f"{_REBUILD_ATTEMPTS} attempts, found at the end of the last one that {again}. The tables stay "
+        "as they are. Where reading takes longer than tombstones are kept, raise delete.retention.ms of "
+        "the topic; then start again."
+    )
+
+
+def delete_leftovers(reader: TopicReader, progress: Progress) -> None:
+    """Delete what the last rebuild used; at a start, where it was killed after its last commit."""
+    if progress.generation > 0:
+        reader.tables.aside().delete()
+        reader.checkpoint(progress.generation - 1).delete()
+
+
+def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress:
+    """Note in the live tables that they are being rebuilt, if that is not noted yet."""
+    if progress.rebuild is not None:
+        return progress
+    now = now_ms()
+    announced = replace(
+        _with_unknown_ends(progress), rebuild=Rebuild(since=now, reason=reason), heartbeat=now
+    )
+    reader.tables.append_changes(CHANGES.empty_table(), announced, is_batch=False)
+    return announced
+
+
+def _with_unknown_ends(progress: Progress) -> Progress:
+    """Return the progress of tables that stay as they are: where the topic ends is not asked for them."""
+    unknown = {
+        number: replace(
+            partition,
+            last_stable_offset=None,
+            high_watermark=None,
+            held_back_since=None,
+            unanswered_since=None,
+        )
+        for number, partition in progress.partitions.items()
+    }
+    return replace(progress, partitions=unknown)
+
+
+def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | None:
+    """Read the topic into tables beside the live ones, from where an interrupted rebuild left it.
+
+    Returns why that has come to nothing; None if it has not, or if told to stop.
+    """
+    aside = live.aside()
+    while (topic := reader.topic_now()) is not None:
+        check_source(progress, reader.settings, topic)
+        read_before = _taken_up(reader, aside, progress.generation + 1, topic)
+        frozen = reader.writer(
+            live, _with_unknown_ends(live.progress()), reader.checkpoint(progress.generation)
+        )
+        watch = reader.alert_watch(live)  # nothing is foretold meanwhile; `job_behind` and delivery go on
+        try:
+            house = reader.read(aside, read_before, topic, once=True, frozen=frozen, beside=[watch])
+            again = house.reason_to_rebuild or _reason_not_to_change_over(reader, aside)
+        except RebuildNeededError as needed:
+            again = str(needed)
+        except (JobFailedError, BrokerError) as failure:
+            reader.interruptions.raise_unless_explained(failure, aside)
+            continue
+        if again is not None:
+            aside.delete()
+        return again
+    return None
+
+
+def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicNow) -> Progress:
+    """Return how far an interrupted rebuild has come.
+
+    A fresh progress, with nothing left of it, where there is none, or where what it has read is of no use any
+    more.
+    """
+    checkpoint, found = reader.checkpoint(generation), _progress_if_readable(aside)
+    is_ours = found.generation == generation and found.state_format == STATE_FORMAT
+    if is_ours and is_pair(found, checkpoint):
+        reason = reason_to_rebuild(found, topic)
+        if reason is None:
+            return found
+        reader.listener.say(f"{reason}. The interrupted rebuild begins again.")
+    aside.delete()
+    checkpoint.delete()
+    return Progress(generation=generation)
+
+
+def _progress_if_readable(tables: Tables) -> Progress:
+    """Return the progress of tables that may be half deleted; a fresh one if they do not say it."""
+    try:
+        return tables.progress_if_any()
+    except OffsetlakeError:
+        return Progress()
+
+
+def _reason_not_to_change_over(reader: TopicReader, aside: Tables) -> str | None:
+    """Say why tables that have just been read from the start are not what the topic says; None if told to
+    stop."""
+    topic = reader.topic_now()
+    if topic is None:
+        return None
+    progress = aside.progress()
+    check_source(progress, reader.settings, topic)
+    loading = [number for number, partition in progress.partitions.items() if not partition.loaded]
+    if loading:
+        return f"partitions {', '.join(map(str, loading))} were not read to their end"
+    return reason_to_rebuild(progress, topic)
