@@ -15,12 +15,12 @@ from typing import Any
 import click
 import kafka_clients as kafka
 import pytest
+from command_process import output, running
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType  # type: ignore[attr-defined]
 from kafka_versions import KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 from secured_broker import PLAIN_USER, STORE_PASSWORD, Right, SecuredBroker, secured_broker
-from test_command import output, running
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import BrokerError
