@@ -71,7 +71,7 @@ class Every:
 class ClockPace:
     """Sees the clock jump: what was read before it was put right counts as read when it was wrong.
 
-    A virtual machine that was suspended may go on with the time at which it was, until somebody tells it.
+    A virtual machine that was suspended may go on with the time at which it was, until its clock is set.
     """
 
     def __init__(
