@@ -172,7 +172,7 @@ class Broker:
 
     def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
         """Return for how long the topic keeps a tombstone at least; Kafka's default where this user may not
-        know (it takes the right DescribeConfigs on the topic). Raises `BrokerError` if nobody answers."""
+        know (it takes the right DescribeConfigs on the topic). Raises `BrokerError` if no broker answers."""
         asked = self._admin.describe_configs(
             [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=timeout_s
         )

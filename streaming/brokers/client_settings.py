@@ -119,7 +119,7 @@ def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_store(location: str, password: str) -> str:
-    """Return what keytool says about a store; the password goes through a pipe, which nobody else can see."""
+    """Return what keytool says about a store; the password goes through a pipe, which no one else sees."""
     keytool = find_java().resolve().with_name("keytool")
     try:
         listing = subprocess.run(

@@ -1,6 +1,6 @@
 """What brokers tell, as values: of the topic, of a log, of how long offsets are kept. Needs no client."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,9 @@ RETENTION: Final = "offsets.retention.minutes"
 CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
 DELETE_RETENTION: Final = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS: Final = DAY_MS
+
+TopicIds = Callable[[Iterable[str]], Mapping[str, str | None] | None]
+"""Asks the brokers for the ids of topics, as `Broker.topic_ids` does."""
 
 
 class BrokerError(OffsetlakeError):

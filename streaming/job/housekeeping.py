@@ -11,7 +11,7 @@ from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.brokers.retention import RetentionReader
 from streaming.common.patience import Complaints, Every
 from streaming.common.times import now_ms
-from streaming.job.topic_watch import TopicWatch
+from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Retention
@@ -56,7 +56,7 @@ class Patience:
 class ClockPace:
     """Sees the clock jump: what was read before it was put right counts as read when it was wrong.
 
-    A virtual machine that was suspended may go on with the time at which it was, until somebody tells it.
+    A virtual machine that was suspended may go on with the time at which it was, until its clock is set.
     """
 
     def __init__(
@@ -202,5 +202,5 @@ class Housekeeping(threading.Thread):
         return ends
 
     def _retention_if_due(self) -> Retention | None:
-        """Read the brokers' settings anew, if it is time; None: nothing new is known."""
+        """Read the brokers' settings again, if it is time; None: nothing new is known."""
         return self._retention.read(now_ms()) if self._reading.is_due() else None

@@ -13,16 +13,18 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from streaming.brokers.broker import Broker
-from streaming.job.follow import Follower
+from streaming.job.failures import JobFailedError, as_failure
+from streaming.job.follow import follow
 from streaming.job.listener import Listener
-from streaming.job.running_query import JobFailedError, as_failure
+from streaming.job.reading import TopicReader
+from streaming.job.rebuild import rebuild_as_asked
 from streaming.job.sole_job import sole_job
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.settings.model import Settings
-from streaming.spark.freed_memory import expect_many_rows
 from streaming.spark.session import python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
+from streaming.spark.worker_memory import expect_many_rows
 
 
 def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
@@ -31,19 +33,19 @@ def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, on
 
     Raises `OffsetlakeError` for everything that a user can do something about.
     """
-    _with_follower(settings, listener, stop, lambda follower: follower.follow(once=once))
+    _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once))
 
 
 def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event) -> None:
-    """Read the topic anew from its start and bring the tables to what that gives, then end.
+    """Read the topic again from its start, bring the tables to what that gives, and end.
 
     Raises `OffsetlakeError` as `run_job` does.
     """
-    _with_follower(settings, listener, stop, lambda follower: follower.rebuild_as_asked())
+    _with_reader(settings, listener, stop, rebuild_as_asked)
 
 
-def _with_follower(
-    settings: Settings, listener: Listener, stop: threading.Event, act: Callable[[Follower], object]
+def _with_reader(
+    settings: Settings, listener: Listener, stop: threading.Event, act: Callable[[TopicReader], object]
 ) -> None:
     expect_many_rows()
     find_java()  # the jars may be there without it
@@ -58,7 +60,7 @@ def _with_follower(
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be on their way
                     start_warm_up(spark)
-                act(Follower(spark, settings, broker, facts, listener, stop))
+                act(TopicReader(spark, settings, broker, facts, listener, stop))
         finally:
             spark.stop()
 

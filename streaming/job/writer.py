@@ -2,32 +2,30 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from streaming.common.arrow_stream import widen
+from streaming.brokers.facts import TopicIds
 from streaming.common.times import now_ms
 from streaming.expiry.causes import Evidence, undecided, with_causes, without_evidence
 from streaming.job.listener import BatchReport
-from streaming.job.rebuild import RebuildNeededError, fingerprint
+from streaming.job.topic.reasons import RebuildNeededError
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
-from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
-from streaming.model.totals import Totals, totals_from_json
-from streaming.packets import codec
-from streaming.spark.freed_memory import handled_rows
+from streaming.model.schemas import CHANGES
+from streaming.model.totals import Totals
+from streaming.spark.shard_results import ShardResults
+from streaming.spark.worker_memory import handled_rows
 from streaming.tables.progress_rows import is_observation_due
 from streaming.tables.rows import change_rows, quarantine_rows
 from streaming.tables.tables import Tables
 
 Clock = Callable[[], int]
-TopicIds = Callable[[Iterable[str]], Mapping[str, str | None] | None]
-"""Asks the brokers which topics there are, as `Broker.topic_ids` does."""
 Missed = Callable[[Progress, Mapping[int, int]], str | None]
 """Says why records may have been missed on the way to these positions, as `TopicWatch.missed` does."""
 
@@ -35,30 +33,34 @@ MAX_NAMED_GROUPS: Final = 500
 """Up to so many groups are looked up by name; for more it is quicker to read the tables whole."""
 
 
-@dataclass(frozen=True)
-class ShardResults:
-    """What all shards gave in one batch, with `source_partition` added to their rows."""
+class Commits:
+    """Commits to `changes`, each on top of what this writer wrote last and of nothing else."""
 
-    changes: pa.Table
-    quarantine: pa.Table
-    totals: Totals
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._committed = self._attempted = tables.progress()
+        self._observed: Progress | None = None
 
-    @classmethod
-    def nothing(cls) -> "ShardResults":
-        """Return the results of a batch that changes nothing."""
-        return cls(
-            _shard_tables([], "", CHANGES_IN_BATCH), _shard_tables([], "", QUARANTINE_IN_BATCH), Totals()
-        )
+    def reread(self) -> Progress:
+        """Return the progress that the tables have, and go on from there."""
+        self._committed = progress = self._tables.progress()
+        return progress
 
-    @classmethod
-    def collect(cls, batch: DataFrame) -> "ShardResults":
-        """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
-        rows = batch.toArrow().to_pylist()
-        return cls(
-            changes=_shard_tables(rows, "changes", CHANGES_IN_BATCH),
-            quarantine=_shard_tables(rows, "quarantine", QUARANTINE_IN_BATCH),
-            totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
-        )
+    def append(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
+        """Append rows (schema `CHANGES`) and the progress; raises `MisuseError` where another writer has
+        committed."""
+        if self._tables.progress() not in (self._committed, self._attempted):
+            raise MisuseError(
+                f"writing to the tables under {self._tables.root}: expected to be their only writer, "
+                "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
+                "this again."
+            )
+        self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
+        is_observation = is_batch or is_observation_due(progress, self._observed)
+        self._tables.append_changes(rows, progress, is_batch=is_batch, is_observation=is_observation)
+        self._committed = progress
+        if is_observation:
+            self._observed = progress
 
 
 class BatchWriter:
@@ -92,8 +94,7 @@ class BatchWriter:
         self._folding = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
-        self._committed = self._attempted = tables.progress()
-        self._observed: Progress | None = None
+        self._commits = Commits(tables)
         self.progress = progress
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -122,7 +123,7 @@ class BatchWriter:
         tombstones_kept_ms: int | None = None,
     ) -> None:
         """Commit a heartbeat: the progress as it stands, with the partitions' ends as the brokers give them,
-        and the retention if it was read anew.
+        and the retention if it was read again.
 
         `asked_at` (ms) is when the brokers were asked for all ends, and before they answered. What is read to
         these ends is complete as of then: a process may have been suspended since. None: not all were asked.
@@ -140,7 +141,7 @@ class BatchWriter:
             ).with_retention(retention)
             kept = seen.tombstones_kept_ms if tombstones_kept_ms is None else tombstones_kept_ms
             self.progress = replace(seen, heartbeat=now, tombstones_kept_ms=kept)
-            self._commit(CHANGES.empty_table(), self.progress, is_batch=False)
+            self._commits.append(CHANGES.empty_table(), self.progress, is_batch=False)
 
     def fold(self) -> int:
         """Fold what has been appended; return the number of rows."""
@@ -164,9 +165,9 @@ class BatchWriter:
         query_id = before.query_id or self._query_id()
         assert query_id is not None, "Spark writes the query's id before it runs the first batch"
         if self._tables.is_appended(query_id, batch_id):
-            self._committed = self.progress = self._tables.progress()
-            self._refuse_longer_batch(batch_id)
-            self._refuse_other_changes(batch_id, results.changes)
+            self.progress = self._commits.reread()
+            _refuse_longer_batch(batch_id, self._positions(batch_id), self.progress, self._tables.root)
+            _refuse_other_changes(batch_id, results, self.progress)
             results = ShardResults.nothing()
         else:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
@@ -198,12 +199,12 @@ class BatchWriter:
             sequence=sequence,
             batch_time=now if len(changes) else progress.batch_time,
             totals=progress.totals + counted,
-            fingerprint=fingerprint(results.changes),
+            fingerprint=results.fingerprint,
         )
         if len(changes) or counted or is_first:  # the first commit binds the tables to the query
             after = replace(after, heartbeat=now)
             self._tables.append_quarantine(failed, progress)
-            self._commit(changes, after, is_batch=True)
+            self._commits.append(changes, after, is_batch=True)
             self._rows_since_fold += len(changes)
         self.progress = after
 
@@ -221,52 +222,42 @@ class BatchWriter:
             groups=before.groups,
             topic_ids=self._topic_ids(topics),
             retention=retention,
-            held_back=frozenset(
-                number
-                for number, partition in self.progress.partitions.items()
-                if partition.held_back_since is not None
-            ),
+            held_back=_held_back(self.progress),
             now=now,
         )
         return with_causes(changes, evidence)
 
-    def _commit(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
-        """Append to `changes`, on top of what this writer wrote last and of nothing else."""
-        if self._tables.progress() not in (self._committed, self._attempted):
+
+def _refuse_longer_batch(batch_id: int, positions: Mapping[int, int], progress: Progress, root: str) -> None:
+    """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""
+    for partition, position in positions.items():
+        reached = progress.partitions.get(partition, PartitionProgress()).position
+        if position > reached:
             raise MisuseError(
-                f"writing to the tables under {self._tables.root}: expected to be their only writer, "
-                "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
-                "this again."
+                f"replaying batch {batch_id}: expected offsets partition {partition} to end at "
+                f"{reached}, as the tables under {root} have it, found {position}. The "
+                "checkpoint is older than the tables (a restored backup?). Use the pair that belongs "
+                "together, or run `offsetlake rebuild`."
             )
-        self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
-        is_observation = is_batch or is_observation_due(progress, self._observed)
-        self._tables.append_changes(rows, progress, is_batch=is_batch, is_observation=is_observation)
-        self._committed = progress
-        if is_observation:
-            self._observed = progress
 
-    def _refuse_longer_batch(self, batch_id: int) -> None:
-        """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""
-        for partition, position in self._positions(batch_id).items():
-            reached = self.progress.partitions.get(partition, PartitionProgress()).position
-            if position > reached:
-                raise MisuseError(
-                    f"replaying batch {batch_id}: expected offsets partition {partition} to end at "
-                    f"{reached}, as the tables under {self._tables.root} have it, found {position}. The "
-                    "checkpoint is older than the tables (a restored backup?). Use the pair that belongs "
-                    "together, or run `offsetlake rebuild`."
-                )
 
-    def _refuse_other_changes(self, batch_id: int, changes: pa.Table) -> None:
-        """Refuse to go on with shards that were filled from fewer records than the tables."""
-        appended = self.progress.fingerprint
-        if appended is None or self.progress.batch_id != batch_id:
-            return
-        if fingerprint(changes) != appended:
-            raise RebuildNeededError(
-                f"batch {batch_id}, which the tables have, was read again after a crash, and gives something "
-                "else now: the topic has been compacted in between"
-            )
+def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progress) -> None:
+    """Refuse to go on with shards that were filled from fewer records than the tables."""
+    appended = progress.fingerprint
+    if appended is None or progress.batch_id != batch_id:
+        return
+    if results.fingerprint != appended:
+        raise RebuildNeededError(
+            f"batch {batch_id}, which the tables have, was read again after a crash, and gives something "
+            "else now: the topic has been compacted in between"
+        )
+
+
+def _held_back(progress: Progress) -> frozenset[int]:
+    """Return the partitions whose end is held back by an open transaction."""
+    return frozenset(
+        number for number, partition in progress.partitions.items() if partition.held_back_since is not None
+    )
 
 
 def _moved(before: Progress, after: Progress) -> int:
@@ -274,15 +265,3 @@ def _moved(before: Progress, after: Progress) -> int:
     return sum(
         progress.position - starts.get(partition, 0) for partition, progress in after.partitions.items()
     )
-
-
-def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
-    source = pa.field("source_partition", pa.int32())
-    tables = [
-        widen(table, schema).append_column(
-            source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table))
-        )
-        for row in rows
-        if len(table := codec.from_bytes(row[name]))
-    ]
-    return pa.concat_tables(tables) if tables else schema.append(source).empty_table()

@@ -227,7 +227,7 @@ class Progress:
     expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
     None: the brokers did not say. `generation` counts how often the topic was read again from its start,
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
-    `fingerprint` is that of the newest batch's changes (`streaming.job.rebuild`; None: an older release wrote
+    `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote
     this). `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds
     since 1970 (UTC).
     """

@@ -1,4 +1,4 @@
-"""The stateful aggregation: Spark's side of `coordinator.replay`, one shard per offsets partition."""
+"""The stateful aggregation: Spark's side of `streaming.state.replay`, one shard per offsets partition."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -16,9 +16,8 @@ from streaming.model.schemas import ENTRIES
 from streaming.model.totals import Totals, totals_to_json
 from streaming.packets import codec
 from streaming.packets.quarantine import quarantined, unpack_bounded
-from streaming.spark.freed_memory import handled_rows
 from streaming.spark.layered_state import LayeredState, further_pieces
-from streaming.spark.workers import spare_modules_from_collection
+from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.replay import Shard, replay
 

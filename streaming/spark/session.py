@@ -35,7 +35,7 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
     # Spark notes finished work for its UI, even without one: by default a thousand of each, and of tasks a
-    # hundred thousand. In a job of months that is memory for nobody.
+    # hundred thousand. In a job of months that is memory without use.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
@@ -49,7 +49,7 @@ _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""What is set where Spark's master is this process: nobody else is to reach it."""
+"""What is set where Spark's master is this process: no other machine is to reach it."""
 
 _CLUSTER: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # as for the driver, below
@@ -147,7 +147,7 @@ def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str
         **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(job.state_partitions),
-        # Nobody waits for the JVM within a batch: throughput counts, and the parallel collector costs least.
+        # No one waits for the JVM within a batch: throughput counts, and the parallel collector costs least.
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j} -XX:+UseParallelGC",
         **spark.conf,
         **SESSION_CONF,

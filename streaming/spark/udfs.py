@@ -10,8 +10,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from decoders import RECORD_SCHEMA, decode_columns
 from streaming.packets.packing import pack_by_partition
-from streaming.spark.freed_memory import handled_rows
-from streaming.spark.workers import spare_modules_from_collection
+from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 
 RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
 """What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""

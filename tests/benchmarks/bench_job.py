@@ -30,9 +30,9 @@ from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import ensure_jars
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
-from streaming.spark.freed_memory import expect_many_rows
 from streaming.spark.session import start_session
 from streaming.spark.source import read_records, source_options
+from streaming.spark.worker_memory import expect_many_rows
 from streaming.tables.tables import Tables
 from tests.benchmarks.clocks import Clocks, read_clocks
 from tests.benchmarks.job_runs import PARTITIONS, WARM_UP, JobRun, catch_up, check_tables, follow_parts

@@ -22,9 +22,11 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streaming.brokers.broker import Broker
 from streaming.job import writer
-from streaming.job.follow import Follower
+from streaming.job.follow import follow
 from streaming.job.listener import BatchReport, Listener
+from streaming.job.reading import TopicReader
 from streaming.settings.model import Settings
+from streaming.spark.shard_results import ShardResults
 from streaming.tables.tables import Tables
 from tests.benchmarks.clocks import Clocks
 from tests.benchmarks.workloads import TopicFiller, Workload, chunks
@@ -93,7 +95,7 @@ def catch_up(spark: SparkSession, settings: Settings, now: Callable[[], Clocks])
     """Have the job read a topic that is filled, batch after batch, to its present end."""
     run = JobRun(now, waits=False)
     with watched(spark, run):
-        follower(spark, settings, run.report, threading.Event()).follow(once=True)
+        follow(reader(spark, settings, run.report, threading.Event()), once=True)
         run.began, run.finished = run.ends[WARM_UP - 1], now()
     return run
 
@@ -131,7 +133,7 @@ def follow_parts(
                 raise AssertionError(f"expected the job to read {records:,} records, found that it ended")
 
     with watched(spark, run), ThreadPoolExecutor(1) as pool:
-        following = pool.submit(follower(spark, settings, report, stop).follow, once=False)
+        following = pool.submit(follow, reader(spark, settings, report, stop), once=False)
         following.add_done_callback(lambda _: read.put(None))
         try:
             for first, after in pairwise([0, SMALL, 2 * SMALL, workload.records]):
@@ -144,15 +146,15 @@ def follow_parts(
     return run
 
 
-def follower(
+def reader(
     spark: SparkSession, settings: Settings, report: Callable[[BatchReport], None], stop: threading.Event
-) -> Follower:
+) -> TopicReader:
     """The job, which reports its batches and is otherwise silent."""
     broker = Broker(settings.source)
     facts = broker.wait_for_topic(print, lambda: False)
     assert facts is not None
     listener = Listener(lambda _said: None, report, lambda _alert: None)
-    return Follower(spark, settings, broker, facts, listener, stop)
+    return TopicReader(spark, settings, broker, facts, listener, stop)
 
 
 @contextmanager
@@ -196,7 +198,7 @@ def watched_calls(run: JobRun) -> Iterator[None]:
     """Time the steps of the driver."""
     with ExitStack() as stack:
         for owner, name in (
-            (writer.ShardResults, "collect"),
+            (ShardResults, "collect"),
             (writer, "change_rows"),
             (Tables, "is_appended"),
             (Tables, "append_changes"),

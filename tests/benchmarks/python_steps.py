@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from streaming.common.arrow_stream import narrow
-from streaming.job import writer
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.packets import codec
+from streaming.spark import shard_results
 from streaming.spark.udfs import decode_record, packing_udf
 from streaming.state.replay import Shard, replay
 from streaming.tables.rows import change_rows
@@ -49,7 +49,7 @@ def python_steps(
             step("state from bytes", codec.from_bytes, state)
             sent = step("changes to bytes", lambda changed=changed: codec.to_bytes(narrow(changed)))
             changes.append({"source_partition": partition, "changes": sent})
-        table = step("changes from bytes", writer._shard_tables, changes, "changes", CHANGES_IN_BATCH)
+        table = step("changes from bytes", shard_results._shard_tables, changes, "changes", CHANGES_IN_BATCH)
         step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))
     seconds["all of these"] = sum(seconds.values())
     return {name: workload.records / spent for name, spent in seconds.items()}

@@ -4,43 +4,20 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import kafka_clients as kafka
 import pytest
+from command_process import COMMAND, output, running
 
 from streaming.demo.local_broker import LocalBroker
-
-COMMAND = [sys.executable, "-m", "streaming.cli"]
 
 
 def offsetlake(*arguments: str, cwd: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False
     )
-
-
-@contextmanager
-def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command in the background, its output in `out.txt`; it does not outlive the test."""
-    with (cwd / "out.txt").open("w") as out:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments], cwd=cwd, stdout=out, stderr=out, text=True, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def output(cwd: Path) -> str:
-    return (cwd / "out.txt").read_text()
 
 
 def test_a_broker_out_of_reach_is_a_clear_error_after_a_bounded_time(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from streaming.expiry.causes import (
     with_causes_of_absence,
     without_evidence,
 )
-from streaming.job.rebuild import differences
+from streaming.job.change_over import differences
 from streaming.model.progress import Retention
 from streaming.model.schemas import CHANGES_IN_BATCH, GROUPS, OFFSETS
 from streaming.state.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE

@@ -19,6 +19,7 @@ from running_job import RunningJob
 from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
 from streaming.demo.local_broker import LocalBroker
+from streaming.job.follow import follow
 from streaming.job.listener import BatchReport
 from streaming.model.errors import OffsetlakeError
 
@@ -150,7 +151,7 @@ def crashed_job(spark: SparkSession, tmp_path: Path) -> CrashedJob:
             kafka.produce_raw(bootstrap, topic, of_partition, partition=partition)
         job = RunningJob(spark, bootstrap, tmp_path, topic=topic)
         with pytest.raises(OffsetlakeError):
-            job.follower(threading.Event(), on_batch=crash).follow(once=True)
+            follow(job.reader(threading.Event(), on_batch=crash), once=True)
         return job
 
     return make

@@ -17,7 +17,7 @@ from decoders.formats.wire import INT16
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
-from streaming.job.follow import ASKED_FOR
+from streaming.job.rebuild import ASKED_FOR, rebuild, rebuild_as_asked
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress, Reached
 from streaming.model.schemas import CHANGES
@@ -152,13 +152,12 @@ def test_a_rebuild_that_is_interrupted_is_taken_up_again_and_shows_nothing_half(
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 7)])
     stop = threading.Event()
     job.reports.clear()
-    interrupted = job.follower(stop, on_batch=lambda _report: stop.set())
-    assert not interrupted.rebuild(ASKED_FOR)
+    assert not rebuild(job.reader(stop, on_batch=lambda _report: stop.set()), ASKED_FOR)
 
     assert committed(job) == {"a": 1, "b": 2}
-    rebuild = job.tables.progress().rebuild
-    assert rebuild is not None
-    assert rebuild.reason == ASKED_FOR
+    noted = job.tables.progress().rebuild
+    assert noted is not None
+    assert noted.reason == ASKED_FOR
     query_id = job.tables.aside().progress().query_id
     job.run_once()
     assert committed(job) == {"a": 7, "b": 2}
@@ -169,7 +168,7 @@ def test_a_rebuild_that_is_interrupted_is_taken_up_again_and_shows_nothing_half(
 def interrupted(job: RunningJob, expected: dict[str, int]) -> None:
     """Rebuild the tables of a job until its first batch is there, and stop."""
     stop = threading.Event()
-    assert not job.follower(stop, on_batch=lambda _report: stop.set()).rebuild(ASKED_FOR)
+    assert not rebuild(job.reader(stop, on_batch=lambda _report: stop.set()), ASKED_FOR)
     assert committed(job) == expected
     assert job.tables.aside().progress().partitions[0].position > 0
 
@@ -258,7 +257,7 @@ def test_a_lost_checkpoint_is_made_anew_on_request(make_job: JobFactory, tmp_pat
     with pytest.raises(MisuseError, match=r"checkpoint/0/state.* A checkpoint cannot be moved"):
         moved.run_once()
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 2)])
-    job.follower(threading.Event()).rebuild_as_asked()
+    rebuild_as_asked(job.reader(threading.Event()))
     assert committed(job) == {"a": 2}
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 3)])
     job.run_once()
@@ -275,7 +274,7 @@ def test_an_offset_that_was_due_while_the_job_was_away_has_probably_expired(
     job.run_once()
     for group in ("rebuilt-due", "rebuilt-not-due"):
         kafka.delete_offsets(job.bootstrap, group, [("due", 0)])
-    job.follower(threading.Event()).rebuild_as_asked()
+    rebuild_as_asked(job.reader(threading.Event()))
     rows = job.tables.read_changes().to_pylist()
     causes = {row["group"]: row["cause"] for row in rows if row["topic"] == "due" and row["op"] == "remove"}
     assert causes == {"rebuilt-due": EXPIRED, "rebuilt-not-due": GONE_WHILE_AWAY}

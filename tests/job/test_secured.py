@@ -15,18 +15,18 @@ from typing import Any
 import click
 import kafka_clients as kafka
 import pytest
+from command_process import output, running
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType  # type: ignore[attr-defined]
 from kafka_versions import KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 from secured_broker import PLAIN_USER, STORE_PASSWORD, Right, SecuredBroker, secured_broker
-from test_command import output, running
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import BrokerError
 from streaming.cli.main import cli, main
 from streaming.demo.local_broker import free_ports
-from streaming.job.running_query import JobFailedError
+from streaming.job.failures import JobFailedError
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.reading import read_settings
 

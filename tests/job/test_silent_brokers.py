@@ -24,8 +24,9 @@ from streaming.brokers.facts import BrokerError
 from streaming.brokers.retention import RetentionReader
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker, free_ports
+from streaming.job.follow import follow
 from streaming.job.housekeeping import Housekeeping
-from streaming.job.topic_watch import TopicWatch
+from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.settings.reading import read_settings
@@ -231,8 +232,8 @@ def test_what_is_asked_before_reading_is_asked_until_it_is_answered(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition(TOPIC, 0, 3)]).values():
         future.result(20)
-    follower = job.follower(threading.Event())
-    reading = threading.Thread(target=lambda: follower.follow(once=True))
+    reader = job.reader(threading.Event())
+    reading = threading.Thread(target=lambda: follow(reader, once=True))
     with frozen(running):
         reading.start()
         kafka.wait_until(

@@ -13,14 +13,15 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from streaming.job.rebuild import RebuildNeededError
-from streaming.job.writer import BatchWriter, ShardResults
+from streaming.job.topic.reasons import RebuildNeededError
+from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import PartitionEnds, Progress, Retention
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.queries.completeness import AsOf
 from streaming.queries.status import partitions
+from streaming.spark.shard_results import ShardResults
 from streaming.tables.tables import Tables
 
 SOURCE_PARTITION = pa.field("source_partition", pa.int32())
@@ -288,10 +289,10 @@ class AnswersLost(Tables):
 
 def test_a_heartbeat_that_arrived_though_the_storage_said_that_it_failed_is_ours(job: Job) -> None:
     writer, tables = job.start(), job.tables
-    writer._tables = AnswersLost(tables.root)
+    writer._commits._tables = AnswersLost(tables.root)
     with pytest.raises(OSError, match="timed out"):
         writer.beat(ENDS)
-    writer._tables = tables
+    writer._commits._tables = tables
     writer.beat(ENDS)
     writer.apply(results(set_offset("g", 1)), 0)
     assert job.offsets() == {"g": 1}

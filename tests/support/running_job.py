@@ -8,8 +8,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from streaming.brokers.broker import Broker
-from streaming.job.follow import Follower
+from streaming.job.follow import follow
 from streaming.job.listener import BatchReport, Listener
+from streaming.job.reading import TopicReader
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -53,12 +54,12 @@ class RunningJob:
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop` is set."""
-        self.follower(stop).follow(once=once)
+        follow(self.reader(stop), once=once)
 
-    def follower(
+    def reader(
         self, stop: threading.Event, *, on_batch: Callable[[BatchReport], None] = lambda _report: None
-    ) -> Follower:
-        """What follows the topic, made anew as at each start."""
+    ) -> TopicReader:
+        """What reads the topic, made again as at each start."""
 
         def report(report: BatchReport) -> None:
             self.reports.append(report)
@@ -68,4 +69,4 @@ class RunningJob:
         facts = broker.wait_for_topic(self.said.append, lambda: False)
         assert facts is not None
         listener = Listener(self.said.append, report, self.said.append)
-        return Follower(self.spark, self.settings, broker, facts, listener, stop)
+        return TopicReader(self.spark, self.settings, broker, facts, listener, stop)

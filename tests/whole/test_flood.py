@@ -12,7 +12,7 @@ from running_job import RunningJob
 
 from decoders import RECORD_TYPES
 from streaming.demo.local_broker import LocalBroker
-from streaming.job.running_query import JobFailedError
+from streaming.job.failures import JobFailedError
 from streaming.packets.quarantine import FIRST_BYTES, WHOLE_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

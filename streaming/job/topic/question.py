@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.common.patience import Complaints, Every
 from streaming.job.housekeeping import Patience
-from streaming.job.rebuild import TopicNow
-from streaming.job.topic_watch import TopicWatch
+from streaming.job.topic.reasons import TopicNow
+from streaming.job.topic.watch import TopicWatch
 from streaming.settings.model import Settings
 
 
@@ -61,7 +61,7 @@ class TopicQuestion:
         return None
 
     def _answer(self) -> TopicNow | None:
-        """Return what the topic is like; say so and return None if nobody tells, or it is not there."""
+        """Return what the topic is like; say so and return None if no broker answers, or it is not there."""
         servers, name = self._settings.source.bootstrap_servers, self._settings.source.topic
         try:
             topic = self._watch.now()

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from streaming.brokers.broker import QUICK_TIMEOUT_S, REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import DEFAULT_DELETE_RETENTION_MS, BrokerError, LogRange
 from streaming.common.times import now_ms
-from streaming.job.rebuild import TopicNow, missed_tombstones, reason_to_rebuild
+from streaming.job.topic.reasons import TopicNow, missed_tombstones, reason_to_rebuild
 from streaming.model.progress import Progress
 
 
 class TopicWatch:
     """Asks about one topic. For the thread of the batches and one other.
 
-    Where everything is known to have been read `pause_ms` ago, a batch is appended without asking anybody.
+    Where everything is known to have been read `pause_ms` ago, a batch is appended without asking them.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class TopicWatch:
         return missed_tombstones(progress, positions, delete_retention_ms=kept, now=now)
 
     def _tombstones_kept_ms(self, now: int) -> int:
-        """Return for how long tombstones were kept; asked anew after a pause, as it may have been changed.
+        """Return for how long tombstones were kept; asked again after a pause, as it may have been changed.
 
-        Of two values the smaller one: nobody knows which was in force when.
+        Of two values the smaller one: no one knows which was in force when.
         """
         if self._kept_as_of is None or not 0 <= now - self._kept_as_of <= self._pause_ms:
             self._kept_ms = min(self._kept_ms, self._broker.delete_retention_ms())

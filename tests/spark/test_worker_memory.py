@@ -7,12 +7,12 @@ import textwrap
 import pyarrow as pa
 import pytest
 
-from streaming.spark.freed_memory import KEPT_FOR_S, MANY_ROWS, FreedMemory, glibc
+from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, FreedMemory, glibc
 
 IN_A_PROCESS = """
 import os
 import numpy as np
-from streaming.spark.freed_memory import FreedMemory, glibc
+from streaming.spark.worker_memory import FreedMemory, glibc
 
 def held():
     with open("/proc/self/statm") as statm:

@@ -1,0 +1,134 @@
+"""What goes wrong while the topic is read: the errors, and which of them end the job.
+
+Refusals end it, silence of brokers is waited for (docs/decisions/0015).
+"""
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import AccessRefusedError, BrokerError
+from streaming.job.topic.reasons import reason_to_rebuild
+from streaming.job.topic.watch import TopicWatch
+from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.spark.java_errors import told
+from streaming.tables.tables import Tables
+
+_STATE_SCHEMA_GONE: Final = re.compile(r"FileNotFoundException: .*?(?P<file>\S+/_stateSchema/\S+)")
+"""What Spark says when it does not find what an operator's metadata name: by their whole path."""
+
+LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
+"""The latest record timestamp that fits into Spark's microseconds."""
+
+_TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
+"""Raised by Spark's Kafka connector, before anything of ours sees the record: it makes microseconds of
+milliseconds."""
+
+_REFUSED: Final = re.compile(r"\w+(Authentication|Authorization)Exception\b")
+"""Kafka's exceptions for credentials, certificates and rights."""
+
+_SILENT: Final = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b"
+    r"|TimeoutException: Cannot fetch record"
+)
+"""What Kafka's client and Spark's connector say when no broker answers."""
+
+
+class JobFailedError(OffsetlakeError):
+    """The query or its housekeeping failed."""
+
+
+class JobRefusedError(JobFailedError):
+    """The brokers refuse credentials or certificates, or the user lacks a right: waiting does not help."""
+
+
+class BrokersSilentError(JobFailedError):
+    """Brokers did not answer the query for as long as it waits for them."""
+
+
+class RecordTimestampError(JobFailedError):
+    """A record has a timestamp that Spark's connector cannot hold."""
+
+    @classmethod
+    def of(cls, doing: str, places: Mapping[int, int]) -> "RecordTimestampError":
+        """Say which records they are: offsets by partition of the topic, those that are known."""
+        listed = ", ".join(f"offset {offset} of partition {number}" for number, offset in places.items())
+        where = f" ({listed})" if listed else ""
+        return cls(
+            f"{doing} failed: expected record timestamps up to the year 294246, found one in the "
+            f"topic{where} that does not fit into Spark's microseconds. Brokers write none into "
+            "__consumer_offsets, and refuse it elsewhere unless message.timestamp.after.max.ms or "
+            ".before.max.ms of the topic allows it. The tables stay as they are; once the record is gone "
+            "from the topic, run `offsetlake rebuild`."
+        )
+
+
+def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
+    """Turn what was raised into one sentence; an error of ours is one already."""
+    if isinstance(cause, OffsetlakeError):
+        return cause
+    said = told(cause)
+    if moved := _STATE_SCHEMA_GONE.search(said):
+        return MisuseError(
+            f"{doing}: expected the checkpoint where it was begun, with {moved['file']}, found no such file. "
+            "A checkpoint cannot be moved: Spark keeps the place in it. Put it back, or run `offsetlake "
+            "rebuild`, which makes a new one and keeps the tables."
+        )
+    if _SILENT.search(f"{cause} {said}"):
+        return BrokersSilentError(f"{doing} failed: {said}")
+    if _REFUSED.search(f"{cause} {said}"):
+        return JobRefusedError(f"{doing} failed: {said}")
+    if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
+        return RecordTimestampError.of(doing, {})
+    return JobFailedError(f"{doing} failed: {said}")
+
+
+class Interruptions:
+    """Tells readings that were interrupted, to be begun again, from failures that end the job.
+
+    Remembers how far the tables were read when it was last asked. `partition_count` is that of the topic.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        watch: TopicWatch,
+        partition_count: int,
+        *,
+        say: Callable[[str], None],
+        stop: threading.Event,
+    ) -> None:
+        self._broker = broker
+        self._watch = watch
+        self._partition_count = partition_count
+        self._say = say
+        self._stop = stop
+        self._positions: dict[int, int] = {}
+
+    def raise_unless_explained(self, failure: JobFailedError | BrokerError, tables: Tables) -> None:
+        """Raise a failure, unless the absence of the brokers or what became of the topic explains it."""
+        if self._stop.is_set() or isinstance(failure, JobRefusedError | AccessRefusedError):
+            raise failure
+        if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
+            self._say(f"{failure} Reading on as soon as they answer.")  # they may be back by now
+            return
+        if isinstance(failure, RecordTimestampError):
+            places = self._broker.first_since(LATEST_TIMESTAMP_MS + 1, self._partition_count)
+            raise RecordTimestampError.of("running the query", places) from failure
+        try:
+            topic = self._watch.now()
+        except AccessRefusedError:
+            raise
+        except BrokerError:
+            return
+        if topic is not None and reason_to_rebuild(tables.progress(), topic) is None:
+            raise failure
+
+    def _has_moved(self, tables: Tables) -> bool:
+        """Tell whether anything was read since this was last asked."""
+        positions = {number: one.position for number, one in tables.progress().partitions.items()}
+        before = self._positions.copy()
+        self._positions.update({**positions, -1: tables.progress().generation})
+        return before != self._positions

@@ -1,0 +1,191 @@
+"""One reading of the topic: from a checkpoint on, into which tables, and what runs beside it.
+
+The checkpoint of each reading from the start has a folder of its own, numbered by `Progress.generation`.
+
+Every reading begins with what the brokers say about the topic then (`TopicNow`): it may have become another
+one since the process started, or since a rebuild was interrupted.
+"""
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from streaming.alerts.receivers import receivers, source_labels
+from streaming.alerts.watch import AlertWatch
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import TopicFacts, TopicIds
+from streaming.brokers.retention import RetentionReader
+from streaming.common.times import now_ms
+from streaming.job.failures import Interruptions, as_failure
+from streaming.job.housekeeping import Housekeeping
+from streaming.job.listener import Listener
+from streaming.job.pairing import bound
+from streaming.job.running_query import Gate, wait_for_end
+from streaming.job.topic.question import TopicQuestion
+from streaming.job.topic.reasons import TopicNow
+from streaming.job.topic.watch import TopicWatch
+from streaming.job.writer import BatchWriter
+from streaming.model.progress import Progress
+from streaming.settings.model import OFFSETS_TOPIC, Settings
+from streaming.spark.checkpoint import Checkpoint
+from streaming.spark.query import start_query
+from streaming.tables.tables import Tables
+
+Beside = Sequence[AbstractContextManager[object]]
+"""What runs while a query does: begun after it has started, ended after it."""
+
+_PAUSE_BEATS: Final = 3
+"""Who does not know for so many heartbeats that everything is read was paused, or is behind."""
+
+
+@dataclass(frozen=True)
+class TopicReader:
+    """Reads one topic into tables, on a session that is there; what all readings of a process share.
+
+    `facts` are those of the start: they say which cluster it is.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    broker: Broker
+    facts: TopicFacts
+    listener: Listener
+    stop: threading.Event
+
+    @property
+    def tables(self) -> Tables:
+        """The live tables."""
+        return Tables(self.settings.tables.root, self.settings.tables.storage_options)
+
+    @cached_property
+    def watch(self) -> TopicWatch:
+        """What watches the topic."""
+        pause_ms = _PAUSE_BEATS * self.settings.job.heartbeat_every_ms
+        return TopicWatch(self.broker, self.settings.source.topic, pause_ms=pause_ms)
+
+    @cached_property
+    def interruptions(self) -> Interruptions:
+        """What tells interrupted readings from failures."""
+        return Interruptions(
+            self.broker, self.watch, self.facts.partition_count, say=self.listener.say, stop=self.stop
+        )
+
+    @property
+    def topic_ids(self) -> TopicIds:
+        """Ask the brokers which topics there are; not about a copy, whose topics may be another cluster's."""
+        is_original = self.settings.source.topic == OFFSETS_TOPIC
+        return self.broker.topic_ids if is_original else lambda _: None
+
+    def checkpoint(self, generation: int) -> Checkpoint:
+        """Return the checkpoint of a generation."""
+        return Checkpoint(self.spark, f"{self.settings.job.checkpoint}/{generation}")
+
+    def topic_now(self, *, once: bool = False) -> TopicNow | None:
+        """Ask what the topic is like until everything is answered; None if told to stop before.
+
+        With `once` brokers must answer within `connect_timeout`, else `BrokerError`.
+        """
+        tables = self.tables
+        is_filled = bool(tables.progress_if_any().partitions)
+
+        def beat() -> None:
+            if is_filled:
+                progress = tables.progress()
+                writer = self.writer(tables, progress, self.checkpoint(progress.generation))
+                writer.beat({}, asked_at=now_ms())
+
+        question = TopicQuestion(
+            self.watch,
+            self.settings,
+            self.listener.say,
+            beside=lambda: self.alert_watch(tables) if is_filled else nullcontext(),
+            beat=beat,
+        )
+        return question.ask(self.stop, limit_ms=self.settings.source.connect_timeout_ms if once else None)
+
+    def read(
+        self,
+        tables: Tables,
+        progress: Progress,
+        topic: TopicNow,
+        *,
+        once: bool,
+        frozen: BatchWriter | None = None,
+        beside: Beside = (),
+    ) -> Housekeeping:
+        """Read from where the progress is into its tables, until told to stop or (`once`) to the present end.
+
+        `frozen` is the writer of tables that stay as they are meanwhile. Returns what kept house, which tells
+        a reason to rebuild that was found.
+        """
+        checkpoint = self.checkpoint(progress.generation)
+        progress = replace(
+            bound(progress, self.settings, topic).with_ends(topic.ends, topic.now),
+            tombstones_kept_ms=topic.delete_retention_ms,
+        )
+        retention = RetentionReader(self.broker, self.settings, self.listener.say)
+        progress = progress.with_retention(retention.read(now_ms()))
+        tables.create()
+        writer = self.writer(tables, progress, checkpoint)
+        house = Housekeeping(
+            writer, self.broker, self.watch, retention, self.settings, self.listener.say, frozen=frozen
+        )
+        self._run_query(checkpoint, topic.partition_count, writer, house, once=once, beside=beside)
+        if house.failure is not None:
+            raise as_failure("keeping the tables", house.failure) from house.failure
+        house.finish()
+        return house
+
+    def _run_query(
+        self,
+        checkpoint: Checkpoint,
+        partition_count: int,
+        writer: BatchWriter,
+        house: Housekeeping,
+        *,
+        once: bool,
+        beside: Beside,
+    ) -> None:
+        """Run the query from its start to its end, with housekeeping and what else runs beside it."""
+
+        def is_stopping() -> bool:
+            return self.stop.is_set() or house.wants_end
+
+        gate = Gate(writer, is_stopping)
+        query = start_query(
+            self.spark, self.settings, checkpoint.path, partition_count, gate.write, once=once
+        )
+        with house, ExitStack() as stack:
+            for helper in beside:
+                stack.enter_context(helper)
+            wait_for_end(query, gate, is_stopping)
+
+    def writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
+        """Return a writer that goes on from this progress of tables, which were written from the
+        checkpoint."""
+        return BatchWriter(
+            tables,
+            progress,
+            query_id=checkpoint.query_id,
+            positions=lambda batch_id: checkpoint.positions(batch_id, self.settings.source.topic),
+            report=self.listener.batch,
+            topic_ids=self.topic_ids,
+            missed=self.watch.missed,
+        )
+
+    def alert_watch(self, tables: Tables) -> AlertWatch:
+        """Return what evaluates alerts on tables and delivers them."""
+        say, alerts = self.listener.say, self.settings.alerts
+        source = source_labels(self.facts.cluster_id, self.settings.source.topic)
+        return AlertWatch(
+            tables,
+            alerts,
+            receivers(alerts, write=self.listener.write, source=source),
+            ask_log_ranges=self.broker.log_ranges,
+            say=say,
+        )

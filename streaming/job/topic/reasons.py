@@ -1,0 +1,91 @@
+"""Why the tables cannot be brought up to date by reading on, so that the topic must be read from its start.
+
+A compacted topic keeps a tombstone for a limited time. A job that was away for longer may miss it for ever,
+and with it the end of an offset; where the topic has other partitions, or another topic has its name, the
+positions in the tables mean nothing. Reading on from there would leave ghosts in the tables.
+
+Pure functions of what the tables say (`Progress`) and what the brokers say (`TopicNow`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streaming.brokers.facts import LogRange, TopicFacts
+from streaming.common.times import iso
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
+
+
+class RebuildNeededError(OffsetlakeError):
+    """What was read shows that reading on is not enough; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicNow(TopicFacts):
+    """What the brokers say about the topic; they were asked at `now` (ms), and answered after it.
+
+    `ends` and `ranges` lack partitions whose leader did not answer; `delete_retention_ms` is how long a
+    tombstone stays at least.
+    """
+
+    ranges: Mapping[int, LogRange]
+    delete_retention_ms: int
+    now: int
+    ends: Mapping[int, PartitionEnds] = field(default_factory=dict)
+
+
+def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
+    """Say why tables with this progress cannot be brought up to date by reading on; None if they can.
+
+    Where the time for which tombstones are kept was changed meanwhile, the shorter one counts.
+    """
+    if not progress.partitions:
+        return None
+    if len(progress.partitions) != topic.partition_count:
+        return (
+            f"topic {progress.topic} has {topic.partition_count} partitions, and had "
+            f"{len(progress.partitions)} when the tables were filled: groups belong to other partitions now"
+        )
+    if None not in (progress.topic_id, topic.topic_id) and progress.topic_id != topic.topic_id:
+        return f"topic {progress.topic} was deleted and created anew"
+    kept = min(topic.delete_retention_ms, progress.tombstones_kept_ms or topic.delete_retention_ms)
+    for number, partition in sorted(progress.with_ends(topic.ends, topic.now).partitions.items()):
+        reason = _out_of_range(partition, topic.ranges.get(number)) or (
+            None if partition.behind == 0 else _away_too_long(partition, kept, topic.now)
+        )
+        if reason:
+            return f"partition {number} of topic {progress.topic} {reason}"
+    return None
+
+
+def missed_tombstones(
+    progress: Progress, positions: Mapping[int, int], *, delete_retention_ms: int, now: int
+) -> str | None:
+    """Say why reading from a progress to these positions, up to `now` (ms), may have missed tombstones; None
+    if it cannot have."""
+    for number, position in sorted(positions.items()):
+        partition = progress.partitions.get(number, PartitionProgress())
+        reason = _away_too_long(partition, delete_retention_ms, now)
+        if reason and position > partition.position:
+            return f"partition {number} of topic {progress.topic} {reason}"
+    return None
+
+
+def _out_of_range(partition: PartitionProgress, held: LogRange | None) -> str | None:
+    if held is None:
+        return None
+    if partition.position > held.latest:
+        return f"ends at offset {held.latest}, and was read up to {partition.position}"
+    if 0 < partition.position < held.earliest:
+        return f"begins at offset {held.earliest}, and was read up to {partition.position} only"
+    return None
+
+
+def _away_too_long(partition: PartitionProgress, delete_retention_ms: int, now: int) -> str | None:
+    complete_as_of = partition.stable.since
+    if complete_as_of is None or now - complete_as_of <= delete_retention_ms:
+        return None
+    return (
+        f"was last read to its end at {iso(complete_as_of, 'seconds')}, longer ago than tombstones are kept "
+        f"(delete.retention.ms = {delete_retention_ms}): some may be missed for ever"
+    )

@@ -1,0 +1,66 @@
+"""What the shards gave in one batch: the rows of the query (`SHARD_RESULT`), read in the driver."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from streaming.common.arrow_stream import widen
+from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.model.totals import Totals, totals_from_json
+from streaming.packets import codec
+
+
+@dataclass(frozen=True)
+class ShardResults:
+    """What all shards gave in one batch, with `source_partition` added to their rows."""
+
+    changes: pa.Table
+    quarantine: pa.Table
+    totals: Totals
+
+    @classmethod
+    def nothing(cls) -> "ShardResults":
+        """Return the results of a batch that changes nothing."""
+        return cls(
+            _shard_tables([], "", CHANGES_IN_BATCH), _shard_tables([], "", QUARANTINE_IN_BATCH), Totals()
+        )
+
+    @classmethod
+    def collect(cls, batch: DataFrame) -> "ShardResults":
+        """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
+        rows = batch.toArrow().to_pylist()
+        return cls(
+            changes=_shard_tables(rows, "changes", CHANGES_IN_BATCH),
+            quarantine=_shard_tables(rows, "quarantine", QUARANTINE_IN_BATCH),
+            totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the changes of this batch from others: how many they are, and which records brought them
+        about, in any order.
+
+        Read again after compaction, a batch may lack records that it had: then the shards do not hold what
+        the tables say.
+        """
+        is_set = pc.equal(self.changes["op"], "set").to_numpy()
+        places = self.changes["source_offset"].to_numpy().astype(np.uint64) * 2 + is_set
+        partitions = self.changes["source_partition"].to_numpy().astype(np.uint64)
+        hashes = pd.util.hash_array(places) ^ pd.util.hash_array(partitions)
+        return f"{len(self.changes)}-{int(pd.util.hash_array(hashes).sum(dtype=np.uint64)):016x}"
+
+
+def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
+    source = pa.field("source_partition", pa.int32())
+    tables = [
+        widen(table, schema).append_column(
+            source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table))
+        )
+        for row in rows
+        if len(table := codec.from_bytes(row[name]))
+    ]
+    return pa.concat_tables(tables) if tables else schema.append(source).empty_table()
