@@ -1,6 +1,7 @@
 """What the documentation says exists, exists: columns, commands, settings, files, messages."""
 
 import ast
+import pydoc
 import re
 import shlex
 from collections.abc import Iterator
@@ -144,6 +145,13 @@ def test_files_and_targets_that_are_mentioned_exist(page: Path) -> None:
             assert (ROOT / mention).exists(), mention
         if target := re.match(r"make ([a-z-]+)", mention):
             assert f".PHONY: {target[1]}\n" in makefile, mention
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_of_python_that_are_mentioned_exist(page: Path) -> None:
+    for mention in mentions(page):
+        if re.fullmatch(r"(streaming|decoders)(\.\w+)+", mention):
+            assert pydoc.locate(mention) is not None, mention
 
 
 # --- the page of the architecture ------------------------------------------------------------------------
