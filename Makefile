@@ -1,4 +1,4 @@
-# offsetlake: everything a newcomer needs. `make` explains itself.
+# offsetlake: set-up, demo, tests and measurements. `make` lists the targets.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,7 +12,7 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(SETUP_DONE) ## Make .venv from requirements.lock and fill the jar cache
+setup: $(SETUP_DONE) ## Create .venv from requirements.lock and fill the jar cache
 	@$(BIN)/python -m streaming.jvm.jars
 
 $(SETUP_DONE): requirements.lock pyproject.toml
@@ -24,42 +24,42 @@ $(SETUP_DONE): requirements.lock pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: setup ## Watch real consumer groups in a live table (ARGS="--for 60s" ends by itself)
+demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for 60s": for a limited time)
 	@$(BIN)/offsetlake demo $(ARGS)
 
 .PHONY: test
-# Much of the time is waiting. Each worker has a Spark session and a broker; ARGS="-n 0": one test after the other.
+# Much of the time is waiting. Each worker has its own Spark session and broker; ARGS="-n 0": a single process.
 TWO_WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 KAFKA ?=
-test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0; ARGS="-m 'not broker and not spark'" for the quick ones)
+test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
 	@KAFKA=$(KAFKA) $(BIN)/pytest $(TWO_WORKERS) $(ARGS)
 
 .PHONY: test-kill
 KILLS ?= 30
-test-kill: setup ## Kill the real job again and again under live traffic (KILLS=30 KILL_SEED=1)
+test-kill: setup ## Kill the real job repeatedly under live traffic (KILLS=30 KILL_SEED=1)
 	@KILLS=$(KILLS) $(BIN)/pytest -s tests/whole/test_kills.py $(ARGS)
 
 .PHONY: test-grid
 GRID ?=
-test-grid: setup ## Walk the grid of faults and moments, two cells at a time, and print it (45 minutes; GRID=folder goes on)
+test-grid: setup ## Test every fault at every moment, and print the grid (45 minutes; GRID=folder: resume)
 	@folder=$(or $(GRID),$$(mktemp -d)); mkdir -p $$folder; \
 	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
 
 .PHONY: test-cluster
-test-cluster: setup ## Run the job on a Spark cluster of two workers, and kill one of them
+test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one
 	@CLUSTER=1 $(BIN)/pytest -s tests/whole/test_cluster.py $(ARGS)
 
 .PHONY: bench
-bench: setup ## Measure: records per second, and ratios to what runs beside (ARGS="--help" for sizes)
+bench: setup ## Measure throughput, latency, start-up, growth and memory (ARGS="--help" for sizes)
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.benchmarks $(ARGS)
 
 .PHONY: soak
-soak: setup ## Let a million groups come and go beside the real job (ARGS="--for 25m --groups 1000000")
+soak: setup ## Run the job while a million groups come and go (ARGS="--for 25m --groups 1000000")
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.soak $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz the decoders until stopped (needs atheris: pip install atheris)
+fuzz: setup ## Fuzz the decoders until stopped (requires atheris: pip install atheris)
 	@$(BIN)/python tests/fuzz/fuzz_decoders.py $(ARGS)
 
 .PHONY: lint
@@ -69,7 +69,7 @@ lint: setup ## Check style and types
 	@$(BIN)/mypy
 
 .PHONY: lock
-lock: setup ## Renew requirements.lock from pyproject.toml
+lock: setup ## Update requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --python-version 3.11 --no-header \
 	  --quiet --output-file requirements.lock pyproject.toml
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-_RIGHTS: Final = "Grant the user the rights that README lists under Secured clusters."
+_RIGHTS: Final = "Grant the user the rights that docs/security.md lists."
 _HINTS: Final = {
     "TopicAuthorizationException": _RIGHTS,
     "GroupAuthorizationException": _RIGHTS,

@@ -54,8 +54,10 @@ def rights(secured: SecuredBroker) -> Callable[[list[Right]], None]:
 
 
 def listed_rights() -> list[Right]:
-    """Read the rights from the kafka-acls commands of the README."""
-    commands = re.findall(r"^\$ kafka-acls (.*--add .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    """Read the rights from the kafka-acls commands of docs/security.md."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    commands = re.findall(r"^\$ kafka-acls (.*--add .*)$", page, re.MULTILINE)
+    assert commands
     return [_right(shlex.split(command)) for command in commands]
 
 
@@ -95,7 +97,7 @@ def test_every_mechanism_logs_in(secured: SecuredBroker, mechanism: str) -> None
 
 
 @pytest.mark.spark
-def test_the_rights_that_the_readme_lists_are_enough_for_everything(
+def test_the_rights_that_are_documented_are_enough_for_everything(
     secured: SecuredBroker,
     rights: Callable[[list[Right]], None],
     spark: SparkSession,

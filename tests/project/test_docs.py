@@ -1,11 +1,16 @@
 """What the documentation says exists, exists: columns, commands, settings, files, messages."""
 
 import ast
+import pydoc
 import re
+import shlex
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from test_rooms import OWNERS, ROOMS, SETTINGS
 
 from streaming.alerts.messages import SUMMARIES
 from streaming.alerts.rules import RULES
@@ -13,6 +18,11 @@ from streaming.cli.main import cli
 from streaming.model.schemas import ALERTS, CHANGES, DELIVERY, GROUPS, MEMBER, OFFSETS, QUARANTINE
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+OPTIONS = {
+    name: {option for one in command.params for option in one.opts} for name, command in cli.commands.items()
+}
 
 
 def section_of(document: str, name: str) -> str:
@@ -43,9 +53,9 @@ def test_the_fields_of_a_member_are_documented() -> None:
     assert all(field.name in section for field in MEMBER)
 
 
-def test_the_readme_names_every_command() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert set(re.findall(r"^\| `offsetlake (\w+)`", readme, re.MULTILINE)) == set(cli.commands)
+def test_every_command_is_documented_and_nothing_else() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert set(re.findall(r"^\| `offsetlake (\w+)`", page, re.MULTILINE)) == set(cli.commands)
 
 
 def test_the_fields_of_a_delivery_are_documented() -> None:
@@ -58,10 +68,111 @@ def test_every_alert_rule_is_documented_and_nothing_else() -> None:
     assert documented == [rule.__name__ for rule in RULES] == list(SUMMARIES)
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as links name them on GitHub."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
+    for document in [*PAGES, *(ROOT / "docs" / "decisions").glob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", document.read_text()):
+            page = document.parent / target if target else document
+            assert page.exists(), f"{document.name}: {target}"
+            assert not anchor or anchor in anchors(page), f"{document.name}: {target}#{anchor}"
+
+
+def test_the_index_has_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"]({page.name})" not in index] == ["README.md"]
+
+
+# --- what pages mention ----------------------------------------------------------------------------------
+
+
+def mentions(page: Path) -> Iterator[str]:
+    """Yield what a page has as code: within lines, and the commands of its console examples."""
+    text = page.read_text()
+    yield from re.findall(r"^\$ (.*)$", text, re.MULTILINE)
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+def words_of(mention: str) -> list[str]:
+    """The words of a command up to a pipe, redirection or comment; none of text that is not a command."""
+    try:
+        words = shlex.split(mention, comments=True)
+    except ValueError:  # half a quote
+        return []
+    return list(takewhile(lambda word: word[0:1] not in ("|", ">"), words))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_that_are_mentioned_exist(page: Path) -> None:
+    every_option = set().union(*OPTIONS.values())
+    for mention in mentions(page):
+        match words_of(mention):
+            case ["offsetlake", "..." | "--help", *_] | ["offsetlake"]:
+                continue
+            case ["offsetlake", command, *words]:
+                assert command in cli.commands, mention
+            case [command, *words] if command in cli.commands:  # as in `run --once`
+                pass
+            case [option, *_] as words if option.startswith("--"):
+                command = ""
+            case _:
+                continue
+        given = {word.rstrip(":,") for word in words if word.startswith("--")}
+        assert given <= {*OPTIONS.get(command, every_option), "--help"}, mention
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_that_are_mentioned_exist(page: Path) -> None:
+    sections = {setting.partition(".")[0] for setting in SETTINGS}
+    for mention in mentions(page):
+        if found := re.fullmatch(r"\[+([a-z][a-z_.]+)\]+(?: ([a-z_]+).*)?", mention):  # [tables] history
+            name = ".".join(part for part in found.groups() if part)
+            assert name in {*SETTINGS, *sections}, mention
+        found = re.fullmatch(r"(([a-z]+)(?:\.[a-z_]+)+)(?: = .*)?", mention)  # tables.history
+        if found and found[2] in sections - {"spark"}:  # Spark's own settings begin with it, too
+            assert found[1] in SETTINGS, mention
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_targets_that_are_mentioned_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for mention in mentions(page):
+        if re.fullmatch(r"(streaming|decoders|tests|docs|conf|\.ci)/[\w./-]*", mention):
+            assert (ROOT / mention).exists(), mention
+        if target := re.match(r"make ([a-z-]+)", mention):
+            assert f".PHONY: {target[1]}\n" in makefile, mention
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_of_python_that_are_mentioned_exist(page: Path) -> None:
+    for mention in mentions(page):
+        if re.fullmatch(r"(streaming|decoders)(\.\w+)+", mention):
+            assert pydoc.locate(mention) is not None, mention
+
+
+# --- the page of the architecture ------------------------------------------------------------------------
+
+
+def test_the_import_table_of_the_page_is_that_of_the_tests() -> None:
+    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| .*$", ARCHITECTURE, re.MULTILINE)[2:]]
+    documented = {
+        room: tuple(set() if cell == "-" else set(cell.split(", ")) for cell in cells)
+        for room, *cells in rows
+    }
+    assert documented == {
+        room: (set(below.split()), {package for package, rooms in OWNERS.items() if room in rooms.split()})
+        for room, below in ROOMS.items()
+    }
+
+
+def test_the_folder_list_of_the_page_is_that_of_the_rooms() -> None:
+    assert re.findall(r"^(?:streaming/)?(\w+)/ +\w.*$", ARCHITECTURE, re.MULTILINE)[: len(ROOMS)] == list(
+        ROOMS
+    )
 
 
 def test_every_make_target_explains_itself() -> None:

@@ -20,12 +20,13 @@ from streaming.tables.tables import Tables, TablesMissingError
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = ("README.md", *(f"docs/{name}.md" for name in ("alerts", "expiry", "reading", "operations")))
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BROKER: Final = "localhost:9092"  # as the documents call it
 JOB: Final = f"offsetlake run --bootstrap-server {BROKER}"
 ELSEWHERE: Final = {
     r"make ": "targets of the Makefile",
     r"kafka-acls |export KAFKA_PASSWORD|.*kafka:9093": "test_secured.py, on a broker that asks for them",
+    r".*--master spark://": "test_cluster.py, on a cluster of Spark",
     r"kafka-consumer-groups ": "a tool of Kafka's; test_expiry_on_broker.py does the same with the file",
 }
 """Commands that are not run here, and who sees to them."""
@@ -39,7 +40,7 @@ LIMIT_S: Final = 180.0
 def commands() -> Iterator[str]:
     """Yield the commands of all pages that are to be run here, in their order."""
     for page in PAGES:
-        for block in re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL):
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
             for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
                 if not any(re.match(pattern, command) for pattern in ELSEWHERE):
                     yield command
@@ -59,7 +60,7 @@ class Shell:
         self._count = 0
         program = directory / "bin" / "offsetlake"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m streaming.cli.main "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m streaming.cli "$@"\n')
         program.chmod(0o755)
 
     @contextmanager
