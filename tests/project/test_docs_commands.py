@@ -59,7 +59,7 @@ class Shell:
         self._count = 0
         program = directory / "bin" / "offsetlake"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m streaming.cli.main "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m streaming.cli "$@"\n')
         program.chmod(0o755)
 
     @contextmanager
