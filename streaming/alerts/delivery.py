@@ -1,4 +1,4 @@
-"""Brings receivers what they have not been told yet of alerts, again and again until it has arrived.
+"""Delivers alerts to receivers, and repeats each attempt until it succeeds.
 
 What a receiver was told is noted in the table of alerts after it was told. So a crash in between tells it
 again, with the same id and revision, and nothing is lost; without a crash nothing is told twice.
@@ -26,7 +26,7 @@ _NOTE_EVERY: Final = 50
 
 
 class Courier:
-    """Brings one receiver what it has not been told yet, and repeats what it wants to hear again."""
+    """Delivers to one receiver what it has not been told yet, and repeats open alerts where it wants that."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Courier:
             failure = self._deliver()
         except (OffsetlakeError, DeltaError, OSError) as error:
             failure = str(error)
-        except Exception as error:  # whatever it is, the next attempt may succeed: nobody else delivers
+        except Exception as error:  # whatever it is, the next attempt may succeed, and no one else delivers
             failure = f"{type(error).__name__}: {error}"
         about = f"alerts for {self._receiver.name}"
         if failure is None:

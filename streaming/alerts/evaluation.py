@@ -1,65 +1,20 @@
 """Evaluates the alert rules on the tables, and writes what opens, changes and closes. Needs no Spark."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
-import pyarrow as pa
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from streaming.alerts.episodes import Episode, next_episodes
-from streaming.alerts.rules import (
-    OFFSET_BELOW_LOG_START,
-    TopicPartition,
-    View,
-    is_stalled,
-    judge,
-    judged_partitions,
-)
+from streaming.alerts.log_starts import AskLogRanges, LogStarts
+from streaming.alerts.rules import RULES, judge
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
-from streaming.common.patience import Complaints
+from streaming.alerts.view import View, is_stalled, judged_partitions
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.expiry.rules import expiry
-from streaming.lag.log_ends import partitions_in
-from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
-from streaming.model.schemas import GROUPS, OFFSETS, UNKNOWN_RECORD_VERSION
+from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.settings.model import AlertSettings
 from streaming.tables.tables import Moment, Tables
-
-Say = Callable[[str], None]
-
-
-class LogRange(Protocol):
-    """The offsets that a partition holds."""
-
-    @property
-    def earliest(self) -> int:
-        """The first of them."""
-
-
-AskLogRanges = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, LogRange]]
-"""Asks the brokers for the ranges of partitions; those without an answer are left out."""
-
-
-class LogStarts:
-    """Knows where the logs of committed topic partitions start, as the brokers said a few minutes ago."""
-
-    def __init__(self, ask: AskLogRanges | None, every_ms: int) -> None:
-        self._ask = ask
-        self._every_ms = every_ms
-        self._asked_at: int | None = None
-        self._starts: Mapping[TopicPartition, int | None] | None = None
-
-    def of(self, offsets: pa.Table, now: int) -> Mapping[TopicPartition, int | None] | None:
-        """Return the first offset of each partition that has commits (None: no answer), asking anew if it is
-        time to; None where there is no broker. Raises what the brokers' client raises."""
-        if self._ask is not None and (self._asked_at is None or now - self._asked_at >= self._every_ms):
-            self._starts, self._asked_at = None, now
-            places = partitions_in(offsets)
-            ranges = self._ask(places)
-            self._starts = {place: ranges[place].earliest if place in ranges else None for place in places}
-        return self._starts
 
 
 class Evaluator:
@@ -73,15 +28,14 @@ class Evaluator:
         *,
         receivers: Sequence[str],
         ask_log_ranges: AskLogRanges | None,
-        say: Say,
+        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self._tables = tables
         self._alerts = alerts
         self._settings = settings
         self._receivers = receivers
-        self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms)
-        self._complaints = Complaints(say)
+        self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
         self._clock = clock
         self._seen_up_to = 0  # only saves reading again what no alert came of
 
@@ -91,97 +45,72 @@ class Evaluator:
         Raises `AlertsConflictError` if another process evaluated at the same time.
         """
         before, now = self._alerts.read(), self._clock()
-        mark = before.mark
         self._drop_old_news(before, now)
-        seen = self._tables.ask(lambda moment: self._look(moment, now, max(mark, self._seen_up_to)))
-        progress = seen.progress
-        offsets, is_predicted = _with_expiry(seen)
-        log_starts = self._ask_log_starts(seen.offsets, now) if seen.is_judged else None
+        view = self._look(now, after=max(before.mark, self._seen_up_to))
 
         def change(state: AlertState) -> list[Episode]:
-            if state.mark != mark:
+            if state.mark != before.mark:
                 raise AlertsConflictError("evaluating alerts: another evaluation has just been written.")
-            going_on = [told.episode for told in state.open_episodes()]
-            known = [*state.newest_of_rule(UNKNOWN_RECORD_VERSION), *going_on]
-            view = View(
-                now=now,
-                progress=progress,
-                offsets=offsets,
-                is_predicted=is_predicted,
-                dropped=seen.dropped,
-                log_starts=log_starts,
-                known={(e.finding.rule, e.finding.subject): e for e in known},
-            )
-            return next_episodes(
-                going_on,
-                judge(view, self._settings),
-                source=f"{progress.cluster_id} {progress.topic}",
-                now=now,
-                last_revision=state.last_revision,
-            )
+            return changed_episodes(state, view, self._settings)
 
-        changed = self._alerts.update(change, mark=progress.sequence, receivers=self._receivers)
-        self._seen_up_to = progress.sequence
+        sequence = view.progress.sequence
+        changed = self._alerts.update(change, mark=sequence, receivers=self._receivers)
+        self._seen_up_to = sequence
         return changed
 
     def _drop_old_news(self, state: AlertState, now: int) -> None:
-        """Drop what those wait for who are no receivers any more, once everybody has had the time to set them
+        """Drop news for receivers that are no longer set up, after a time in which they could have been set
         up again."""
         before = now - self._settings.close_after_ms
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
-    def _look(self, moment: Moment, now: int, after: int) -> "_Seen":
-        """Read the tables, without the offsets if there is no offsets partition that can be judged."""
-        is_judged = bool(judged_partitions(moment.progress, self._settings, now))
-        return _Seen(
-            progress=moment.progress,
-            is_judged=is_judged,
-            offsets=moment.offsets() if is_judged else OFFSETS.empty_table(),
-            groups=moment.groups() if is_judged else GROUPS.empty_table(),
-            dropped=moment.drops(EXPIRED, after=after),
-        )
+    def _look(self, now: int, *, after: int) -> View:
+        """Read the tables, and ask the brokers if there is an offsets partition that can be judged."""
+        view = self._tables.ask(lambda moment: seen(moment, self._settings, now, after=after))
+        if not judged_partitions(view.progress, self._settings, now):
+            return view
+        return replace(view, log_starts=self._log_starts.of(view.offsets, now))
 
-    def _ask_log_starts(self, offsets: pa.Table, now: int) -> Mapping[TopicPartition, int | None] | None:
-        try:
-            starts = self._log_starts.of(offsets, now)
-        except OffsetlakeError as error:
-            self._complaints.make(
-                OFFSET_BELOW_LOG_START, f"alerts: {OFFSET_BELOW_LOG_START} is suspended: {error}"
-            )
-            return None
-        if starts is not None:
-            self._complaints.settle(
-                OFFSET_BELOW_LOG_START, f"alerts: {OFFSET_BELOW_LOG_START} is evaluated again"
-            )
-        return starts
+
+def seen(moment: Moment, settings: AlertSettings, now: int, *, after: int) -> View:
+    """Read what the rules look at, without the offsets if there is no offsets partition that can be judged.
+
+    `after` is the sequence of `changes` up to which dropped offsets were looked at. When offsets expire is
+    added if it is known how long the brokers keep them.
+    """
+    progress = moment.progress
+    is_judged = bool(judged_partitions(progress, settings, now))
+    offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
+    if progress.retention is not None:
+        groups = moment.groups() if is_judged else GROUPS.empty_table()
+        stalled = [number for number, partition in progress.partitions.items() if is_stalled(partition)]
+        offsets = expiry(offsets, groups, progress.retention.retention_ms, stalled=stalled)
+    return View(
+        now=now,
+        progress=progress,
+        offsets=offsets,
+        is_predicted=progress.retention is not None,
+        dropped=moment.drops(EXPIRED, after=after),
+    )
+
+
+def changed_episodes(state: AlertState, view: View, settings: AlertSettings) -> list[Episode]:
+    """Return the episodes that open, change or close, given the alerts and what the rules look at."""
+    going_on = [told.episode for told in state.open_episodes()]
+    remembered = [
+        episode for rule in RULES if rule.remembers_closed for episode in state.newest_of_rule(rule.id)
+    ]
+    known = {(episode.rule, episode.finding.subject): episode for episode in (*remembered, *going_on)}
+    return next_episodes(
+        going_on,
+        judge(replace(view, known=known), settings),
+        source=f"{view.progress.cluster_id} {view.progress.topic}",
+        now=view.now,
+        last_revision=state.last_revision,
+    )
 
 
 def is_written_by_a_job(progress: Progress, heartbeat_every_ms: int, now: int) -> bool:
-    """Tell whether a job has given a sign of life so lately that it is running, and evaluates itself."""
+    """Tell whether the last heartbeat is so recent that a job is running, which evaluates by itself."""
     return now - progress.heartbeat < 3 * heartbeat_every_ms
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What the tables say at one moment: offsets (schema `OFFSETS`), groups (`GROUPS`), and `DROPS`.
-
-    Offsets and groups are there only if some offsets partition `is_judged`.
-    """
-
-    progress: Progress
-    is_judged: bool
-    offsets: pa.Table
-    groups: pa.Table
-    dropped: pa.Table
-
-
-def _with_expiry(seen: _Seen) -> tuple[pa.Table, bool]:
-    """Add what `expiry` tells to the offsets, if it is known how long the brokers keep them."""
-    retention = seen.progress.retention
-    if retention is None:
-        return seen.offsets, False
-    partitions = seen.progress.partitions.items()
-    stalled = [number for number, partition in partitions if is_stalled(partition)]
-    predicted = expiry(seen.offsets, seen.groups, retention.retention_ms, stalled=stalled)
-    return predicted, True

@@ -5,6 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from streaming.alerts.episodes import SEVERITIES
 from streaming.alerts.messages import summary
 from streaming.alerts.table import AlertTable, Told
 from streaming.common.times import from_ms, iso
@@ -25,8 +26,6 @@ ALERT_LIST: Final = pa.schema(
     ]
 )
 
-_SEVERITIES: Final = ("critical", "warning", "info")
-
 
 def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
     """Return the open alerts (schema `ALERT_LIST`), or all; open and grave ones first, then the newest."""
@@ -39,7 +38,7 @@ def describe_alerts(tables: Tables) -> list[str]:
     """Say in a few lines how many alerts are open, and what could not be delivered."""
     state = AlertTable(tables).read()
     severities = Counter(told.episode.finding.severity for told in state.open_episodes())
-    counts = ", ".join(f"{severities[name]} {name}" for name in _SEVERITIES if severities[name])
+    counts = ", ".join(f"{severities[name]} {name}" for name in SEVERITIES if severities[name])
     return [f"open alerts: {counts or 'none'}", *_undelivered_lines(state.undelivered())]
 
 
@@ -62,7 +61,7 @@ def _undelivered_lines(undelivered: list[Told]) -> list[str]:
 
 def _urgency(told: Told) -> tuple[bool, int, int, str]:
     episode = told.episode
-    return not episode.is_open, _SEVERITIES.index(episode.finding.severity), -episode.opened_at, episode.id
+    return not episode.is_open, SEVERITIES.index(episode.finding.severity), -episode.opened_at, episode.id
 
 
 def _listed(told: Told) -> dict[str, object]:
@@ -70,11 +69,11 @@ def _listed(told: Told) -> dict[str, object]:
     return {
         "id": episode.id,
         "severity": finding.severity,
-        "rule": finding.rule,
+        "rule": episode.rule,
         "group": finding.group,
         "pattern": finding.pattern,
         "opened_at": from_ms(episode.opened_at),
         "closed_at": from_ms(episode.closed_at),
         "undelivered": sorted(name for name in told.deliveries if told.is_pending_for(name)),
-        "summary": summary(finding),
+        "summary": summary(episode),
     }

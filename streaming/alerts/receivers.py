@@ -1,4 +1,4 @@
-"""Those who are told of alerts: lines of a log, a webhook, Prometheus Alertmanager."""
+"""The receivers of alerts: lines of a log, a webhook, Prometheus Alertmanager."""
 
 import errno
 import json
@@ -36,7 +36,7 @@ class DeliveryError(OffsetlakeError):
 
 
 class Receiver(Protocol):
-    """Somebody who is told of alerts, `batch_size` at a time."""
+    """What alerts are delivered to, `batch_size` at a time."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Brings rows of offsets together by what one alert is about: a group, or all groups of a pattern."""
+"""Groups rows of offsets by the subject of an alert: a group, or all groups of a pattern."""
 
 import fnmatch
 import json
@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.alerts.episodes import INFO, Finding, Severity
 from streaming.common.arrays import Index, Mask
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
+from streaming.lag.log_ends import Partition
 from streaming.settings.model import AlertSettings, GroupAlerts
 
 
@@ -78,16 +80,19 @@ class Worst:
         """Where the record of the row stands in the offsets topic."""
         return f"{self.row['source_partition']}:{self.row['source_offset']}"
 
-    def place(self) -> dict[str, Any]:
-        """Return the fields of a finding that say whom and what it is about."""
-        return {
-            "subject": self.subject,
-            "group": self.group,
-            "pattern": self.pattern,
-            "topic": self.row["topic"],
-            "partition": self.row["partition"],
-            "source_partition": None if self.pattern is not None else self.row["source_partition"],
-        }
+    def finding(self, severity: Severity, facts: Mapping[str, Any], *, evidence: str) -> Finding:
+        """Return what a rule finds about this subject; for a summary of groups it is only info."""
+        return Finding(
+            severity=severity if self.pattern is None else INFO,
+            subject=self.subject,
+            group=self.group,
+            pattern=self.pattern,
+            topic=self.row["topic"],
+            partition=self.row["partition"],
+            source_partition=self.row["source_partition"] if self.pattern is None else None,
+            facts=facts,
+            evidence=evidence,
+        )
 
     def counts(self) -> dict[str, int]:
         """Return how many offsets, and of a summary how many groups, are concerned."""
@@ -111,6 +116,30 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     is_critical = ends - now <= np.minimum(critical, kept // 4)
     within = is_warning | is_critical
     return worst_of_each_subject(soon.filter(pa.array(within)), policies, is_critical[within])
+
+
+def below_start_of_each_subject(
+    offsets: pa.Table, policies: GroupPolicies, log_starts: Mapping[Partition, int | None]
+) -> Iterator[Worst]:
+    """Find the offsets below the start of their log (None: not known), most records gone first.
+
+    Their rows also have `log_start`, and how many records are `gone`.
+    """
+    known = [(topic, number, start) for (topic, number), start in log_starts.items() if start]
+    topics, numbers, starts = zip(*known, strict=True) if known else ((), (), ())
+    by_partition = pa.table(
+        {
+            "topic": pa.array(topics, pa.string()),
+            "partition": pa.array(numbers, pa.int32()),
+            "log_start": pa.array(starts, pa.int64()),
+        }
+    )
+    columns = ["group", "topic", "partition", "committed_offset", "source_partition", "source_offset"]
+    joined = offsets.select(columns).join(by_partition, ["topic", "partition"], join_type="inner")
+    below = joined.filter(pc.less(joined["committed_offset"], joined["log_start"]))
+    below = below.append_column("gone", pc.subtract(below["log_start"], below["committed_offset"]))
+    below = below.sort_by([("gone", "descending"), ("topic", "ascending"), ("partition", "ascending")])
+    return worst_of_each_subject(below, policies)
 
 
 def worst_of_each_subject(

@@ -148,7 +148,7 @@ class AlertTable:
         """Read the alerts, write what `change` makes of them with the new `mark`, and return that.
 
         Nothing is written when nothing changes. `receivers` are to be told of episodes that open. `change` is
-        called again when somebody else wrote in between. Raises `AlertsConflictError`.
+        called again when another process wrote in between. Raises `AlertsConflictError`.
         """
         with self._lock:
             return self._until_written(lambda state: self._update(state, change, mark, receivers))
@@ -170,7 +170,7 @@ class AlertTable:
         return AlertState(table, rows.cast(ALERTS).combine_chunks())
 
     def _until_written(self, write: Callable[[AlertState], T]) -> T:
-        """Read and write, again if somebody else (maintenance, another evaluation) wrote in between."""
+        """Read and write, again if another process (maintenance, an evaluation) wrote in between."""
         for _ in range(_ATTEMPTS - 1):
             with suppress(CommitFailedError):
                 return write(self.read())

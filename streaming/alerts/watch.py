@@ -1,4 +1,4 @@
-"""Watches over the tables beside the job: evaluates the alert rules at their pace, and has them delivered.
+"""Evaluates the alert rules at their interval while the job runs, and has alerts delivered.
 
 It has threads of its own, takes no lock of the writer, and whatever happens to it never ends the job.
 """
@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from streaming.alerts.delivery import Courier, CourierThread
-from streaming.alerts.evaluation import AskLogRanges, Evaluator
+from streaming.alerts.evaluation import Evaluator
+from streaming.alerts.log_starts import AskLogRanges
 from streaming.alerts.receivers import Receiver
 from streaming.alerts.table import AlertTable
 from streaming.common.patience import Complaints
@@ -20,7 +21,7 @@ _END_LIMIT_S: Final = 15.0
 
 
 class AlertWatch(threading.Thread):
-    """Evaluates every now and then while it is entered; at its end once more if asked to."""
+    """Evaluates at an interval while it is entered; at its end once more if asked to."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class AlertWatch(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Evaluate at once and then at the pace that is set, until told to end."""
+        """Evaluate at once and then at the interval that is set, until told to end."""
         while not self._done.is_set():
             self._evaluate()
             self._done.wait(self._every_s)

@@ -3,16 +3,18 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.options import query_options, with_command_config
-from streaming.common.escapes import shown
+from streaming.cli.options import broker_of, broker_options, query_options, settings_of, tables_of
+from streaming.cli.output import warn
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
-from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
+
+if TYPE_CHECKING:
+    from streaming.cli.render import Format
 
 
 @click.command()
@@ -20,16 +22,7 @@ from streaming.tables.tables import Tables
 @click.option(
     "--evaluate", is_flag=True, help="Evaluate the rules once and deliver, instead of listing (for cron)."
 )
-@click.option(
-    "--bootstrap-server",
-    metavar="HOST:PORT[,...]",
-    help="With --evaluate: brokers to ask where logs start (rule offset_below_log_start).",
-)
-@click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="With --bootstrap-server: properties file with Kafka client settings.",
-)
+@broker_options
 @query_options
 def alerts(
     closed_too: bool,
@@ -37,12 +30,13 @@ def alerts(
     bootstrap_server: str | None,
     command_config: Path | None,
     table_root: str | None,
-    output: Any,
+    output: "Format",
     config: Path | None,
 ) -> None:
     """List the open alerts; the job evaluates them while it runs.
 
-    While it does not, or is still reading, alerts are held: that is said beside the list.
+    While it does not, or is still reading, alerts are held: that is said beside the list. With --evaluate,
+    --bootstrap-server names the brokers to ask where logs start (rule offset_below_log_start).
 
     \b
       offsetlake alerts
@@ -59,9 +53,8 @@ def alerts(
         )
     if evaluate and closed_too:
         raise MisuseError("--evaluate and --all: expected one of them, found both.")
-    options = {"tables.root": table_root, "source.bootstrap_servers": bootstrap_server}
-    settings = with_command_config(read_settings(config, options), command_config)
-    tables = Tables(settings.tables.root, settings.tables.storage_options)
+    settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
+    tables = tables_of(settings)
     if evaluate:
         _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
@@ -78,7 +71,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
     progress, now = tables.progress(), now_ms()
     if is_written_by_a_job(progress, settings.job.heartbeat_every_ms, now):
         seconds = (now - progress.heartbeat) / 1_000
-        _complain(f"a job wrote to the tables {seconds:.0f} s ago, and evaluates alerts itself: nothing done")
+        warn([f"a job wrote to the tables {seconds:.0f} s ago, and evaluates alerts itself: nothing done"])
         return
     tables.create()
     watch = AlertWatch(
@@ -89,8 +82,8 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
             write=partial(print, flush=True),
             source=source_labels(progress.cluster_id, progress.topic),
         ),
-        ask_log_ranges=_log_ranges(settings) if asks_brokers else None,
-        say=_complain,
+        ask_log_ranges=broker_of(settings).log_ranges if asks_brokers else None,
+        say=lambda sentence: warn([sentence]),
     )
     if not watch.evaluate_and_deliver():
         sys.exit(1)
@@ -103,15 +96,4 @@ def _tell_what_holds_alerts(tables: Tables) -> None:
 
     progress = tables.progress()
     about = AsOf(moment=now_ms(), progress=progress, partitions=partitions_of(None, progress))
-    for complaint in (*about.complaints(), *about.silence()):
-        _complain(complaint)
-
-
-def _log_ranges(settings: Settings) -> Any:
-    from streaming.brokers.broker import Broker
-
-    return Broker(settings.source).log_ranges
-
-
-def _complain(sentence: str) -> None:
-    print(f"offsetlake: {shown(sentence)}", file=sys.stderr)
+    warn([*about.complaints(), *about.silence()])

@@ -1,4 +1,4 @@
-"""What `offsetlake run` tells the people who watch it, on a terminal or in a log file."""
+"""What `offsetlake run` prints, on a terminal or in a log file."""
 
 import sys
 import time
@@ -35,7 +35,7 @@ class Console:
         self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{shown(sentence)}\n")
 
     def write(self, line: str) -> None:
-        """Print a line that must not be lost: raises what printing raises, and tries each time anew."""
+        """Print a line that must not be lost: raises what printing raises, and tries again each time."""
         print(f"{_CLEAR_LINE if self._is_terminal else ''}{line}", file=self._out, flush=True)
 
     def batch(self, report: BatchReport) -> None:
@@ -74,7 +74,7 @@ class Console:
         return self._moved / max(time.monotonic() - self._catching_up_since, 0.001)
 
     def _print(self, text: str) -> None:
-        """Print; at the first failure (nobody reads any more, the disk is full) go quiet for good."""
+        """Print; at the first failure (the reader has gone, the disk is full) go quiet for good."""
         if self._is_quiet:
             return
         try:

@@ -1,10 +1,27 @@
-"""Decodes records given as JSON lines, for `offsetlake decode`."""
+"""The command that decodes records given as JSON lines."""
 
 import json
-from typing import Any
+from typing import Any, TextIO
 
-from decoders import DecodeError, decode_document
+import click
+
+from streaming.common.escapes import json_text
 from streaming.model.errors import MisuseError
+
+
+@click.command()
+@click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), default="-")
+def decode(file: TextIO) -> None:
+    """Decode records: JSON lines {"key": hex, "value": hex or null} from FILE or standard input.
+
+    Prints a line for each: what Kafka's own message formatter prints, or {"error": {...}}.
+
+    \b
+      echo '{"key": "000100016700017400000003", "value": null}' | offsetlake decode
+    """
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            print(json_text(decode_line(line, number), separators=(",", ":")), flush=True)
 
 
 def decode_line(line: str, number: int) -> dict[str, Any]:
@@ -13,6 +30,8 @@ def decode_line(line: str, number: int) -> dict[str, Any]:
     Gives the document that Kafka's own formatter prints, or `{"error": {"reason", "field", "at_byte"}}` for
     bytes that cannot be decoded. A line that is not of this form raises `MisuseError`.
     """
+    from decoders import DecodeError, decode_document  # which no other command needs
+
     key, value = _read(line, number)
     try:
         return decode_document(key, value)

@@ -3,35 +3,42 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from streaming.cli.options import (
     answer_options,
-    command_config_option,
+    broker_of,
+    broker_options,
     config_option,
     group_option,
+    output_option,
     print_answer,
+    settings_of,
+    since_option,
+    table_root_option,
     tables_of,
-    with_command_config,
+    within_option,
 )
-from streaming.common.escapes import shown
+from streaming.cli.output import warn
 from streaming.common.times import parse_duration_ms
-from streaming.settings.reading import read_settings
-from streaming.tables.tables import Tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streaming.cli.options import Output
 
 
 @click.command()
 @group_option
-@click.option("--within", metavar="DURATION", help="Only what is due by then, such as 24h.")
-@click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask what is at stake.")
-@command_config_option
+@within_option
+@broker_options
 @answer_options
 def expiring(
     groups: tuple[str, ...],
     within: str | None,
-    output: Any,
+    output: "Output",
     table_root: str | None,
     config: Path | None,
     bootstrap_server: str | None,
@@ -51,38 +58,28 @@ def expiring(
     from streaming.lag.log_ends import partitions_in, with_stakes
     from streaming.queries.expiring import list_expiring
 
-    options = {"source.bootstrap_servers": bootstrap_server, "tables.root": table_root}
-    settings, now = read_settings(config, options), now_ms()
+    settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     within_ms = None if within is None else parse_duration_ms(within, name="--within")
-    tables = Tables(settings.tables.root, settings.tables.storage_options)
-    listing = list_expiring(tables, groups, settings=settings.expiry, now=now, within_ms=within_ms)
+    listing = list_expiring(
+        tables_of(settings), groups, settings=settings.expiry, now=now_ms(), within_ms=within_ms
+    )
     rows = listing.rows
     if bootstrap_server or command_config:
-        from streaming.brokers.broker import Broker
-
-        source = with_command_config(settings, command_config).source
-        rows = with_stakes(rows, Broker(source).log_ranges(partitions_in(rows)))
+        rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
     print_answer(rows, output, listing.about)
-    _complain(listing)
+    warn(listing.complaints())
 
 
 @click.command()
 @group_option
-@click.option("--since", metavar="TIME", help="Only what went since then: 7d, or 2026-11-21T12:00:00Z.")
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json", "csv", "document", "reset-csv"]),
-    default="table",
-    show_default=True,
-    help="How to print the rows; document: a JSON object with what they reflect (as_of) and rows; "
-    "reset-csv: for kafka-consumer-groups --reset-offsets --from-file.",
-)
-@click.option("--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]")
+@since_option
 @config_option
+@table_root_option
+@output_option("document", "reset-csv")
 def retired(
     groups: tuple[str, ...],
     since: str | None,
-    output: Any,
+    output: "Output | Literal['reset-csv']",
     table_root: str | None,
     config: Path | None,
 ) -> None:
@@ -100,17 +97,17 @@ def retired(
     from streaming.common.times import now_ms
     from streaming.queries.retired import PRINTED, list_retired, parse_since
 
-    now, tables = now_ms(), tables_of(table_root, config)
+    now, tables = now_ms(), tables_of(settings_of(config, table_root=table_root))
     moment = None if since is None else parse_since(since, now)
     listing = list_retired(tables, groups, now=now, since=moment)
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))
     else:
         print_answer(listing.rows.select(PRINTED.names), output, listing.about)
-    _complain(listing)
+    warn(listing.complaints())
 
 
-def reset_lines(rows: Any) -> Iterator[str]:
+def reset_lines(rows: "pa.Table") -> Iterator[str]:
     """Write lines `group,topic,partition,offset` for removed offsets that can be put back.
 
     That is what `kafka-consumer-groups --reset-offsets --from-file` takes (Kafka 2.4 or newer;
@@ -121,9 +118,4 @@ def reset_lines(rows: Any) -> Iterator[str]:
 
     for row in restorable(rows).select(["group", "topic", "partition", "committed_offset"]).to_pylist():
         if not {"\r", "\n"} & set(row["group"]):
-            yield csv_line(row.values())
-
-
-def _complain(listing: Any) -> None:
-    for complaint in listing.complaints():
-        print(f"offsetlake: {shown(complaint)}", file=sys.stderr)
+            yield csv_line(row.values()) + "\n"

@@ -2,17 +2,20 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.options import query_options
+from streaming.cli.options import query_options, settings_of, tables_of
+
+if TYPE_CHECKING:
+    from streaming.cli.render import Format
 
 
 @click.command()
 @query_options
-def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
-    """Compact the tables, drop what is older than its retention, and delete files that nobody needs.
+def maintain(table_root: str | None, output: "Format", config: Path | None) -> None:
+    """Compact the tables, drop what is older than its retention, and delete unused files.
 
     A running job does this by itself ([tables] maintain_every), and this is safe beside it. Needed where jobs
     end before they get to it (--once).
@@ -27,10 +30,7 @@ def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
     from streaming.common.times import now_ms
     from streaming.maintenance import maintenance
     from streaming.maintenance.too_old import TableRetention
-    from streaming.settings.reading import read_settings
-    from streaming.tables.tables import Tables
 
-    settings = read_settings(config, {"tables.root": table_root}).tables
-    tables = Tables(settings.root, settings.storage_options)
-    reports = maintenance.maintain(tables, TableRetention.of(settings), clock=now_ms)
+    settings = settings_of(config, table_root=table_root)
+    reports = maintenance.maintain(tables_of(settings), TableRetention.of(settings.tables), clock=now_ms)
     print_rows(pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT), output)

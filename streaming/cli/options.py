@@ -1,11 +1,11 @@
-"""What the commands share: options, and the tables they speak of."""
+"""What the commands share: their options, each defined once, and the settings and tables these name."""
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -17,9 +17,98 @@ from streaming.tables.tables import Tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streaming.brokers.broker import Broker
+    from streaming.cli.render import Format
     from streaming.queries.completeness import AsOf
 
+    Output = Format | Literal["document"]
+
 Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+
+_A_TIME: Final = "ISO 8601 (UTC unless it says otherwise), or -2h for two hours ago"
+
+
+def all_of(*options: Option) -> Option:
+    """Return what adds several options, which the help shows in this order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
+# --- brokers, settings and tables ------------------------------------------------------------------------
+
+bootstrap_server_option = click.option(
+    "--bootstrap-server", metavar="HOST:PORT[,...]", help="Bootstrap brokers."
+)
+command_config_option = click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
+)
+broker_options = all_of(bootstrap_server_option, command_config_option)
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings file; overrides the defaults (conf/offsetlake.toml).",
+)
+table_root_option = click.option(
+    "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
+)
+
+_SETTINGS: Final = {
+    "bootstrap_server": "source.bootstrap_servers",
+    "topic": "source.topic",
+    "table_root": "tables.root",
+    "checkpoint": "job.checkpoint",
+    "trigger": "job.trigger",
+    "master": "spark.master",
+}
+"""Options that take the place of settings."""
+
+
+def settings_of(config: Path | None, command_config: Path | None = None, **options: str | None) -> Settings:
+    """Read the settings, with the options of `_SETTINGS` that are given (None: is not) laid over them."""
+    settings = read_settings(config, {_SETTINGS[name]: value for name, value in options.items()})
+    return with_command_config(settings, command_config)
+
+
+def with_command_config(settings: Settings, file: Path | None) -> Settings:
+    """Return the settings with those of a properties file for Kafka's clients laid over them."""
+    from streaming.settings.properties import read_properties
+    from streaming.settings.secrets import resolved_client
+
+    if file is None:
+        return settings
+    client = {**settings.source.client, **resolved_client(read_properties(file), where=str(file))}
+    client.pop("bootstrap.servers", None)
+    return replace(settings, source=replace(settings.source, client=client))
+
+
+def tables_of(settings: Settings) -> Tables:
+    """Return the tables that the settings name."""
+    return Tables(settings.tables.root, settings.tables.storage_options)
+
+
+def broker_of(settings: Settings) -> "Broker":
+    """Return the brokers that the settings name."""
+    from streaming.brokers.broker import Broker
+
+    return Broker(settings.source)
+
+
+# --- what is asked ---------------------------------------------------------------------------------------
+
+group_option = click.option(
+    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
+)
+one_group_option = click.option("--group", required=True, help="The group. '' is the empty group id.")
+topic_option = click.option(
+    "--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable."
+)
+since_option = click.option("--since", metavar="TIME", help=f"Only changes since this time: {_A_TIME}.")
+within_option = click.option(
+    "--within", metavar="DURATION", help="Only offsets expiring within this time, such as 24h."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,66 +129,17 @@ class Asking:
         about.check(is_complete=self.is_complete, max_age_ms=self.max_age_ms)
 
 
-def config_option(command: Command) -> Command:
-    """Add `--config`."""
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file; holds what differs from the defaults (conf/offsetlake.toml).",
-    )(command)
-
-
-def query_options(command: Command) -> Command:
-    """Add `--config`, `--table-root` and `--output`."""
-    return _output_options(["table", "json", "csv"], "How to print the rows.")(command)
-
-
-def answer_options(command: Command) -> Command:
-    """Add what `query_options` adds, with the output `document`."""
-    return _output_options(
-        ["table", "json", "csv", "document"],
-        "How to print the rows; document: a JSON object with what they reflect (as_of), errors and rows.",
-    )(command)
-
-
-def _output_options(outputs: list[str], text: str) -> Callable[[Command], Command]:
-    def with_options(command: Command) -> Command:
-        command = click.option(
-            "--output", type=click.Choice(outputs), default="table", show_default=True, help=text
-        )(command)
-        command = click.option(
-            "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
-        )(command)
-        return config_option(command)
-
-    return with_options
-
-
-def print_answer(
-    rows: "pa.Table", output: Any, about: "AsOf", errors: Mapping[str | None, str] | None = None
-) -> None:
-    """Print rows under the names of their columns; a document also says what they reflect."""
-    from streaming.cli.render import print_document, print_rows
-
-    if output == "document":
-        print_document({"as_of": about.document(), "errors": dict(errors or {})}, rows)
-    else:
-        print_rows(rows, output)
-
-
 def asking_options(command: Command) -> Command:
     """Add `--as-of`, `--require-complete` and `--max-age`; the command gets them as `asking`."""
 
-    @click.option(
-        "--as-of",
-        metavar="TIME",
-        help="Answer as of a past moment: ISO 8601 (UTC unless it says otherwise), or -2h for two hours ago.",
-    )
+    @click.option("--as-of", metavar="TIME", help=f"Answer as of a past time: {_A_TIME}.")
     @click.option(
         "--require-complete", is_flag=True, help="Fail if partitions are loading, stalled or not observed."
     )
     @click.option(
-        "--max-age", metavar="DURATION", help="Fail if the job has given no sign of life for longer, as 30s."
+        "--max-age",
+        metavar="DURATION",
+        help="Fail if the job's last heartbeat is older than this, such as 30s.",
     )
     @functools.wraps(command)
     def with_asking(
@@ -117,35 +157,36 @@ def asking_options(command: Command) -> Command:
     return with_asking
 
 
-group_option = click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
-command_config_option = click.option(
-    "--command-config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
-)
+# --- output ----------------------------------------------------------------------------------------------
+
+_EXPLAINED: Final = {
+    "document": "document: a JSON object with the rows, what they reflect (as_of) and errors",
+    "reset-csv": "reset-csv: for kafka-consumer-groups --reset-offsets --from-file",
+}
 
 
-def broker_options(command: Command) -> Command:
-    """Add `--bootstrap-server` and `--command-config`."""
-    command = command_config_option(command)
-    return click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to ask.")(command)
+def output_option(*more: Literal["document", "reset-csv"]) -> Option:
+    """Return the option `--output` with the formats table, json, csv, and more."""
+    return click.option(
+        "--output",
+        type=click.Choice(["table", "json", "csv", *more]),
+        default="table",
+        show_default=True,
+        help="; ".join(["Output format", *(_EXPLAINED[name] for name in more)]) + ".",
+    )
 
 
-def with_command_config(settings: Settings, file: Path | None) -> Settings:
-    """Return the settings with those of a properties file for Kafka's clients laid over them."""
-    from streaming.settings.properties import read_properties
-    from streaming.settings.secrets import resolved_client
-
-    if file is None:
-        return settings
-    client = {**settings.source.client, **resolved_client(read_properties(file), where=str(file))}
-    client.pop("bootstrap.servers", None)
-    return replace(settings, source=replace(settings.source, client=client))
+query_options = all_of(config_option, table_root_option, output_option())
+answer_options = all_of(config_option, table_root_option, output_option("document"))
 
 
-def tables_of(table_root: str | None, config: Path | None) -> Tables:
-    """Return the tables that the options speak of."""
-    settings = read_settings(config, {"tables.root": table_root}).tables
-    return Tables(settings.root, settings.storage_options)
+def print_answer(
+    rows: "pa.Table", output: "Output", about: "AsOf", errors: Mapping[str | None, str] | None = None
+) -> None:
+    """Print rows under the names of their columns; a document also says what they reflect."""
+    from streaming.cli.render import print_document, print_rows
+
+    if output == "document":
+        print_document({"as_of": about.document(), "errors": dict(errors or {})}, rows)
+    else:
+        print_rows(rows, output)

@@ -7,7 +7,7 @@ those of any other file. So standard output gets an end of its own that names th
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-from streaming.common.escapes import shown_lines
+from streaming.common.escapes import shown, shown_lines
 from streaming.model.errors import OffsetlakeError
 
 
@@ -24,14 +24,14 @@ class OutputError(OffsetlakeError, OSError):
 
 
 class _Output(io.FileIO):
-    """Standard output below all buffers; raises `OutputError`, and `BrokenPipeError` if nobody reads on."""
+    """Standard output below all buffers; raises `OutputError`, `BrokenPipeError` if the reader has gone."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         """Write some of it."""
         try:
             return super().write(data)
         except BrokenPipeError as error:  # without its number, by which click would take it for a failure
-            raise BrokenPipeError("nobody reads on") from error
+            raise BrokenPipeError("the reader has gone") from error
         except OSError as error:
             raise OutputError(
                 f"writing to standard output: expected to write all of it, found: {error.strerror}. "
@@ -70,6 +70,12 @@ def complain(error: OffsetlakeError) -> None:
         print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
 
 
+def warn(sentences: Iterable[str]) -> None:
+    """Say on standard error what an answer does not show."""
+    for sentence in sentences:
+        print(f"offsetlake: {shown(sentence)}", file=sys.stderr)
+
+
 @contextmanager
 def telling() -> Iterator[None]:
     """Tell something on standard error; nothing more can be done if that fails, too."""
@@ -91,9 +97,9 @@ def let_go(stream: TextIO) -> None:
 
 
 def _watched(out: TextIO | None) -> TextIO:
-    if out is None:  # it was closed by whoever started this
+    if out is None:  # it was closed before this process started
         return Path(os.devnull).open("w")
-    if out is not sys.__stdout__:  # somebody's own, as in tests
+    if out is not sys.__stdout__:  # replaced by a caller, as in tests
         return out
     assert isinstance(out, io.TextIOWrapper)
     return io.TextIOWrapper(

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,20 +11,25 @@ from streaming.cli.options import (
     Asking,
     answer_options,
     asking_options,
+    broker_of,
     broker_options,
     group_option,
+    one_group_option,
     print_answer,
+    settings_of,
+    since_option,
     tables_of,
-    with_command_config,
+    topic_option,
 )
+from streaming.cli.output import warn
 from streaming.common.escapes import shown
 from streaming.common.times import iso
 from streaming.model.errors import MisuseError
-from streaming.settings.reading import read_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streaming.cli.options import Output
     from streaming.model.progress import Progress
     from streaming.queries.answers import Answer
     from streaming.queries.completeness import AsOf
@@ -34,10 +39,6 @@ _FOR_PEOPLE = [
     "group", "topic", "partition", "committed_offset", "log_end_offset", "lag", "leader_epoch", "metadata",
     "commit_timestamp", "expire_timestamp", "unreadable_since",
 ]  # fmt: skip
-
-topic_option = click.option(
-    "--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable."
-)
 
 
 @click.command()
@@ -55,7 +56,7 @@ def offsets(
     command_config: Path | None,
     asking: Asking,
     table_root: str | None,
-    output: Any,
+    output: "Output",
     config: Path | None,
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
@@ -78,7 +79,7 @@ def offsets(
             "partitions reach now."
         )
     asked = [queries.TopicPartitions.parse(topic) for topic in topics]
-    client = queries.OffsetQueries(tables_of(table_root, config))
+    client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     answer = client.list_offsets(groups or None, asked, asking.as_of)
     asking.check(answer.as_of)
     rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
@@ -112,7 +113,7 @@ def groups(
     types: tuple[str, ...],
     asking: Asking,
     table_root: str | None,
-    output: Any,
+    output: "Output",
     config: Path | None,
 ) -> int:
     """Show groups: type, state as far as the log shows it, members and subscribed topics.
@@ -130,7 +131,7 @@ def groups(
             "--group: expected no --state or --type beside it, found one. "
             "Named groups are shown whatever they are."
         )
-    client = queries.OffsetQueries(tables_of(table_root, config))
+    client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     if groups:
         answer: Answer = client.describe_groups(groups, asking.as_of)
     else:
@@ -146,9 +147,9 @@ def groups(
 
 
 @click.command()
-@click.option("--group", required=True, help="The group. '' is the empty group id.")
+@one_group_option
 @topic_option
-@click.option("--since", metavar="TIME", help="Only steps since this moment (as --as-of).")
+@since_option
 @asking_options
 @answer_options
 def history(
@@ -157,12 +158,12 @@ def history(
     since: str | None,
     asking: Asking,
     table_root: str | None,
-    output: Any,
+    output: "Output",
     config: Path | None,
 ) -> int:
     """Show how a group's positions moved: one line for each batch that moved one.
 
-    Commits that came within one batch are one step. `rewind` is a step back; `retired` is the removal of the
+    Commits within a batch are merged into one step. `rewind` is a step back; `retired` is the removal of the
     offset, with its cause.
 
     \b
@@ -172,17 +173,14 @@ def history(
     from streaming.queries import queries
 
     asked = [queries.TopicPartitions.parse(topic) for topic in topics]
-    client = queries.OffsetQueries(tables_of(table_root, config))
+    client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     answer = client.list_history(group, asked, asking.moment("--since", since), asking.as_of)
     asking.check(answer.as_of)
     _print_rows(answer.rows, output, answer)
     if output == "table":
         print("one line per batch that moved a position; what lay between two batches is not known")
     if answer.whole_since is not None:
-        print(
-            f"offsetlake: before {iso(answer.whole_since)} only retired offsets are kept ([tables] history)",
-            file=sys.stderr,
-        )
+        warn([f"before {iso(answer.whole_since)} only retired offsets are kept ([tables] history)"])
     return _tell_errors(answer)
 
 
@@ -190,10 +188,10 @@ def history(
 @click.argument("query")
 @asking_options
 @answer_options
-def sql(query: str, asking: Asking, table_root: str | None, output: Any, config: Path | None) -> None:
+def sql(query: str, asking: Asking, table_root: str | None, output: "Output", config: Path | None) -> None:
     """Answer a query in SQL over the tables: offsets, groups, changes, quarantine, live_offsets, live_groups.
 
-    Nothing but queries is taken. `offsets` and `groups` are as of the last fold, the `live_` ones as of the
+    Only SELECT is accepted. `offsets` and `groups` are as of the last fold, the `live_` ones as of the
     last batch, or at --as-of. Put "group" and "partition" in double quotes: they are words of SQL.
 
     \b
@@ -202,12 +200,12 @@ def sql(query: str, asking: Asking, table_root: str | None, output: Any, config:
     """
     from streaming.queries.sql import run_sql
 
-    answer = run_sql(tables_of(table_root, config), query, asking.as_of)
+    answer = run_sql(tables_of(settings_of(config, table_root=table_root)), query, asking.as_of)
     asking.check(answer.as_of)
     print_answer(answer.rows, output, answer.as_of)
     if output == "table":
         print(answer.as_of)
-    _complain(answer.as_of)
+    warn(answer.as_of.complaints())
 
 
 @click.command()
@@ -215,7 +213,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: Any, config:
 @asking_options
 @answer_options
 def status(
-    only_totals: bool, asking: Asking, table_root: str | None, output: Any, config: Path | None
+    only_totals: bool, asking: Asking, table_root: str | None, output: "Output", config: Path | None
 ) -> None:
     """Show how far the job has come in each offsets partition, and what it counted.
 
@@ -229,7 +227,7 @@ def status(
 
     if only_totals and asking.as_of:
         raise MisuseError("--totals and --as-of: expected one of them, found both. Past totals are not kept.")
-    tables = tables_of(table_root, config)
+    tables = tables_of(settings_of(config, table_root=table_root))
     about = OffsetQueries(tables).how_complete(asking.as_of)
     asking.check(about)
     if not only_totals:
@@ -276,16 +274,13 @@ def _with_ends(
 
     if not bootstrap_server and not command_config:
         return with_ends(rows, {})
-    from streaming.brokers.broker import Broker
-
-    settings = read_settings(config, {"source.bootstrap_servers": bootstrap_server})
-    source = with_command_config(settings, command_config).source
+    settings = settings_of(config, command_config, bootstrap_server=bootstrap_server)
     keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
-    ranges = Broker(source).log_ranges(set(keys))
+    ranges = broker_of(settings).log_ranges(set(keys))
     return with_ends(rows, {key: found.latest for key, found in ranges.items()})
 
 
-def _print_rows(rows: "pa.Table", output: Any, answer: "Answer") -> None:
+def _print_rows(rows: "pa.Table", output: "Output", answer: "Answer") -> None:
     """Print rows of an answer: in a table for people under Kafka's titles, and with what they reflect."""
     from streaming.cli.render import with_kafka_titles
 
@@ -302,16 +297,8 @@ def _print_names(answer: "Answer") -> None:
     print(answer.as_of, file=sys.stderr)
 
 
-def _tell_errors(answer: Any) -> int:
+def _tell_errors(answer: "Answer") -> int:
     """Say on standard error what is missing from an answer; return the exit code."""
-    complaints = answer.as_of.complaints()
-    for complaint in complaints:
-        print(f"offsetlake: {shown(complaint)}", file=sys.stderr)
-    for group, error in answer.errors.items():
-        print(shown(f"offsetlake: group {group!r}: {error}"), file=sys.stderr)
+    warn(answer.as_of.complaints())
+    warn(f"group {group!r}: {error}" for group, error in answer.errors.items())
     return 1 if answer.errors or answer.as_of.is_loading else 0
-
-
-def _complain(about: "AsOf") -> None:
-    for complaint in about.complaints():
-        print(f"offsetlake: {complaint}", file=sys.stderr)

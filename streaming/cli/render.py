@@ -36,10 +36,16 @@ def print_rows(rows: pa.Table, output: Format, out: TextIO | None = None) -> Non
 
 
 def print_document(about: dict[str, Any], rows: pa.Table, out: TextIO | None = None) -> None:
-    """Print one JSON object: what is about the rows, and as `rows` their array; raises as `print_rows`."""
+    """Print one JSON object: the members `about` the rows, and as `rows` their array, a part at a time.
+
+    Raises as `print_rows`.
+    """
     out = out or sys.stdout
     _refuse_unprintable(rows, "json")
-    out.write(json_text(about).removesuffix("}") + ', "rows": ')
+    out.write("{")
+    for name, value in about.items():
+        out.write(f"{json_text(name)}: {json_text(value)}, ")
+    out.write('"rows": ')
     _print_json(rows, out)
     out.write("}\n")
 
@@ -116,7 +122,7 @@ def _print_table(rows: pa.Table, out: TextIO) -> None:
     from rich.console import Console
 
     console = Console(file=out, highlight=False)
-    with console.capture() as text:  # rich would end the process when nobody reads what it writes
+    with console.capture() as text:  # rich would end the process when the reader has gone
         console.print(people_table(rows))
     out.write(text.get())
 
@@ -147,12 +153,14 @@ def _print_json(rows: pa.Table, out: TextIO) -> None:
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
     lines = map(csv_line, chain([rows.column_names], _rows(rows)))
-    out.writelines(shown(line[:-1]) + "\n" for line in lines) if out.isatty() else out.writelines(lines)
+    if out.isatty():
+        lines = map(shown, lines)
+    out.writelines(f"{line}\n" for line in lines)
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """Write a line of CSV: nothing for null, "" for empty text."""
-    return ",".join(map(_csv_value, values)) + "\n"
+    """Write a line of CSV, without its end: nothing for null, "" for empty text."""
+    return ",".join(map(_csv_value, values))
 
 
 def _csv_value(value: Any) -> str:

@@ -16,14 +16,16 @@ from streaming.alerts.rules import (
     OFFSET_EXPIRED,
     OFFSET_EXPIRING,
     PARTITION_STALLED,
+    RULES,
     UNKNOWN_RECORD_VERSION,
 )
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable, Delivery
 from streaming.brokers.facts import BrokerError, LogRange
 from streaming.common.times import iso
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
-from streaming.model.progress import PartitionEnds, Rebuild
-from streaming.model.totals import Position, Totals, UnknownRecords
+from streaming.model import schemas
+from streaming.model.progress import PartitionEnds, Position, Rebuild
+from streaming.model.totals import Totals, UnknownRecords
 
 
 @pytest.fixture
@@ -33,9 +35,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def news(changed: Iterable[Episode]) -> list[tuple[str, str, str | None, bool]]:
     """What is told: rule, severity, group (or pattern) and whether it is open."""
-    return [
-        (e.finding.rule, e.finding.severity, e.finding.pattern or e.finding.group, e.is_open) for e in changed
-    ]
+    return [(e.rule, e.finding.severity, e.finding.pattern or e.finding.group, e.is_open) for e in changed]
 
 
 def unknown(count: int) -> Totals:
@@ -55,7 +55,7 @@ def test_group_whose_offsets_expire_soon_is_one_alert_that_grows_worse(lake: Lak
     assert lake.evaluate() == []
     lake.pass_time(1)
     (opened,) = lake.evaluate()
-    assert (opened.finding.rule, opened.finding.severity) == (OFFSET_EXPIRING, "warning")
+    assert (opened.rule, opened.finding.severity) == (OFFSET_EXPIRING.id, "warning")
     assert (opened.finding.group, opened.finding.facts["offsets"]) == ("billing", 500)
     assert (opened.finding.topic, opened.finding.partition) == ("orders", 0)
     assert opened.revision == 1
@@ -91,7 +91,7 @@ def test_the_longest_thresholds_can_be_counted_with(lake: Lake) -> None:
     names = ("warning", "critical", "close_after", "behind_warning", "behind_critical")
     lake.commit("", at=START - RETENTION + HOUR)
     told = lake.evaluate(alert_settings(**dict.fromkeys(names, "36500d")))
-    assert [(e.finding.rule, e.finding.group) for e in told] == [(OFFSET_EXPIRING, ""), (EMPTY_GROUP_ID, "")]
+    assert [(e.rule, e.finding.group) for e in told] == [(OFFSET_EXPIRING.id, ""), (EMPTY_GROUP_ID.id, "")]
 
 
 def test_group_in_use_does_not_expire(lake: Lake) -> None:
@@ -100,9 +100,9 @@ def test_group_in_use_does_not_expire(lake: Lake) -> None:
     lake.pass_time(2 * RETENTION)
     assert lake.evaluate() == []
     lake.set_group("billing", state_timestamp=lake.now - RETENTION + HOUR)
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "critical", "billing", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "critical", "billing", True)]
     lake.set_group("billing", **{"state": "Stable", "subscribed_topics": ["orders"], "protocol": "range"})
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "critical", "billing", False)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "critical", "billing", False)]
 
 
 def test_the_same_cause_opens_the_same_episode_again(lake: Lake) -> None:
@@ -163,7 +163,7 @@ def test_pattern_excludes_groups_or_changes_their_thresholds(lake: Lake) -> None
     for group in ("test-1", "slow-a", "slow-c", "other", "console-consumer-1"):
         lake.commit(group)
     lake.pass_time(RETENTION - 36 * HOUR)
-    assert news(lake.evaluate(settings)) == [(OFFSET_EXPIRING, "critical", "slow-a", True)]
+    assert news(lake.evaluate(settings)) == [(OFFSET_EXPIRING.id, "critical", "slow-a", True)]
     lake.pass_time(34 * HOUR)
     assert {episode.finding.group for episode in lake.evaluate(settings)} == {
         "slow-c",
@@ -200,18 +200,18 @@ def test_topic_full_of_old_commits_raises_no_false_alarm(tmp_path: Path) -> None
 def test_after_a_downtime_alerts_are_held_and_job_behind_speaks(lake: Lake) -> None:
     lake.commit("held")
     lake.pass_time(RETENTION - DAY)
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "warning", "held", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "warning", "held", True)]
     lake.commit("other", at=lake.now - RETENTION + DAY + HOUR)
     lake.now += 3 * HOUR  # nobody reads: `other` would be a warning, and `held` may have committed
-    assert news(lake.evaluate()) == [(JOB_BEHIND, "critical", None, True)]
+    assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, True)]
     lake.beat({0: PartitionEnds(10_000, 10_000)})
     assert lake.evaluate() == []
     lake.commit("held")
     lake.reach(10_000)
     assert sorted(news(lake.evaluate())) == [
-        (JOB_BEHIND, "critical", None, False),
-        (OFFSET_EXPIRING, "warning", "held", False),
-        (OFFSET_EXPIRING, "warning", "other", True),
+        (JOB_BEHIND.id, "critical", None, False),
+        (OFFSET_EXPIRING.id, "warning", "held", False),
+        (OFFSET_EXPIRING.id, "warning", "other", True),
     ]
 
 
@@ -223,10 +223,10 @@ def test_transaction_left_open_past_the_retention_is_one_alert_about_the_partiti
     for _ in range(8):
         lake.pass_time(DAY)
         told += news(lake.evaluate())
-    assert told == [(PARTITION_STALLED, "warning", None, True)]
+    assert told == [(PARTITION_STALLED.id, "warning", None, True)]
     lake.held_back = set()
     lake.commit("billing")
-    assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, False)]
+    assert news(lake.evaluate()) == [(PARTITION_STALLED.id, "warning", None, False)]
 
 
 def test_transaction_that_was_open_before_the_job_began_is_not_overlooked(tmp_path: Path) -> None:
@@ -235,13 +235,13 @@ def test_transaction_that_was_open_before_the_job_began_is_not_overlooked(tmp_pa
     lake.commit("billing", at=START - RETENTION + HOUR)
     assert lake.evaluate() == []  # it may have committed again, behind the transaction
     lake.pass_time(60_000)
-    assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, True)]
+    assert news(lake.evaluate()) == [(PARTITION_STALLED.id, "warning", None, True)]
 
 
 def test_while_the_tables_are_rebuilt_alerts_are_held(lake: Lake) -> None:
     lake.commit("held")
     lake.pass_time(RETENTION - DAY)
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "warning", "held", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "warning", "held", True)]
     lake.rebuild = Rebuild(since=lake.now, reason="a test")
     lake.commit("held")
     lake.commit("other", at=lake.now - RETENTION + HOUR)
@@ -252,7 +252,7 @@ def test_the_death_of_the_job_is_not_taken_for_a_stalled_partition(lake: Lake) -
     lake.held_back = {0}  # a transaction of a moment
     lake.beat()
     lake.now += HOUR + 1
-    assert news(lake.evaluate()) == [(JOB_BEHIND, "critical", None, True)]
+    assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, True)]
 
 
 def test_partition_that_is_written_to_all_the_time_is_judged(lake: Lake) -> None:
@@ -264,7 +264,7 @@ def test_partition_that_is_written_to_all_the_time_is_judged(lake: Lake) -> None
         lake.beat()
         lake.reach(lake.ends[0] - 500)
     assert lake.tables.progress().partitions[0].behind == 500
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "critical", "billing", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "critical", "billing", True)]
 
 
 def test_groups_of_one_partition_do_not_wait_for_another(tmp_path: Path) -> None:
@@ -276,9 +276,9 @@ def test_groups_of_one_partition_do_not_wait_for_another(tmp_path: Path) -> None
     lake.pass_time(RETENTION - HOUR)
     lake.pass_time(60_000)
     assert sorted(news(lake.evaluate())) == [
-        (OFFSET_EXPIRING, "critical", "b", True),
-        (OFFSET_EXPIRING, "info", "console-consumer-*", True),
-        (PARTITION_STALLED, "warning", None, True),
+        (OFFSET_EXPIRING.id, "critical", "b", True),
+        (OFFSET_EXPIRING.id, "info", "console-consumer-*", True),
+        (PARTITION_STALLED.id, "warning", None, True),
     ]
     lake.commit("console-consumer-1", source_partition=1)
     assert lake.evaluate() == []  # of partition 0 nothing is known, so the summary stays as it is
@@ -291,7 +291,7 @@ def test_dropped_offsets_are_told_once_per_group_and_counted(lake: Lake) -> None
     lake.commit("billing", ("orders", 0), ("orders", 1), ("orders", 2))
     lake.drop("billing", ("orders", 0), ("orders", 1), cause=EXPIRED)
     (opened,) = lake.evaluate()
-    assert (opened.finding.rule, opened.finding.severity) == (OFFSET_EXPIRED, "critical")
+    assert (opened.rule, opened.finding.severity) == (OFFSET_EXPIRED.id, "critical")
     assert (opened.finding.facts["offsets"], opened.finding.facts["committed_offset"]) == (2, 100)
     assert lake.evaluate() == []
     lake.pass_time(20 * HOUR)
@@ -302,7 +302,7 @@ def test_dropped_offsets_are_told_once_per_group_and_counted(lake: Lake) -> None
     lake.commit("billing")  # which does not undo it
     assert lake.evaluate() == []
     lake.pass_time(1)
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRED, "critical", "billing", False)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRED.id, "critical", "billing", False)]
     assert lake.evaluate() == []
 
 
@@ -327,13 +327,13 @@ def test_what_was_dropped_while_the_job_was_down_is_told_however_late(lake: Lake
     lake.evaluate()
     lake.drop("billing", cause=EXPIRED)
     lake.pass_time(3 * DAY)
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRED, "critical", "billing", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRED.id, "critical", "billing", True)]
 
 
 def test_what_a_rebuild_finds_expired_is_told_too(lake: Lake) -> None:
     lake.commit("billing")
     lake.drop("billing", cause=EXPIRED, source_offset=None)  # the log has nothing of it any more
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRED, "critical", "billing", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRED.id, "critical", "billing", True)]
     assert lake.evaluate() == []
 
 
@@ -354,15 +354,15 @@ def test_alerts_about_offsets_partitions_that_are_no_more_close(tmp_path: Path) 
     lake = Lake(tmp_path, partitions=2)
     lake.commit("moved", source_partition=1, at=START - RETENTION + HOUR)
     lake.held_back = {1}
-    assert news(lake.evaluate()) == [(OFFSET_EXPIRING, "critical", "moved", True)]
+    assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "critical", "moved", True)]
     lake.pass_time(60_000)
     lake.pass_time(60_000)
-    assert news(lake.evaluate()) == [(PARTITION_STALLED, "warning", None, True)]
+    assert news(lake.evaluate()) == [(PARTITION_STALLED.id, "warning", None, True)]
     lake.drop("moved", source_partition=1, cause=GONE_WHILE_AWAY)
     lake.forget_partition(1)
     assert sorted(news(lake.evaluate())) == [
-        (OFFSET_EXPIRING, "critical", "moved", False),
-        (PARTITION_STALLED, "warning", None, False),
+        (OFFSET_EXPIRING.id, "critical", "moved", False),
+        (PARTITION_STALLED.id, "warning", None, False),
     ]
 
 
@@ -381,7 +381,7 @@ def test_offset_below_the_start_of_the_log(lake: Lake) -> None:
     lake.commit("fine", ("orders", 1))
     (opened,) = lake.evaluate(ask_log_ranges=ask)
     assert asked == [sorted(starts)]
-    assert (opened.finding.rule, opened.finding.severity) == (OFFSET_BELOW_LOG_START, "warning")
+    assert (opened.rule, opened.finding.severity) == (OFFSET_BELOW_LOG_START.id, "warning")
     assert (opened.finding.group, opened.finding.partition) == ("slow", 0)
     assert (opened.finding.facts["offsets"], opened.finding.facts["offsets_gone"]) == (2, 400)
     assert lake.evaluate() == []  # without a broker: held
@@ -390,7 +390,7 @@ def test_offset_below_the_start_of_the_log(lake: Lake) -> None:
     assert lake.evaluate(ask_log_ranges=ask) == []
     starts["orders", 0] = 500
     lake.commit("slow", ("orders", 0), offset=500)
-    assert news(lake.evaluate(ask_log_ranges=ask)) == [(OFFSET_BELOW_LOG_START, "warning", "slow", False)]
+    assert news(lake.evaluate(ask_log_ranges=ask)) == [(OFFSET_BELOW_LOG_START.id, "warning", "slow", False)]
 
 
 def test_logs_are_asked_for_only_once_there_is_something_to_judge(lake: Lake) -> None:
@@ -401,12 +401,12 @@ def test_logs_are_asked_for_only_once_there_is_something_to_judge(lake: Lake) ->
         return {place: LogRange(500, 1_000) for place in asked[-1]}
 
     lake.commit("slow")
-    assert news(lake.evaluate(ask_log_ranges=ask)) == [(OFFSET_BELOW_LOG_START, "warning", "slow", True)]
+    assert news(lake.evaluate(ask_log_ranges=ask)) == [(OFFSET_BELOW_LOG_START.id, "warning", "slow", True)]
     lake.now += HOUR  # a downtime: the job starts, and has not read to the end yet
     restarted = lake.evaluator(ask_log_ranges=ask)
-    assert news(restarted.evaluate()) == [(JOB_BEHIND, "warning", None, True)]
+    assert news(restarted.evaluate()) == [(JOB_BEHIND.id, "warning", None, True)]
     lake.pass_time(30_000)
-    assert news(restarted.evaluate()) == [(JOB_BEHIND, "warning", None, False)]
+    assert news(restarted.evaluate()) == [(JOB_BEHIND.id, "warning", None, False)]
     assert asked == [[("orders", 0)]] * 2
 
 
@@ -427,21 +427,21 @@ def test_brokers_are_asked_at_their_own_pace_and_their_silence_is_said_once(lake
         lake.pass_time(2 * 60_000)
     assert [(at - START) // 60_000 for at in asked] == [0, 6]
     assert (told, len(said)) == ([], 1)
-    assert news(evaluator.evaluate()) == [(OFFSET_BELOW_LOG_START, "warning", "slow", True)]
+    assert news(evaluator.evaluate()) == [(OFFSET_BELOW_LOG_START.id, "warning", "slow", True)]
     assert len(said) == 2
 
 
 def test_unknown_records_are_told_until_there_are_no_new_ones(lake: Lake) -> None:
     lake.add_totals(unknown(1))
     (opened,) = lake.evaluate()
-    assert (opened.finding.rule, opened.finding.severity) == (UNKNOWN_RECORD_VERSION, "warning")
+    assert (opened.rule, opened.finding.severity) == (UNKNOWN_RECORD_VERSION.id, "warning")
     assert opened.finding.subject == "records of type 2, value version 9"
     lake.pass_time(20 * HOUR)
     lake.add_totals(unknown(1))
     (more,) = lake.evaluate()
     assert (more.id, more.revision, more.finding.facts["count"]) == (opened.id, 1, 2)
     lake.pass_time(DAY)
-    assert news(lake.evaluate()) == [(UNKNOWN_RECORD_VERSION, "warning", None, False)]
+    assert news(lake.evaluate()) == [(UNKNOWN_RECORD_VERSION.id, "warning", None, False)]
     assert lake.evaluate() == []
     lake.add_totals(unknown(1))
     (again,) = lake.evaluate()
@@ -452,7 +452,7 @@ def test_unknown_records_are_told_anew_when_a_rebuild_has_counted_anew(lake: Lak
     lake.add_totals(unknown(5))
     (opened,) = lake.evaluate()
     lake.pass_time(DAY)
-    assert news(lake.evaluate()) == [(UNKNOWN_RECORD_VERSION, "warning", None, False)]
+    assert news(lake.evaluate()) == [(UNKNOWN_RECORD_VERSION.id, "warning", None, False)]
     lake.count_anew()
     assert lake.evaluate() == []
     lake.add_totals(unknown(1))
@@ -464,24 +464,29 @@ def test_unknown_records_are_told_anew_when_a_rebuild_has_counted_anew(lake: Lak
     assert (more.id, more.revision, more.finding.facts["count"]) == (again.id, 1, 2)
 
 
+def test_maintenance_keeps_what_rules_remember() -> None:
+    remembering = [rule.id for rule in RULES if rule.remembers_closed]
+    assert remembering == [schemas.UNKNOWN_RECORD_VERSION]
+
+
 def test_empty_group_id_is_told_while_it_receives_commits(lake: Lake) -> None:
     lake.commit("", ("orders", 0), ("orders", 1))
-    assert news(lake.evaluate()) == [(EMPTY_GROUP_ID, "info", "", True)]
+    assert news(lake.evaluate()) == [(EMPTY_GROUP_ID.id, "info", "", True)]
     lake.pass_time(DAY - 1)
     assert lake.evaluate() == []
     lake.pass_time(1)
-    assert news(lake.evaluate()) == [(EMPTY_GROUP_ID, "info", "", False)]
+    assert news(lake.evaluate()) == [(EMPTY_GROUP_ID.id, "info", "", False)]
 
 
 def test_job_behind_grows_worse_and_ends(lake: Lake) -> None:
     lake.now += 300_000
     assert lake.evaluate() == []
     lake.now += 1
-    assert news(lake.evaluate()) == [(JOB_BEHIND, "warning", None, True)]
+    assert news(lake.evaluate()) == [(JOB_BEHIND.id, "warning", None, True)]
     lake.now += HOUR
-    assert news(lake.evaluate()) == [(JOB_BEHIND, "critical", None, True)]
+    assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, True)]
     lake.beat()
-    assert news(lake.evaluate()) == [(JOB_BEHIND, "critical", None, False)]
+    assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, False)]
 
 
 def test_first_catch_up_that_takes_long_is_told(tmp_path: Path) -> None:
@@ -489,7 +494,7 @@ def test_first_catch_up_that_takes_long_is_told(tmp_path: Path) -> None:
     assert lake.evaluate() == []
     lake.now += 300_001
     lake.beat({0: PartitionEnds(20_000, 20_000)})
-    assert news(lake.evaluate()) == [(JOB_BEHIND, "warning", None, True)]
+    assert news(lake.evaluate()) == [(JOB_BEHIND.id, "warning", None, True)]
 
 
 # --- the table -------------------------------------------------------------------------------------------
@@ -551,10 +556,12 @@ def test_commit_of_maintenance_between_reading_and_writing_is_no_conflict(lake: 
 
 def test_table_that_others_write_all_the_time_is_given_up_for_now(lake: Lake) -> None:
     mine, other = AlertTable(lake.tables), AlertTable(lake.tables)
-    finding = Finding(rule=JOB_BEHIND, severity="warning", subject="the job")
+    finding = Finding(severity="warning", subject="the job")
 
     def episode(name: str) -> Episode:
-        return Episode(id=name, revision=1, opened_at=START, updated_at=START, finding=finding)
+        return Episode(
+            id=name, rule=JOB_BEHIND.id, revision=1, opened_at=START, updated_at=START, finding=finding
+        )
 
     def change(_: object) -> list[Episode]:
         other.update(lambda _: [episode("other")], mark=1, receivers=[])

@@ -138,7 +138,7 @@ def test_a_restart_at_every_point_gives_the_same_episodes(
         restart().evaluate()
         assert restart().evaluate() == []  # a second evaluation changes nothing
     assert episodes(AlertTable(restarted)) == episodes(AlertTable(lake.tables))
-    going_on = [(e.finding.rule, e.finding.subject) for e in lake.episodes() if e.is_open]
+    going_on = [(e.rule, e.finding.subject) for e in lake.episodes() if e.is_open]
     assert len(set(going_on)) == len(going_on)
 
 

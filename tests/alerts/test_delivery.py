@@ -59,7 +59,7 @@ def alertmanager(hook: HttpReceiver, **options: object) -> Receiver:
 def open_alert(lake: Lake, group: str = "billing", receiver: str = "webhook") -> None:
     lake.commit(group, at=lake.now - RETENTION + DAY)
     (episode,) = lake.evaluate(receivers=[receiver])
-    assert episode.finding.rule == OFFSET_EXPIRING
+    assert episode.rule == OFFSET_EXPIRING.id
 
 
 def close_alert(lake: Lake, group: str = "billing") -> None:
@@ -82,9 +82,9 @@ def test_opening_update_and_closing_are_posted_once_each(lake: Lake, hook: HttpR
     assert sender.deliver()
     assert sender.deliver()
     assert hook.news == [
-        (OFFSET_EXPIRING, "opened", 1),
-        (OFFSET_EXPIRING, "updated", 2),
-        (OFFSET_EXPIRING, "closed", 3),
+        (OFFSET_EXPIRING.id, "opened", 1),
+        (OFFSET_EXPIRING.id, "updated", 2),
+        (OFFSET_EXPIRING.id, "closed", 3),
     ]
     first, _, last = hook.bodies
     assert len({body["id"] for body in hook.bodies}) == 1
@@ -114,7 +114,7 @@ def test_news_of_a_receiver_that_is_away_is_kept_and_only_the_newest_is_delivere
     close_alert(lake)
     hook.status = 200
     assert Sender(lake, webhook(hook)).deliver()  # after a restart
-    assert hook.news == [(OFFSET_EXPIRING, "closed", 2)]
+    assert hook.news == [(OFFSET_EXPIRING.id, "closed", 2)]
     assert describe_alerts(lake.tables) == ["open alerts: none"]
     assert sender.deliver()
     assert "delivered again" in sender.said[-1]
@@ -174,7 +174,7 @@ def test_what_arrived_but_could_not_be_noted_is_not_sent_again(
         full_disk.setattr(AlertTable, "note", refuse)
         assert not sender.deliver()
     assert sender.deliver()
-    assert hook.news == [(OFFSET_EXPIRING, "opened", 1)]
+    assert hook.news == [(OFFSET_EXPIRING.id, "opened", 1)]
     assert describe_alerts(lake.tables) == ["open alerts: 1 warning"]
 
 
@@ -188,7 +188,7 @@ def test_receiver_that_is_set_up_later_is_told_what_is_open_and_nothing_of_the_p
     assert [body["group"] for body in hook.bodies] == ["present"]
     close_alert(lake, "present")
     assert Sender(lake, webhook(hook)).deliver()
-    assert hook.news[1:] == [(OFFSET_EXPIRING, "closed", 2)]
+    assert hook.news[1:] == [(OFFSET_EXPIRING.id, "closed", 2)]
 
 
 def test_news_for_a_receiver_that_is_set_up_no_more_is_dropped_after_a_day(

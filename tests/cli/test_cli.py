@@ -376,5 +376,20 @@ def test_every_option_has_a_help_text(name: str) -> None:
     assert [option.name for option in options if not option.help] == []
 
 
+def test_commands_describe_the_options_they_share_alike() -> None:
+    described: dict[tuple[str, str | None], set[str]] = {}
+    for command in cli.commands.values():
+        for option in command.params:
+            if isinstance(option, click.Option) and option.help:
+                text = option.help.partition(";")[0].rstrip(".")  # --output: the formats differ
+                described.setdefault((option.opts[0], option.name), set()).add(text)
+    assert {option for option, texts in described.items() if len(texts) > 1} == set()
+
+
+def test_help_lists_every_command(offsetlake: Any) -> None:
+    listed = re.findall(r"(?m)^  (\w+)  +[A-Z]", offsetlake("--help").out)
+    assert sorted(listed) == sorted(cli.commands)
+
+
 def test_version_is_told(offsetlake: Any) -> None:
     assert re.fullmatch(r"offsetlake, version \d+\.\d+\.\d+\n", offsetlake("--version").out)

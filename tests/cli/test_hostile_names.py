@@ -146,7 +146,7 @@ def test_alerts_keep_names_apart_and_are_one_printable_line_each(tmp_path: Path)
     lake.evaluate()
     state = AlertTable(lake.tables).read()
     [log] = receivers(alert_settings(), write=lines.append, source={})
-    log.send([one for one in state.open_episodes() if one.episode.finding.rule == OFFSET_EXPIRING], lake.now)
+    log.send([one for one in state.open_episodes() if one.episode.rule == OFFSET_EXPIRING.id], lake.now)
     assert all(line.isprintable() for line in lines)
     alerts = [json.loads(line)["alert"] for line in lines]
     assert sorted(alert["group"] for alert in alerts) == sorted(names)

@@ -138,7 +138,7 @@ def watched(
             lambda: removals(tables).keys() >= {*predicted, *REMOVED}, "all that is due to go", timeout_s=140
         )
         kafka.wait_until(
-            lambda: {(OFFSET_EXPIRED, group) for group, _ in predicted} <= alerts(tables).keys(),
+            lambda: {(OFFSET_EXPIRED.id, group) for group, _ in predicted} <= alerts(tables).keys(),
             "the next evaluation of alerts",
         )
         yield Watched(bootstrap, tables, before, removals(tables), set(predictions(tables)), alerts(tables))
@@ -220,7 +220,7 @@ def removals(tables: Tables) -> dict[tuple[str, str], dict[str, Any]]:
 def alerts(tables: Tables) -> dict[tuple[str, str | None], Episode]:
     """The episodes of alerts, by rule and group."""
     episodes = [told.episode for told in AlertTable(tables).read().episodes()]
-    return {(episode.finding.rule, episode.finding.group): episode for episode in episodes}
+    return {(episode.rule, episode.finding.group): episode for episode in episodes}
 
 
 def test_the_retention_and_the_rules_are_those_of_the_broker(
@@ -250,11 +250,11 @@ def test_expiry_is_called_so(watched: Watched, key: tuple[str, str]) -> None:
 @pytest.mark.parametrize("key", with_needs(PREDICTED))
 def test_the_alert_came_before_the_drop(watched: Watched, key: tuple[str, str]) -> None:
     went = watched.removals[key]["source_timestamp"]
-    opened_at = watched.alerts[OFFSET_EXPIRING, key[0]].opened_at
+    opened_at = watched.alerts[OFFSET_EXPIRING.id, key[0]].opened_at
     assert datetime.fromtimestamp(opened_at / 1_000, UTC) < went
 
 
-@pytest.mark.parametrize("rule", [OFFSET_EXPIRING, OFFSET_EXPIRED])
+@pytest.mark.parametrize("rule", [OFFSET_EXPIRING.id, OFFSET_EXPIRED.id])
 def test_nobody_else_was_alerted(watched: Watched, rule: str, kafka_version: KafkaVersion) -> None:
     alerted = {group for other, group in watched.alerts if other == rule}
     assert alerted == {group for group, _ in possible(PREDICTED, kafka_version)}

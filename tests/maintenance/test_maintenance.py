@@ -248,8 +248,8 @@ def test_closed_alerts_leave_with_the_removed_offsets_and_open_ones_stay(tmp_pat
     live_on(lake.tables, closed_at, last_day + DAY_MS)
     for now, dropped in ((last_day, 0), (last_day + 1, 1), (last_day + 2, 0)):
         assert round_at(lake.tables, now)["alerts"].rows_dropped == dropped
-    left = [(e.finding.group or e.finding.rule, e.is_open) for e in lake.episodes()]
-    assert sorted(left) == [("open", True), (UNKNOWN_RECORD_VERSION, False)]
+    left = [(e.finding.group or e.rule, e.is_open) for e in lake.episodes()]
+    assert sorted(left) == [("open", True), (UNKNOWN_RECORD_VERSION.id, False)]
     assert lake.evaluate() == []  # what has been told of stays told
 
 

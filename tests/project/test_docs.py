@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from test_rooms import OWNERS, ROOMS, SETTINGS
 
-from streaming.alerts.messages import SUMMARIES
 from streaming.alerts.rules import RULES
 from streaming.cli.main import cli
 from streaming.model.schemas import ALERTS, CHANGES, DELIVERY, GROUPS, MEMBER, OFFSETS, QUARANTINE
@@ -65,7 +64,7 @@ def test_the_fields_of_a_delivery_are_documented() -> None:
 
 def test_every_alert_rule_is_documented_and_nothing_else() -> None:
     documented = re.findall(r"^### (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
-    assert documented == [rule.__name__ for rule in RULES] == list(SUMMARIES)
+    assert documented == [rule.id for rule in RULES]
 
 
 def anchors(page: Path) -> set[str]:

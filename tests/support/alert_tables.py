@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from streaming.alerts.episodes import Episode
-from streaming.alerts.evaluation import AskLogRanges, Evaluator
+from streaming.alerts.evaluation import Evaluator
+from streaming.alerts.log_starts import AskLogRanges
 from streaming.alerts.table import AlertTable
 from streaming.model.progress import PartitionEnds, Progress, Rebuild, Retention
 from streaming.model.schemas import CHANGES_IN_BATCH
@@ -86,7 +87,7 @@ class Lake:
         """All episodes in the table, in the order of their opening."""
         told = AlertTable(self.tables).read().episodes()
         episodes = sorted((one.episode for one in told), key=lambda e: (e.opened_at, e.id))
-        return [episode for episode in episodes if rule in (None, episode.finding.rule)]
+        return [episode for episode in episodes if rule in (None, episode.rule)]
 
     def commit(
         self,

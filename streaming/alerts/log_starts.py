@@ -1,0 +1,56 @@
+"""Asks the brokers, every few minutes, where the logs of committed topic partitions start."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from streaming.alerts.rules import OFFSET_BELOW_LOG_START
+from streaming.common.patience import Complaints
+from streaming.lag.log_ends import Partition, partitions_in
+from streaming.model.errors import OffsetlakeError
+
+
+class LogRange(Protocol):
+    """The offsets that a partition holds."""
+
+    @property
+    def earliest(self) -> int:
+        """The first of them."""
+
+
+AskLogRanges = Callable[[Iterable[Partition]], Mapping[Partition, LogRange]]
+"""Asks the brokers for the ranges of partitions; those without an answer are left out."""
+
+
+class LogStarts:
+    """Keeps what the brokers answered until it is time to ask again."""
+
+    def __init__(self, ask: AskLogRanges | None, every_ms: int, say: Callable[[str], None]) -> None:
+        self._ask = ask
+        self._every_ms = every_ms
+        self._complaints = Complaints(say)
+        self._asked_at: int | None = None
+        self._starts: Mapping[Partition, int | None] | None = None
+
+    def of(self, offsets: pa.Table, now: int) -> Mapping[Partition, int | None] | None:
+        """Return the first offset of each partition that has commits (None: no answer).
+
+        None as a whole: there is no broker to ask, or the last attempt failed, which is said once.
+        """
+        if self._ask is not None and (self._asked_at is None or now - self._asked_at >= self._every_ms):
+            self._starts, self._asked_at = None, now
+            self._starts = self._answered(self._ask, partitions_in(offsets))
+        return self._starts
+
+    def _answered(
+        self, ask: AskLogRanges, partitions: list[Partition]
+    ) -> Mapping[Partition, int | None] | None:
+        rule = OFFSET_BELOW_LOG_START.id
+        try:
+            ranges = ask(partitions)
+        except OffsetlakeError as error:
+            self._complaints.make(rule, f"alerts: {rule} is suspended: {error}")
+            return None
+        self._complaints.settle(rule, f"alerts: {rule} is evaluated again")
+        return {one: ranges[one].earliest if one in ranges else None for one in partitions}

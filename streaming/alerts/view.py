@@ -1,0 +1,89 @@
+"""What alert rules look at, and of which offsets partitions they can judge the groups.
+
+Rules about groups judge only offsets partitions of which the job has read everything up to a moment ago
+(`judged_partitions`). About the groups of the others nothing is said: what is open stays open, and
+`job_behind` or `partition_stalled` speaks instead.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.alerts.episodes import Episode
+from streaming.lag.log_ends import Partition
+from streaming.model.progress import PartitionProgress, Progress, Reached
+from streaming.settings.model import AlertSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What the rules look at; `now` in milliseconds.
+
+    `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
+    adds. `dropped` are rows of `changes` that the broker has probably expired and no evaluation has seen.
+    `log_starts` holds where the logs of the committed topic partitions start (None: no answer); it is None
+    as a whole where no broker was asked. `known` is the newest episode by rule and subject: all that are
+    open, and of rules that remember them (`Rule.remembers_closed`) the closed ones too.
+    """
+
+    now: int
+    progress: Progress
+    offsets: pa.Table
+    is_predicted: bool
+    dropped: pa.Table
+    log_starts: Mapping[Partition, int | None] | None = None
+    known: Mapping[tuple[str, str], Episode] = field(default_factory=dict)
+
+    def counted(self, rule: str, subject: str, fact: str) -> int:
+        """Return a number among the facts of the newest known episode about a subject; 0 where there is
+        none."""
+        episode = self.known.get((rule, subject))
+        return 0 if episode is None else int(episode.finding.facts.get(fact, 0))
+
+
+def judged_partitions(progress: Progress, settings: AlertSettings, now: int) -> set[int]:
+    """Return the offsets partitions of which everything is known until a moment ago.
+
+    Behind an open transaction there may be commits that cannot be read yet, so what counts is what was in the
+    log. Tables that are being rebuilt are known to be wrong.
+    """
+    if progress.rebuild is not None:
+        return set()
+    return {
+        number
+        for number, partition in progress.partitions.items()
+        if partition.loaded and is_fresh(partition.whole, settings, now) and not is_stalled(partition)
+    }
+
+
+def is_stalled(partition: PartitionProgress) -> bool:
+    """Tell whether an open transaction held the partition back when it was last read to its readable end."""
+    return partition.stable.as_of is not None and partition.is_stalled(partition.stable.as_of)
+
+
+def is_fresh(reached: Reached, settings: AlertSettings, now: int) -> bool:
+    """Tell whether everything was read up to a moment that is not longer ago than `behind_warning`."""
+    return reached.as_of is not None and now - reached.as_of <= settings.behind_warning_ms
+
+
+def cannot_be_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
+    """Return what tells of an open episode about groups whether nothing can be said of it now.
+
+    A summary needs all partitions; so does a group of a partition that the topic no longer has.
+    """
+    known = view.progress.partitions
+    is_all = judged >= known.keys() and bool(judged)
+
+    def tell(episode: Episode) -> bool:
+        partition = episode.finding.source_partition
+        return partition not in judged if partition in known else not is_all
+
+    return tell
+
+
+def of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
+    """Return the rows that came from some offsets partitions."""
+    wanted = pa.array(sorted(partitions), pa.int32())
+    return rows.filter(pc.is_in(rows["source_partition"], value_set=wanted))
