@@ -49,7 +49,7 @@ from streaming.model.schemas import CHANGES
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint
 from streaming.spark.query import start_query
-from streaming.state.stored import FORMAT as STATE_FORMAT
+from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
 
 Beside = Sequence[AbstractContextManager[object]]

@@ -27,7 +27,7 @@ from pyarrow.fs import PyFileSystem
 from streaming.tables.bounds import greatest_bound, least_bound
 from streaming.tables.parquet import arrow_options
 
-MANY_ROWS: Final = 200_000
+ROWS_WORTH_A_FILE: Final = 200_000
 """From twice as many rows of one partition on, cores share them: so many are worth a file."""
 
 CORES: Final = os.cpu_count() or 1
@@ -137,7 +137,7 @@ def _parts(rows: pa.Table, column: str) -> list[_Part]:
     partitions = pc.unique(rows[column])
     if len(partitions) != 1:
         return [_Part(rows, partition) for partition in partitions]
-    count = max(1, min(CORES, len(rows) // MANY_ROWS))
+    count = max(1, min(CORES, len(rows) // ROWS_WORTH_A_FILE))
     bounds = [len(rows) * number // count for number in range(count + 1)]
     return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
 

@@ -27,7 +27,7 @@ from streaming.tables.drops import drops_between, removals_of
 from streaming.tables.feed import read_steps, whole_since
 from streaming.tables.files import append_rows
 from streaming.tables.folding import BUCKET, ROWS, fold_mark, fold_table, rows_at
-from streaming.tables.formats import FORMAT, format_of, upgrade
+from streaming.tables.formats import FORMAT_PROPERTY, format_of, upgrade
 from streaming.tables.progress_rows import Gap, Observation, observation_row, observed_at
 from streaming.tables.select import FilesGoneError, in_one_line, names, select
 
@@ -385,7 +385,7 @@ def _despite_others(commit: Callable[[], T]) -> T:
 
 def _configuration(name: str) -> dict[str, str | None]:
     statistics = {"delta.dataSkippingStatsColumns": _STATISTICS[name]} if name in _STATISTICS else {}
-    return {**_LOG, **statistics, FORMAT: str(TABLES_FORMAT)}
+    return {**_LOG, **statistics, FORMAT_PROPERTY: str(TABLES_FORMAT)}
 
 
 def _commit_info(log: DeltaStorageHandler, version: int) -> dict[str, Any]:

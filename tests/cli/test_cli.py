@@ -15,7 +15,7 @@ import pytest
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
-from streaming.model.progress import FORMAT, PartitionEnds, Progress, Totals
+from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, Progress, Totals
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import PROGRESS_KEY, Tables
@@ -313,10 +313,11 @@ def test_missing_tables_end_with_code_1(offsetlake: Any, tmp_path: Path, command
 def test_tables_of_a_newer_release_end_with_code_2(offsetlake: Any, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
-    tables._append("changes", CHANGES.empty_table(), {PROGRESS_KEY: json.dumps({"format": FORMAT + 1})}, [])
+    newer = {PROGRESS_KEY: json.dumps({"format": PROGRESS_FORMAT + 1})}
+    tables._append("changes", CHANGES.empty_table(), newer, [])
     code, _, err = offsetlake("status", "--table-root", str(tmp_path))
     assert code == 2
-    assert f"expected format {FORMAT} or older, found {FORMAT + 1}" in err
+    assert f"expected format {PROGRESS_FORMAT} or older, found {PROGRESS_FORMAT + 1}" in err
 
 
 @pytest.mark.parametrize("count", [1, 20_000], ids=["small answer", "large answer"])
