@@ -24,7 +24,8 @@ from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress, now_ms
 from streaming.model.schemas import GROUPS, OFFSETS, UNKNOWN_RECORD_VERSION
 from streaming.settings.model import AlertSettings
-from streaming.tables.tables import Moment, Tables
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
 
 Say = Callable[[str], None]
 
@@ -130,7 +131,7 @@ class Evaluator:
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
-    def _look(self, moment: Moment, now: int, after: int) -> "_Seen":
+    def _look(self, moment: Snapshot, now: int, after: int) -> "_Seen":
         """Read the tables, without the offsets if there is no offsets partition that can be judged."""
         is_judged = bool(judged_partitions(moment.progress, self._settings, now))
         return _Seen(

@@ -11,7 +11,8 @@ from streaming.job.writer import TopicIds
 from streaming.model.progress import Progress, now_ms
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.tables.rows import quarantine_rows
-from streaming.tables.tables import Snapshot, Tables
+from streaming.tables.snapshot import LiveRows
+from streaming.tables.tables import Tables
 
 
 def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
@@ -35,7 +36,7 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
     return progress
 
 
-def _with_causes(rows: pa.Table, old: Snapshot, found: Progress, topic_ids: TopicIds, now: int) -> pa.Table:
+def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: TopicIds, now: int) -> pa.Table:
     """Say which of the offsets that are gone were due meanwhile."""
     gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))
     retention, before = found.retention, old.progress.retention

@@ -14,7 +14,7 @@ from streaming.common.times import FIRST_MS, parse_duration_ms, parse_moment, to
 from streaming.expiry.causes import TOPIC_DELETED
 from streaming.model.schemas import KEY
 from streaming.queries.expiring import Listing, listing
-from streaming.tables.drops import REMOVALS
+from streaming.tables.feed import REMOVALS
 from streaming.tables.tables import Tables
 
 PRINTED: Final = pa.schema(

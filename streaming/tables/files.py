@@ -2,12 +2,17 @@
 
 delta-rs alone writes a million rows on one core while the others wait. What the log says of the files is the
 same: their partition, number of rows and nulls, and the bounds of the columns by which files are passed over.
+
+Names and small numbers repeat: they are written with dictionaries. Offsets and timestamps hardly do: a
+dictionary of them would be as large as they are. They are written as differences, which every reader of
+Parquet has known for years (Spark from 3.3). delta-rs, which rewrites files, cannot tell fields of structs
+apart: it leaves them to the compression.
 """
 
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,19 +24,27 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
 
 from streaming.tables.bounds import greatest_bound, least_bound
-from streaming.tables.parquet import arrow_options
 
 ROWS_WORTH_A_FILE: Final = 200_000
 """From twice as many rows of one partition on, cores share them: so many are worth a file."""
 
 CORES: Final = os.cpu_count() or 1
-_STATISTICS: Final = "delta.dataSkippingStatsColumns"
+BOUNDED_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+"""The table property that names the columns whose bounds are noted in the log."""
+
+ROW_GROUP_ROWS: Final = 128 * 1024
+"""Rows of a row group: readers skip what lies below a fold's mark by row group."""
+
+_DIFFERENCES: Final = "DELTA_BINARY_PACKED"
+_REPEATED: Final = ColumnProperties(dictionary_enabled=True)
+_NUMBERS: Final = ColumnProperties(dictionary_enabled=False, encoding=_DIFFERENCES)
+_OTHERS: Final = ColumnProperties(dictionary_enabled=False)
 
 
 def append_rows(
@@ -84,44 +97,19 @@ def replace_rows(
     `string_view`, which Arrow does not compare.
     As to `commit` see `commit_files`.
     """
-    removed = [
-        RemoveAction(
-            path=file["path"],
-            data_change=True,
-            deletion_timestamp=time.time_ns() // 1_000_000,
-            size=file["size_bytes"],
-            partition_values={},
-        )
-        for file in pa.table(table.get_add_actions()).to_pylist()
-    ]
+    removed = [removal(file) for file in pa.table(table.get_add_actions()).to_pylist()]
     commit_files(table, write_files(table, storage, rows), removed, commit)
 
 
-def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
-    """Return what the log says of a file: its number of rows, nulls and bounds of some columns.
-
-    Only a column that is null throughout has no bounds. Those of long texts are shorter (`tables.bounds`).
-    """
-    nulls = {column: rows[column].null_count for column in columns}
-    bounds = {
-        column: (_least(found["min"].as_py()), _greatest(found["max"].as_py()))
-        for column in columns
-        if nulls[column] < len(rows) and (found := pc.min_max(rows[column]))
-    }
-    return {
-        "numRecords": len(rows),
-        "minValues": {column: least for column, (least, _) in bounds.items()},
-        "maxValues": {column: greatest for column, (_, greatest) in bounds.items()},
-        "nullCount": nulls,
-    }
-
-
-def statistics_text(rows: pa.Table, columns: Sequence[str]) -> str:
-    """Write the statistics as they stand in the log.
-
-    In the escapes that JSON has for characters beyond U+FFFF, delta-rs misreads those of even planes.
-    """
-    return json.dumps(statistics(rows, columns), ensure_ascii=False)
+def removal(file: Mapping[str, Any], partition: Mapping[str, str] | None = None) -> RemoveAction:
+    """Return the action that removes a file, as delta-rs lists it, of a partition if there are any."""
+    return RemoveAction(
+        path=file["path"],
+        data_change=True,
+        deletion_timestamp=time.time_ns() // 1_000_000,
+        size=file["size_bytes"],
+        partition_values=dict(partition or {}),
+    )
 
 
 @dataclass(frozen=True)
@@ -165,10 +153,40 @@ def _write(
     )
 
 
+# --- what the log says of files --------------------------------------------------------------------------
+
+
+def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Return what the log says of a file: its number of rows, nulls and bounds of some columns.
+
+    Only a column that is null throughout has no bounds. Those of long texts are shorter (`tables.bounds`).
+    """
+    nulls = {column: rows[column].null_count for column in columns}
+    bounds = {
+        column: (_least(found["min"].as_py()), _greatest(found["max"].as_py()))
+        for column in columns
+        if nulls[column] < len(rows) and (found := pc.min_max(rows[column]))
+    }
+    return {
+        "numRecords": len(rows),
+        "minValues": {column: least for column, (least, _) in bounds.items()},
+        "maxValues": {column: greatest for column, (_, greatest) in bounds.items()},
+        "nullCount": nulls,
+    }
+
+
+def statistics_text(rows: pa.Table, columns: Sequence[str]) -> str:
+    """Write the statistics as they stand in the log.
+
+    In the escapes that JSON has for characters beyond U+FFFF, delta-rs misreads those of even planes.
+    """
+    return json.dumps(statistics(rows, columns), ensure_ascii=False)
+
+
 def bounded_columns(table: DeltaTable) -> list[str]:
     """Return the columns whose bounds are noted: those that the table names, else texts, numbers, moments."""
     metadata = table.metadata()
-    if named := metadata.configuration.get(_STATISTICS):
+    if named := metadata.configuration.get(BOUNDED_COLUMNS):
         return named.split(",")
     return [
         field.name
@@ -190,3 +208,48 @@ def _written(bound: int | datetime) -> str | int:
     if not isinstance(bound, datetime):
         return bound
     return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"  # whole ones, in all tables
+
+
+# --- how columns are put into files ----------------------------------------------------------------------
+
+
+def writer_properties(table: DeltaTable, *, row_group_rows: int | None = None) -> WriterProperties:
+    """Return how delta-rs is to write files of a table."""
+    by_column = {
+        field.name: _NUMBERS if _is_large(field.type) else _REPEATED
+        for field in pa.schema(table.schema().to_arrow())
+        if not pa.types.is_nested(field.type)
+    }
+    return WriterProperties(
+        compression="ZSTD",
+        max_row_group_size=row_group_rows,
+        default_column_properties=_OTHERS,
+        column_properties=by_column,
+    )
+
+
+def arrow_options(schema: pa.Schema) -> dict[str, Any]:
+    """Return how Arrow is to write files of these columns: options of `pyarrow.parquet.write_table`."""
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    return {
+        "compression": "zstd",
+        "row_group_size": ROW_GROUP_ROWS,
+        "use_dictionary": [path for path, kind in leaves if not _is_large(kind)],
+        "column_encoding": {path: _DIFFERENCES for path, kind in leaves if _is_large(kind)},
+        "store_schema": False,  # other readers need none of Arrow's own types
+    }
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Give the columns that a field is written as, by the names that Parquet has for them."""
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))
