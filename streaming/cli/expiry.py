@@ -18,6 +18,7 @@ from streaming.cli.options import (
 )
 from streaming.common.escapes import shown
 from streaming.common.times import parse_duration_ms
+from streaming.model.errors import MisuseError
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 
@@ -49,13 +50,17 @@ def expiring(
     """
     from streaming.lag.log_ends import partitions_in, with_stakes
     from streaming.model.progress import now_ms
-    from streaming.queries.expiring import list_expiring
+    from streaming.queries.expiring import RetentionUnknownError, list_expiring
 
     options = {"source.bootstrap_servers": bootstrap_server, "tables.root": table_root}
     settings, now = read_settings(config, options), now_ms()
     within_ms = None if within is None else parse_duration_ms(within, name="--within")
     tables = Tables(settings.tables.root, settings.tables.storage_options)
-    listing = list_expiring(tables, groups, settings=settings.expiry, now=now, within_ms=within_ms)
+    try:
+        listing = list_expiring(tables, groups, settings=settings.expiry, now=now, within_ms=within_ms)
+    except RetentionUnknownError as error:
+        advice = 'Give --config with [expiry] retention = "7d", or whatever the brokers have.'
+        raise MisuseError(f"{error} {advice}") from error
     rows = listing.rows
     if bootstrap_server or command_config:
         from streaming.brokers.broker import Broker
@@ -101,7 +106,7 @@ def retired(
     from streaming.queries.retired import PRINTED, list_retired, parse_since
 
     now, tables = now_ms(), tables_of(table_root, config)
-    moment = None if since is None else parse_since(since, now)
+    moment = None if since is None else parse_since(since, now, name="--since")
     listing = list_retired(tables, groups, now=now, since=moment)
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))
