@@ -14,7 +14,8 @@ from streaming.expiry.rules import expiry
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.settings.model import AlertSettings
-from streaming.tables.tables import Moment, Tables
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
 
 
 class Evaluator:
@@ -73,7 +74,7 @@ class Evaluator:
         return replace(view, log_starts=self._log_starts.of(view.offsets, now))
 
 
-def seen(moment: Moment, settings: AlertSettings, now: int, *, after: int) -> View:
+def seen(moment: Snapshot, settings: AlertSettings, now: int, *, after: int) -> View:
     """Read what the rules look at, without the offsets if there is no offsets partition that can be judged.
 
     `after` is the sequence of `changes` up to which dropped offsets were looked at. When offsets expire is

@@ -23,6 +23,7 @@ from streaming.cli.options import (
 )
 from streaming.cli.output import warn
 from streaming.common.times import parse_duration_ms
+from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,13 +57,17 @@ def expiring(
     """
     from streaming.common.times import now_ms
     from streaming.lag.log_ends import partitions_in, with_stakes
-    from streaming.queries.expiring import list_expiring
+    from streaming.queries.expiring import RetentionUnknownError, list_expiring
 
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     within_ms = None if within is None else parse_duration_ms(within, name="--within")
-    listing = list_expiring(
-        tables_of(settings), groups, settings=settings.expiry, now=now_ms(), within_ms=within_ms
-    )
+    try:
+        listing = list_expiring(
+            tables_of(settings), groups, settings=settings.expiry, now=now_ms(), within_ms=within_ms
+        )
+    except RetentionUnknownError as error:
+        advice = 'Give --config with [expiry] retention = "7d", or whatever the brokers have.'
+        raise MisuseError(f"{error} {advice}") from error
     rows = listing.rows
     if bootstrap_server or command_config:
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
@@ -98,7 +103,7 @@ def retired(
     from streaming.queries.retired import PRINTED, list_retired, parse_since
 
     now, tables = now_ms(), tables_of(settings_of(config, table_root=table_root))
-    moment = None if since is None else parse_since(since, now)
+    moment = None if since is None else parse_since(since, now, name="--since")
     listing = list_retired(tables, groups, now=now, since=moment)
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))

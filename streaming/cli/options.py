@@ -1,7 +1,8 @@
 """What the commands share: their options, each defined once, and the settings and tables these name."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -126,7 +127,21 @@ class Asking:
 
     def check(self, about: "AsOf") -> None:
         """Raise `IncompleteError` where an answer is less than was asked for."""
-        about.check(is_complete=self.is_complete, max_age_ms=self.max_age_ms)
+        with _naming("--require-complete"):
+            about.check(is_complete=self.is_complete)
+        with _naming("--max-age"):
+            about.check(max_age_ms=self.max_age_ms)
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Begin what an answer lacks with the option by which it was asked for."""
+    from streaming.queries.completeness import IncompleteError
+
+    try:
+        yield
+    except IncompleteError as error:
+        raise IncompleteError(f"{option}: {error}") from error
 
 
 def asking_options(command: Command) -> Command:

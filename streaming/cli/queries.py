@@ -78,7 +78,7 @@ def offsets(
             "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know how far "
             "partitions reach now."
         )
-    asked = [queries.TopicPartitions.parse(topic) for topic in topics]
+    asked = [queries.TopicPartitions.parse(topic, name="--topic") for topic in topics]
     client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     answer = client.list_offsets(groups or None, asked, asking.as_of)
     asking.check(answer.as_of)
@@ -172,7 +172,7 @@ def history(
     """
     from streaming.queries import queries
 
-    asked = [queries.TopicPartitions.parse(topic) for topic in topics]
+    asked = [queries.TopicPartitions.parse(topic, name="--topic") for topic in topics]
     client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     answer = client.list_history(group, asked, asking.moment("--since", since), asking.as_of)
     asking.check(answer.as_of)
@@ -270,14 +270,13 @@ def _with_ends(
     rows: "pa.Table", bootstrap_server: str | None, command_config: Path | None, config: Path | None
 ) -> "pa.Table":
     """Add how far each topic partition reaches, and the lag; unknown without a broker."""
-    from streaming.queries.queries import with_ends
+    from streaming.lag.log_ends import partitions_in, with_log_ends
 
     if not bootstrap_server and not command_config:
-        return with_ends(rows, {})
+        return with_log_ends(rows, {})
     settings = settings_of(config, command_config, bootstrap_server=bootstrap_server)
-    keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
-    ranges = broker_of(settings).log_ranges(set(keys))
-    return with_ends(rows, {key: found.latest for key, found in ranges.items()})
+    ranges = broker_of(settings).log_ranges(partitions_in(rows))
+    return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()})
 
 
 def _print_rows(rows: "pa.Table", output: "Output", answer: "Answer") -> None:

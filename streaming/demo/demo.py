@@ -32,7 +32,8 @@ from streaming.job.run import run_job
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
-from streaming.tables.tables import Snapshot, Tables, TablesMissingError
+from streaming.tables.snapshot import LiveRows
+from streaming.tables.tables import Tables, TablesMissingError
 
 Offsets = dict[OffsetKey, CommittedOffset]
 
@@ -179,7 +180,7 @@ class _Scene:
             self._table(snapshot, before), *(Text(shown(event)) for event in self.events[-_EVENTS_SHOWN:])
         )
 
-    def _take_in(self, snapshot: Snapshot) -> None:
+    def _take_in(self, snapshot: LiveRows) -> None:
         now = time.strftime("%H:%M:%S")
         groups = {row["group"]: row["state"] for row in snapshot.groups.to_pylist()}
         self.events += [
@@ -190,7 +191,7 @@ class _Scene:
         ]
         self.groups, self.offsets = groups, table_offsets(snapshot)
 
-    def _table(self, snapshot: Snapshot, before: Offsets) -> Table:
+    def _table(self, snapshot: LiveRows, before: Offsets) -> Table:
         age = (now_ms() - snapshot.progress.heartbeat) / 1_000
         title = f"the offsets table, as of {age:.0f} s ago"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -229,7 +230,7 @@ def _wait_for_agreement(settings: Settings, job: _Job) -> None:
         time.sleep(_REFRESH_S)
 
 
-def table_offsets(snapshot: Snapshot) -> Offsets:
+def table_offsets(snapshot: LiveRows) -> Offsets:
     """Return the tables' offsets as a client sees a broker's."""
     columns = ["group", "topic", "partition", "committed_offset", "leader_epoch", "metadata"]
     return {
@@ -248,7 +249,7 @@ def _difference(found: Offsets, expected: Offsets) -> str:
     )
 
 
-def _read(settings: Settings) -> Snapshot | None:
+def _read(settings: Settings) -> LiveRows | None:
     try:
         return Tables(settings.tables.root).read()
     except TablesMissingError:

@@ -18,7 +18,8 @@ from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES, KEY, QUARANTINE_IN_BATCH, TIMESTAMP
 from streaming.state.changes import as_values
 from streaming.tables.rows import quarantine_rows
-from streaming.tables.tables import Snapshot, Tables
+from streaming.tables.snapshot import LiveRows
+from streaming.tables.tables import Tables
 
 _ABSENT: Final = -1  # stands in an index for "no such row", also for `take`
 _COMPARED_ROWS: Final = 100_000  # at a time: what is compared is held twice
@@ -46,7 +47,7 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
     return progress
 
 
-def _with_causes(rows: pa.Table, old: Snapshot, found: Progress, topic_ids: TopicIds, now: int) -> pa.Table:
+def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: TopicIds, now: int) -> pa.Table:
     """Say which of the offsets that are gone were due meanwhile."""
     gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))
     retention, before = found.retention, old.progress.retention

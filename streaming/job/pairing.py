@@ -7,7 +7,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.settings.model import Settings
 from streaming.spark.checkpoint import Checkpoint
-from streaming.state.stored import FORMAT as STATE_FORMAT
+from streaming.state.stored import STATE_FORMAT
 
 
 def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> None:

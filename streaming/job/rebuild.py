@@ -18,7 +18,7 @@ from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress, Rebuild
 from streaming.model.schemas import CHANGES
-from streaming.state.stored import FORMAT as STATE_FORMAT
+from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
 
 ASKED_FOR: Final = "it was asked for"

@@ -1,4 +1,4 @@
-"""What committed offsets are held against: where the logs of their partitions begin and end.
+"""Lag: committed offsets held against where the logs of their partitions start and end.
 
-Pure functions of rows; who asks the brokers hands the answers in.
+Pure functions of rows; whoever asks the brokers for log ends hands the answers in.
 """

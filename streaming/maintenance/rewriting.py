@@ -7,7 +7,7 @@ from typing import Final
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
-from streaming.tables.parquet import ROW_GROUP_ROWS, writer_properties
+from streaming.tables.files import ROW_GROUP_ROWS, writer_properties
 
 TARGET_BYTES: Final = 32 * 2**20
 """Size up to which files are joined; not larger, as each round rewrites the last file of the day."""

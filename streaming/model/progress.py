@@ -13,7 +13,7 @@ from streaming.model.totals import Totals, totals_from_document
 
 T = TypeVar("T")
 
-FORMAT: Final = 3
+PROGRESS_FORMAT: Final = 3
 """Version of the document; a newer one is refused. Fields that an older one lacks have their defaults.
 
 1: as first written, without `whole`. 2: without `unanswered_since` and `tombstones_kept_ms`. 3: as it is
@@ -285,17 +285,17 @@ class Progress:
 
     def to_json(self) -> str:
         """Write the document."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+        return json.dumps({"format": PROGRESS_FORMAT, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Progress":
         """Read the document; raises `MisuseError` when a newer release wrote it."""
         document = json.loads(text)
         written_format = document.pop("format")
-        if written_format > FORMAT:
+        if written_format > PROGRESS_FORMAT:
             raise MisuseError(
-                f"progress in the tables: expected format {FORMAT} or older, found {written_format}. "
-                "A newer offsetlake wrote these tables; use that release or a newer one."
+                f"progress in the tables: expected format {PROGRESS_FORMAT} or older, found "
+                f"{written_format}. A newer offsetlake wrote these tables; use that release or a newer one."
             )
         return cls(
             **{

@@ -120,15 +120,13 @@ class AsOf:
         """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
         complaints = self.complaints()
         if is_complete and complaints:
-            raise IncompleteError(
-                f"--require-complete: expected a complete answer, found: {'; '.join(complaints)}."
-            )
+            raise IncompleteError(f"expected a complete answer, found: {'; '.join(complaints)}.")
         if max_age_ms is not None and self.age_ms > max_age_ms:
             raise IncompleteError(
-                f"--max-age: expected a sign of life of the job within {max_age_ms / 1_000:g} s, "
+                f"expected a sign of life of the job within {max_age_ms / 1_000:g} s, "
                 f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
                 if self.progress.heartbeat
-                else "--max-age: expected a sign of life of the job, found none: nothing was written yet."
+                else "expected a sign of life of the job, found none: nothing was written yet."
             )
 
     def document(self) -> dict[str, Any]:

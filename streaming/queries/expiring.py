@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.common.keys import KEY_NAMES
 from streaming.common.times import LAST_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES, expiry
@@ -23,12 +24,13 @@ EXPIRING: Final = pa.schema(
         ("committed_offset", pa.int64()),
         ("rule", pa.string()),
         ("expires_at", TIMESTAMP),  # null = cannot be told (the rule says why)
-        (
-            "time_left",
-            pa.string(),
-        ),  # like 6d 03:20:09; negative: due, but not checked yet
+        ("time_left", pa.string()),  # like 6d 03:20:09; negative: due, but not checked yet
     ]
 )
+
+
+class RetentionUnknownError(MisuseError):
+    """Neither the tables nor the settings say for how long the brokers keep offsets."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +83,20 @@ def list_expiring(
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
     left = pa.array([_time_left(moment, now) for moment in moments], pa.string())
     rows = rows.append_column("time_left", left).select(EXPIRING.names)
-    by = [(name, "ascending") for name in ("expires_at", "group", "topic", "partition")]
+    by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return listing(rows.sort_by(by), snapshot.progress, groups, now)
 
 
 def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:
-    """Return for how long the brokers keep offsets; raises `MisuseError` if nobody has said so."""
+    """Return for how long (ms) the brokers keep offsets; raises `RetentionUnknownError`."""
     if progress.retention is not None:
         return progress.retention.retention_ms
     if settings.retention_ms is not None:
         return settings.retention_ms
-    raise MisuseError(
+    raise RetentionUnknownError(
         "telling when offsets expire: expected to know the brokers' offsets.retention.minutes, found it "
         "neither in the tables (the job may not read it: grant it DescribeConfigs on the cluster) nor in the "
-        'settings. Give --config with [expiry] retention = "7d", or whatever the brokers have.'
+        "settings."
     )
 
 

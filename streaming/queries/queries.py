@@ -17,6 +17,7 @@ from streaming.common.keys import numbered
 from streaming.common.pieces import take
 from streaming.common.times import to_ms
 from streaming.model.errors import MisuseError
+from streaming.model.progress import Progress
 from streaming.queries.answers import (
     Answer,
     DescribedGroup,
@@ -29,6 +30,8 @@ from streaming.queries.answers import (
     PartitionOffset,
 )
 from streaming.queries.completeness import AsOf, partitions_of
+from streaming.tables.progress_rows import Gap
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
@@ -64,16 +67,16 @@ class TopicPartitions:
     partitions: frozenset[int] | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "TopicPartitions":
-        """Read `T` or `T:0,1`, as Kafka's own tools take it.
+    def parse(cls, text: str, *, name: str) -> "TopicPartitions":
+        """Read `T` or `T:0,1`, as Kafka's own tools take it; `name` is what a `MisuseError` calls it.
 
-        >>> TopicPartitions.parse("orders:0,1").topic
+        >>> TopicPartitions.parse("orders:0,1", name="topic").topic
         'orders'
         """
         found = re.fullmatch(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?", text)
         if found is None:
             raise MisuseError(
-                f"--topic: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
+                f"{name}: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
             )
         topic, numbers = found.groups()
         return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
@@ -221,22 +224,16 @@ class OffsetQueries:
         """Return the live rows of groups whose offsets partition has been read, and what they reflect."""
         moment = to_ms(as_of)
         names = None if groups is None else list(groups)
-        rows, progress, gap = self.tables.ask(
-            lambda at: (getattr(at, name)(names), at.progress, at.gap), as_of=moment, bases=[name]
-        )
+
+        def question(at: Snapshot) -> tuple[pa.Table, Progress, Gap | None]:
+            rows = at.offsets(names) if name == "offsets" else at.groups(names)
+            return rows, at.progress, at.gap
+
+        rows, progress, gap = self.tables.ask(question, as_of=moment, bases=[name])
         about = AsOf.of(names, progress, gap, moment)
         if about.loading:
             rows = rows.filter(pc.invert(_is_in_partitions(rows, about.loading)))
         return rows, about
-
-
-def with_ends(rows: pa.Table, ends: Mapping[tuple[str, int], int]) -> pa.Table:
-    """Add `log_end_offset` and `lag` (null = not known) behind the committed offset of each row."""
-    keys = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
-    end = pa.array(map(ends.get, keys), pa.int64()) if ends else pa.nulls(len(rows), pa.int64())
-    position = rows.column_names.index("committed_offset") + 1
-    lag = pc.subtract(end, rows["committed_offset"])
-    return rows.add_column(position, "log_end_offset", end).add_column(position + 1, "lag", lag)
 
 
 def _loading(groups: Collection[str] | None, about: AsOf) -> dict[str | None, str]:

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import to_numbers
-from streaming.common.keys import key_codes
+from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import FIRST_MS, parse_duration_ms, parse_moment, to_ms
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.causes import TOPIC_DELETED
-from streaming.model.schemas import KEY
 from streaming.queries.expiring import Listing, listing
-from streaming.tables.drops import REMOVALS
+from streaming.tables.feed import REMOVALS
 from streaming.tables.tables import Tables
 
 PRINTED: Final = pa.schema(
@@ -29,7 +28,12 @@ PRINTED: Final = pa.schema(
 RETIRED: Final = PRINTED.append(pa.field("is_last", pa.bool_()))
 """`is_last`: it is the last removal of its offset."""
 
-_KEY: Final = [field.name for field in KEY]
+_NEWEST_FIRST: Final = [
+    ("removed_at", "descending"),
+    ("group", "ascending"),
+    ("topic", "ascending"),
+    ("partition", "ascending"),
+]
 
 
 def list_retired(
@@ -44,17 +48,16 @@ def list_retired(
     gone, offsets, progress = tables.ask(
         lambda at: (at.removals(groups or None), at.offsets(groups or None), at.progress)
     )
-    live = offsets.select([*_KEY, "committed_offset"]).rename_columns([*_KEY, "current_offset"])
+    live = offsets.select([*KEY_NAMES, "committed_offset"]).rename_columns([*KEY_NAMES, "current_offset"])
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
-    rows = gone.join(live, keys=_KEY, join_type="left outer").select(RETIRED.names).cast(RETIRED)
-    by = [("removed_at", "descending"), *((name, "ascending") for name in _KEY)]
-    return listing(rows.sort_by(by), progress, groups, now)
+    rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(RETIRED.names).cast(RETIRED)
+    return listing(rows.sort_by(_NEWEST_FIRST), progress, groups, now)
 
 
 def _is_last(gone: pa.Table) -> pa.Array:
     """Tell of each of n removals whether no other of the same offset has a higher sequence."""
-    codes = key_codes(gone[name] for name in _KEY)
+    codes = key_codes(gone[name] for name in KEY_NAMES)
     order = np.argsort(to_numbers(gone["sequence"]), kind="stable")
     last = np.full(len(gone), -1, np.int64)
     last[codes[order]] = order  # of repeated indices numpy keeps the last
@@ -81,12 +84,14 @@ def restorable(rows: pa.Table) -> pa.Table:
     return rows.filter(reduce(pc.and_, wanted))
 
 
-def parse_since(text: str, now: int) -> int:
+def parse_since(text: str, now: int, *, name: str) -> int:
     """Read a duration before `now`, such as 7d, or an ISO 8601 time (UTC unless it says otherwise), as ms.
 
-    >>> parse_since("1970-01-01T00:00:01Z", 2_000)
+    `name` is what a `MisuseError` calls it.
+
+    >>> parse_since("1970-01-01T00:00:01Z", 2_000, name="since")
     1000
     """
     if text[:1].isdigit() and text[-1] in "smhd":
-        return max(FIRST_MS, now - parse_duration_ms(text, name="--since"))
-    return to_ms(parse_moment(text, now, name="--since"))
+        return max(FIRST_MS, now - parse_duration_ms(text, name=name))
+    return to_ms(parse_moment(text, now, name=name))

@@ -10,10 +10,11 @@ from streaming.common.times import to_ms
 from streaming.model.errors import MisuseError
 from streaming.queries.answers import Answer
 from streaming.queries.completeness import AsOf
-from streaming.tables.folding import KEYS, KINDS, ROWS, fold_mark
+from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
 from streaming.tables.formats import as_held
 from streaming.tables.select import execute, in_one_line, names
-from streaming.tables.tables import Moment, Tables, TablesMissingError
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables, TablesMissingError
 
 OTHER_TABLES: Final = ("quarantine", "alerts")
 """Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
@@ -33,7 +34,7 @@ def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
     return Answer(rows, AsOf.of(None, progress, gap, moment))
 
 
-def _run(at: Moment, others: dict[str, DeltaTable], text: str) -> pa.Table:
+def _run(at: Snapshot, others: dict[str, DeltaTable], text: str) -> pa.Table:
     builder = QueryBuilder()
     for name, table in {**at.bases, "changes": at.changes, **others}.items():
         _register(builder, name, table)
@@ -64,21 +65,17 @@ def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
 def _live(name: str, mark: int, sequence: int) -> str:
     """Write the query for what was live at a sequence, from a folded table that contains all up to its mark:
     of each key the last change above the mark wins, or what was before the first one that is undone."""
-    is_undone = sequence < mark
+    value: Value = "before" if sequence < mark else "after"
+    direction = "ASC" if value == "before" else "DESC"
     low, high = sorted((mark, sequence))
-    value, direction = ("before", "ASC") if is_undone else ("after", "DESC")
     keys, columns = names(KEYS[name]), names(ROWS[name].names)
-    own = {*KEYS[name], "source_partition"}
-    values = ", ".join(
-        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
-        for column in ROWS[name].names
-    )
     changed = f"""changes WHERE "kind" = '{KINDS[name]}' AND "sequence" > {low} AND "sequence" <= {high}"""
     order = f'"sequence" {direction}, "source_partition" DESC'
     ranked = f'SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {order}) AS "rank" FROM {changed}'
     return f"""
         SELECT {columns} FROM {name} LEFT ANTI JOIN (SELECT DISTINCT {keys} FROM {changed}) USING ({keys})
-        UNION ALL SELECT {values} FROM ({ranked}) WHERE "rank" = 1 AND "{value}" IS NOT NULL
+        UNION ALL
+        SELECT {value_columns(name, value)} FROM ({ranked}) WHERE "rank" = 1 AND "{value}" IS NOT NULL
         """
 
 

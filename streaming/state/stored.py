@@ -19,7 +19,7 @@ from streaming.model.errors import OffsetlakeError
 from streaming.packets import codec
 from streaming.state.layers import Layers
 
-FORMAT: Final = 2
+STATE_FORMAT: Final = 2
 """Version of the state: of the values, their names and what they mean.
 
 1: as first written. 2: a value has further pieces where it is too large for one.
@@ -120,7 +120,7 @@ class Bases:
 
 
 def _to_bytes(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
-    return codec.to_bytes(table.replace_schema_metadata({_FORMAT_KEY: b"%d" % FORMAT, **metadata}))
+    return codec.to_bytes(table.replace_schema_metadata({_FORMAT_KEY: b"%d" % STATE_FORMAT, **metadata}))
 
 
 def _recent_to_bytes(layers: Layers, written: int, digest: bytes) -> bytes:
@@ -154,9 +154,9 @@ def _size(values: Values) -> int:
 def _read(data: bytes) -> pa.Table:
     table = codec.from_bytes(data)
     found = int(table.schema.metadata[_FORMAT_KEY])
-    if found > FORMAT:
+    if found > STATE_FORMAT:
         raise OffsetlakeError(
-            f"state of the job: expected format {FORMAT} or older, found {found}. "
+            f"state of the job: expected format {STATE_FORMAT} or older, found {found}. "
             "A newer offsetlake wrote this checkpoint; use that release or a newer one."
         )
     return table

@@ -1,8 +1,10 @@
-"""The Delta tables: appending batches, folding them, and reading them as they were at any moment.
+"""The Delta tables: appending batches, folding them, and reading them as of any batch.
 
-`Tables` is one root with all tables. Who only reads them needs nothing above this room.
+`Tables` is one root with all tables; a `Snapshot` is what they held as of one batch. Reading them needs
+nothing above this room.
 """
 
+from streaming.tables.snapshot import LiveRows, Snapshot
 from streaming.tables.tables import Tables, TablesMissingError
 
-__all__ = ["Tables", "TablesMissingError"]
+__all__ = ["LiveRows", "Snapshot", "Tables", "TablesMissingError"]

@@ -1,4 +1,4 @@
-"""How the positions of a group moved: from `changes`, one step per micro-batch that moved them.
+"""What `changes` tells as a feed: the steps of positions, the offsets that were removed, all rows in order.
 
 Maintenance drops what is older than the history that is kept, day by day, and notes the first whole day.
 """
@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, day_of, start_of
-from streaming.model.schemas import TIMESTAMP
+from streaming.model.schemas import CHANGES, KEY, OFFSETS, TIMESTAMP
 from streaming.tables.formats import is_of_groups
-from streaming.tables.select import select, written_after
+from streaming.tables.select import is_one_of, names, select, written_after
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
 """The application id under which `changes` notes the first day (days since 1970) that is whole."""
@@ -35,7 +36,28 @@ HISTORY: Final = pa.schema(
     ]
 )
 
-_READ: Final = pa.schema(
+DROPS: Final = pa.schema(
+    [
+        *KEY,
+        OFFSETS.field("committed_offset"),  # the last one; null = never readable
+        *(CHANGES.field(name) for name in ("source_partition", "source_offset", "source_timestamp")),
+        CHANGES.field("sequence"),
+    ]
+)
+"""What is read of removed offsets, with the place of the tombstone."""
+
+REMOVALS: Final = pa.schema(
+    [
+        *KEY,
+        OFFSETS.field("committed_offset"),  # the last before it went; null = it was never readable
+        pa.field("removed_at", TIMESTAMP),  # of the record that removed it
+        CHANGES.field("cause"),  # one of `causes.CAUSES`
+        CHANGES.field("sequence"),  # of the batch: which of two removals came later, whatever the clocks say
+    ]
+)
+"""What is read of removed offsets for people."""
+
+_STEPS_READ: Final = pa.schema(
     [
         *[field for field in HISTORY if field.name not in ("step", "event")],
         ("earlier", pa.int64()),
@@ -43,6 +65,9 @@ _READ: Final = pa.schema(
         ("is_removed", pa.bool_()),
     ]
 )
+
+
+# --- the steps of positions ------------------------------------------------------------------------------
 
 
 def read_steps(
@@ -65,7 +90,7 @@ def read_steps(
         ORDER BY "sequence", "group", "topic", "partition"
         """,
         changes=changes,
-    ).cast(_READ)
+    ).cast(_STEPS_READ)
     rows = rows.filter(pc.invert(pc.and_(rows["is_first"], rows["is_removed"])))  # of what was not held
     step = pc.subtract(rows["committed_offset"], rows["earlier"])
     event = pc.case_when(
@@ -76,6 +101,73 @@ def read_steps(
         "commit",
     )
     return rows.append_column("step", step).append_column("event", event).select(HISTORY.names).cast(HISTORY)
+
+
+# --- the offsets that were removed -----------------------------------------------------------------------
+
+
+def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) -> pa.Table:
+    """Read the offsets (schema `DROPS`) that were removed for a cause in a range of sequences, the last
+    first."""
+    keys = names(KEY_NAMES)
+    rows = select(
+        f"""
+        SELECT {keys}, "before"['committed_offset'] AS "committed_offset",
+            "source_partition", "source_offset", "source_timestamp", "sequence"
+        FROM changes
+        WHERE "sequence" > {after} AND "sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove'
+            AND {is_one_of("cause", [cause])}
+        ORDER BY "sequence" DESC, {keys}
+        """,
+        changes=changes,
+    )
+    return rows.cast(DROPS)
+
+
+def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+    """Read the offsets (schema `REMOVALS`) that were removed up to a sequence.
+
+    Of all groups or of the named ones, in no order. Left out are tombstones of offsets that were not held:
+    what they removed is not known.
+    """
+    conditions = [
+        f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",
+        "true" if groups is None else is_of_groups(changes, groups),
+    ]
+    rows = select(
+        f"""
+        SELECT {names(KEY_NAMES)}, "before"['committed_offset'] AS "committed_offset",
+            "source_timestamp" AS "removed_at", "cause", "sequence"
+        FROM changes WHERE {" AND ".join(conditions)}
+        """,
+        changes=changes,
+    )
+    return rows.cast(REMOVALS)
+
+
+# --- all rows --------------------------------------------------------------------------------------------
+
+
+def rows_in_order(table: DeltaTable, schema: pa.Schema, condition: str = "true") -> pa.Table:
+    """Read the rows of `changes` or `quarantine` that fulfil a condition: batch by batch, in their order.
+
+    Columns of the schema that a table of an older format lacks are null.
+    """
+    held = [field.name for field in table.schema().fields if field.name in schema.names]
+    rows = select(
+        f"""
+        SELECT {names(held)} FROM log WHERE {condition}
+        ORDER BY "sequence", "source_partition", "source_offset"
+        """,
+        log=table,
+    )
+    columns = [
+        rows[field.name] if field.name in held else pa.nulls(len(rows), field.type) for field in schema
+    ]
+    return pa.table(columns, schema.names).cast(schema)
+
+
+# --- since when changes are whole ------------------------------------------------------------------------
 
 
 def history_start(changes: DeltaTable) -> date:

@@ -2,11 +2,16 @@
 
 delta-rs alone writes a million rows on one core while the others wait. What the log says of the files is the
 same: their partition, number of rows and nulls, and the bounds of the columns by which files are passed over.
+
+Names and small numbers repeat: they are written with dictionaries. Offsets and timestamps hardly do: a
+dictionary of them would be as large as they are. They are written as differences, which every reader of
+Parquet has known for years (Spark from 3.3). delta-rs, which rewrites files, cannot tell fields of structs
+apart: it leaves them to the compression.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,20 +23,28 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
 
 from streaming.common.times import now_ms
 from streaming.tables.bounds import greatest_bound, least_bound
-from streaming.tables.parquet import arrow_options
 
-MANY_ROWS: Final = 200_000
+ROWS_WORTH_A_FILE: Final = 200_000
 """From twice as many rows of one partition on, cores share them: so many are worth a file."""
 
 CORES: Final = os.cpu_count() or 1
-_STATISTICS: Final = "delta.dataSkippingStatsColumns"
+BOUNDED_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+"""The table property that names the columns whose bounds are noted in the log."""
+
+ROW_GROUP_ROWS: Final = 128 * 1024
+"""Rows of a row group: readers skip what lies below a fold's mark by row group."""
+
+_DIFFERENCES: Final = "DELTA_BINARY_PACKED"
+_REPEATED: Final = ColumnProperties(dictionary_enabled=True)
+_NUMBERS: Final = ColumnProperties(dictionary_enabled=False, encoding=_DIFFERENCES)
+_OTHERS: Final = ColumnProperties(dictionary_enabled=False)
 
 
 def append_rows(
@@ -84,17 +97,63 @@ def replace_rows(
     `string_view`, which Arrow does not compare.
     As to `commit` see `commit_files`.
     """
-    removed = [
-        RemoveAction(
-            path=file["path"],
-            data_change=True,
-            deletion_timestamp=now_ms(),
-            size=file["size_bytes"],
-            partition_values={},
-        )
-        for file in pa.table(table.get_add_actions()).to_pylist()
-    ]
+    removed = [removal(file) for file in pa.table(table.get_add_actions()).to_pylist()]
     commit_files(table, write_files(table, storage, rows), removed, commit)
+
+
+def removal(file: Mapping[str, Any], partition: Mapping[str, str] | None = None) -> RemoveAction:
+    """Return the action that removes a file, as delta-rs lists it, of a partition if there are any."""
+    return RemoveAction(
+        path=file["path"],
+        data_change=True,
+        deletion_timestamp=now_ms(),
+        size=file["size_bytes"],
+        partition_values=dict(partition or {}),
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What becomes one file: those of `rows` that belong to a partition, which may be all."""
+
+    rows: pa.Table
+    partition: pa.Scalar
+
+
+def _parts(rows: pa.Table, column: str) -> list[_Part]:
+    """Give each partition a file, or several if there is one partition alone and its rows are many."""
+    partitions = pc.unique(rows[column])
+    if len(partitions) != 1:
+        return [_Part(rows, partition) for partition in partitions]
+    count = max(1, min(CORES, len(rows) // ROWS_WORTH_A_FILE))
+    bounds = [len(rows) * number // count for number in range(count + 1)]
+    return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
+
+
+def _write_part(files: PyFileSystem, bounded: Sequence[str], column: str, part: _Part) -> AddAction:
+    is_own = pc.equal(part.rows[column], part.partition)
+    rows = (part.rows if pc.all(is_own).as_py() else part.rows.filter(is_own)).drop_columns(column)
+    return _write(files, bounded, rows, f"{column}={part.partition}/", {column: str(part.partition)})
+
+
+def _write(
+    files: PyFileSystem, bounded: Sequence[str], rows: pa.Table, folder: str, partition: dict[str, str | None]
+) -> AddAction:
+    path = f"{folder}part-{uuid4()}.zstd.parquet"
+    with files.open_output_stream(path) as file:
+        pq.write_table(rows, file, **arrow_options(rows.schema))
+        size = file.tell()
+    return AddAction(
+        path=path,
+        size=size,
+        partition_values=partition,
+        modification_time=now_ms(),
+        data_change=True,
+        stats=statistics_text(rows, bounded),
+    )
+
+
+# --- what the log says of files --------------------------------------------------------------------------
 
 
 def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
@@ -124,51 +183,10 @@ def statistics_text(rows: pa.Table, columns: Sequence[str]) -> str:
     return json.dumps(statistics(rows, columns), ensure_ascii=False)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What becomes one file: those of `rows` that belong to a partition, which may be all."""
-
-    rows: pa.Table
-    partition: pa.Scalar
-
-
-def _parts(rows: pa.Table, column: str) -> list[_Part]:
-    """Give each partition a file, or several if there is one partition alone and its rows are many."""
-    partitions = pc.unique(rows[column])
-    if len(partitions) != 1:
-        return [_Part(rows, partition) for partition in partitions]
-    count = max(1, min(CORES, len(rows) // MANY_ROWS))
-    bounds = [len(rows) * number // count for number in range(count + 1)]
-    return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
-
-
-def _write_part(files: PyFileSystem, bounded: Sequence[str], column: str, part: _Part) -> AddAction:
-    is_own = pc.equal(part.rows[column], part.partition)
-    rows = (part.rows if pc.all(is_own).as_py() else part.rows.filter(is_own)).drop_columns(column)
-    return _write(files, bounded, rows, f"{column}={part.partition}/", {column: str(part.partition)})
-
-
-def _write(
-    files: PyFileSystem, bounded: Sequence[str], rows: pa.Table, folder: str, partition: dict[str, str | None]
-) -> AddAction:
-    path = f"{folder}part-{uuid4()}.zstd.parquet"
-    with files.open_output_stream(path) as file:
-        pq.write_table(rows, file, **arrow_options(rows.schema))
-        size = file.tell()
-    return AddAction(
-        path=path,
-        size=size,
-        partition_values=partition,
-        modification_time=now_ms(),
-        data_change=True,
-        stats=statistics_text(rows, bounded),
-    )
-
-
 def bounded_columns(table: DeltaTable) -> list[str]:
     """Return the columns whose bounds are noted: those that the table names, else texts, numbers, moments."""
     metadata = table.metadata()
-    if named := metadata.configuration.get(_STATISTICS):
+    if named := metadata.configuration.get(BOUNDED_COLUMNS):
         return named.split(",")
     return [
         field.name
@@ -190,3 +208,48 @@ def _written(bound: int | datetime) -> str | int:
     if not isinstance(bound, datetime):
         return bound
     return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"  # whole ones, in all tables
+
+
+# --- how columns are put into files ----------------------------------------------------------------------
+
+
+def writer_properties(table: DeltaTable, *, row_group_rows: int | None = None) -> WriterProperties:
+    """Return how delta-rs is to write files of a table."""
+    by_column = {
+        field.name: _NUMBERS if _is_large(field.type) else _REPEATED
+        for field in pa.schema(table.schema().to_arrow())
+        if not pa.types.is_nested(field.type)
+    }
+    return WriterProperties(
+        compression="ZSTD",
+        max_row_group_size=row_group_rows,
+        default_column_properties=_OTHERS,
+        column_properties=by_column,
+    )
+
+
+def arrow_options(schema: pa.Schema) -> dict[str, Any]:
+    """Return how Arrow is to write files of these columns: options of `pyarrow.parquet.write_table`."""
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    return {
+        "compression": "zstd",
+        "row_group_size": ROW_GROUP_ROWS,
+        "use_dictionary": [path for path, kind in leaves if not _is_large(kind)],
+        "column_encoding": {path: _DIFFERENCES for path, kind in leaves if _is_large(kind)},
+        "store_schema": False,  # other readers need none of Arrow's own types
+    }
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Give the columns that a field is written as, by the names that Parquet has for them."""
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))

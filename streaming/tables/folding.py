@@ -10,7 +10,7 @@ and a fold rewrites only the files of groups that changed.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,11 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import RemoveAction
 
 from streaming.common.arrays import from_numbers, from_texts, to_numbers
-from streaming.common.keys import key_codes
+from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import joined, pieces, take
-from streaming.common.times import now_ms
-from streaming.model.schemas import GROUPS, KEY, OFFSETS
-from streaming.tables.files import commit_files, write_files
+from streaming.model.schemas import GROUPS, OFFSETS
+from streaming.tables.files import commit_files, removal, write_files
 from streaming.tables.formats import is_of_groups
 from streaming.tables.select import is_one_of, names, select, stream
 
@@ -43,16 +42,31 @@ BUCKET: Final = pa.field("bucket", pa.int32())
 ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
 """The columns of each folded table that readers see; in the table `bucket` follows."""
 
+Value = Literal["before", "after"]
+"""One of the two values of a change."""
+
 Files = list[dict[str, Any]]
 """Files of a folded table, as delta-rs lists them."""
 
-KEYS: Final[Mapping[str, list[str]]] = {"offsets": [column.name for column in KEY], "groups": ["group"]}
+KEYS: Final[Mapping[str, list[str]]] = {"offsets": KEY_NAMES, "groups": ["group"]}
+"""The columns that identify a row of each folded table."""
+
 KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
+"""The kind that the changes of each folded table have."""
 
 
 def fold_mark(table: DeltaTable) -> int:
     """Return the sequence up to which a table is folded; 0 before the first fold."""
     return table.transaction_version(FOLD_TRANSACTION) or 0
+
+
+def count_unfolded(changes: DeltaTable, mark: int) -> int:
+    """Count the changes above a mark; progress is none."""
+    counted = select(
+        f"""SELECT count(*) AS "rows" FROM changes WHERE "sequence" > {mark} AND "kind" <> 'progress'""",
+        changes=changes,
+    )
+    return int(counted["rows"][0].as_py())
 
 
 def fold_table(
@@ -94,6 +108,15 @@ def rows_at(
     low, high = sorted((mark, sequence))
     changed = _changed(name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups)
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
+
+
+def value_columns(name: str, value: Value) -> str:
+    """Write the columns `ROWS` of a folded table as rows of `changes` have them before or after a change."""
+    own = {*KEYS[name], "source_partition"}
+    return ", ".join(
+        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
+        for column in ROWS[name].names
+    )
 
 
 def with_buckets(rows: pa.Table) -> pa.Table:
@@ -142,17 +165,7 @@ def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[in
 
 
 def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
-    return [
-        RemoveAction(
-            path=file["path"],
-            data_change=True,
-            deletion_timestamp=now_ms(),
-            size=file["size_bytes"],
-            partition_values={BUCKET.name: str(bucket)},
-        )
-        for bucket, own in files.items()
-        for file in own
-    ]
+    return [removal(file, {BUCKET.name: str(bucket)}) for bucket, own in files.items() for file in own]
 
 
 def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
@@ -182,16 +195,11 @@ def _changed(
     change of a key for each offsets partition. There is one such partition, but for a copy of the topic that
     spread a group over several: of those the highest is taken.
     """
-    value = "before" if is_undone else "after"
+    value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_of_groups(changes, groups)
-    own = {*KEYS[name], "source_partition"}
-    columns = ", ".join(
-        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
-        for column in ROWS[name].names
-    )
     rows = select(
         f"""
-        SELECT {columns}, "{value}" IS NULL AS "is_absent", "sequence" FROM changes
+        SELECT {value_columns(name, value)}, "{value}" IS NULL AS "is_absent", "sequence" FROM changes
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
         """,
         changes=changes,

@@ -21,7 +21,7 @@ from streaming.model.schemas import TABLES_FORMAT
 from streaming.tables.files import CORES, bounded_columns, commit_files, statistics_text
 from streaming.tables.select import is_one_of
 
-FORMAT: Final = "offsetlake.format"
+FORMAT_PROPERTY: Final = "offsetlake.format"
 """The table property that says in which format a table is; those of the first have none."""
 
 _WITH_TRUE_BOUNDS: Final = 3
@@ -29,7 +29,7 @@ _WITH_TRUE_BOUNDS: Final = 3
 
 def format_of(table: DeltaTable) -> int:
     """Return the format that a table has."""
-    return int(table.metadata().configuration.get(FORMAT, 1))
+    return int(table.metadata().configuration.get(FORMAT_PROPERTY, 1))
 
 
 # --- asking tables of older formats ----------------------------------------------------------------------
@@ -88,7 +88,7 @@ def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) 
         table.alter.add_columns(missing)
     if not _has_true_bounds(table) and mend_bounds(table, storage):
         table.update_incremental()
-    table.alter.set_table_properties({FORMAT: str(TABLES_FORMAT)}, raise_if_not_exists=False)
+    table.alter.set_table_properties({FORMAT_PROPERTY: str(TABLES_FORMAT)}, raise_if_not_exists=False)
 
 
 def mend_bounds(table: DeltaTable, storage: DeltaStorageHandler) -> int:

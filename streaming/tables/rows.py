@@ -10,7 +10,8 @@ from streaming.common.times import FIRST_MS, LAST_MS, day_of
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
 
-MANY_ROWS: Final = 50_000
+SMALL_TABLE_ROWS: Final = 50_000
+"""Tables of up to so many rows are joined before they are converted."""
 
 
 def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
@@ -27,7 +28,7 @@ def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tupl
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
     """Convert large tables chunk by chunk: what need not change is not copied, a chunk is all that is held
     twice. Of a small one all shards' chunks are joined first: their number is what would take time."""
-    is_small = len(table) <= MANY_ROWS and table.nbytes <= PIECE_BYTES
+    is_small = len(table) <= SMALL_TABLE_ROWS and table.nbytes <= PIECE_BYTES
     table = table.combine_chunks() if is_small else table
     constants = {
         "sequence": pa.scalar(sequence, pa.int64()),

@@ -12,14 +12,16 @@ from typing import Any
 import click
 import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
-from streaming.model.progress import FORMAT, PartitionEnds, Progress
+from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.model.totals import Totals
+from streaming.tables.commits import PROGRESS_KEY
 from streaming.tables.rows import change_rows
-from streaming.tables.tables import PROGRESS_KEY, Tables
+from streaming.tables.tables import Tables
 
 COMMAND = [sys.executable, "-m", "streaming.cli"]
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -63,7 +65,7 @@ def create_loaded(directory: Path) -> None:
     tables = Tables(str(directory))
     tables.create()
     progress = Progress(topic="__consumer_offsets").with_ends({0: PartitionEnds(0, 0)}, now=0)
-    tables._append("changes", CHANGES.empty_table(), {PROGRESS_KEY: progress.to_json()}, [])
+    tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, is_observation=False)
 
 
 # --- answers ---------------------------------------------------------------------------------------------
@@ -314,10 +316,11 @@ def test_missing_tables_end_with_code_1(offsetlake: Any, tmp_path: Path, command
 def test_tables_of_a_newer_release_end_with_code_2(offsetlake: Any, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
-    tables._append("changes", CHANGES.empty_table(), {PROGRESS_KEY: json.dumps({"format": FORMAT + 1})}, [])
+    newer = CommitProperties(custom_metadata={PROGRESS_KEY: json.dumps({"format": PROGRESS_FORMAT + 1})})
+    write_deltalake(tables.delta("changes"), CHANGES.empty_table(), mode="append", commit_properties=newer)
     code, _, err = offsetlake("status", "--table-root", str(tmp_path))
     assert code == 2
-    assert f"expected format {FORMAT} or older, found {FORMAT + 1}" in err
+    assert f"expected format {PROGRESS_FORMAT} or older, found {PROGRESS_FORMAT + 1}" in err
 
 
 @pytest.mark.parametrize("count", [1, 20_000], ids=["small answer", "large answer"])

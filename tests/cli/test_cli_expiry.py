@@ -11,11 +11,9 @@ import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
 
-from streaming.brokers.facts import LogRange
 from streaming.cli.expiry import reset_lines
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
-from streaming.lag.log_ends import partitions_in, with_stakes
 from streaming.model.errors import MisuseError
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
@@ -27,7 +25,7 @@ from streaming.model.progress import (
 )
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.queries.completeness import QUIET_AFTER_MS
-from streaming.queries.expiring import list_expiring
+from streaming.queries.expiring import RetentionUnknownError, list_expiring
 from streaming.queries.retired import list_retired, parse_since
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
@@ -182,10 +180,13 @@ def test_a_job_that_has_gone_quiet_is_spoken_of(soon: History) -> None:
     assert complaint.startswith("the job's last sign of life was 61 s ago")
 
 
-def test_without_a_retention_the_error_says_how_to_give_it(soon: History) -> None:
+def test_without_a_retention_the_error_says_how_to_give_it(soon: History, offsetlake: Any) -> None:
     soon.write(retention=None)
-    with pytest.raises(MisuseError, match=r"Give --config with \[expiry\] retention"):
+    with pytest.raises(RetentionUnknownError, match=r"on the cluster\) nor in the settings\.$"):
         listed(soon)
+    ended = offsetlake("expiring")
+    assert (ended.code, ended.out) == (2, "")
+    assert "nor in the settings. Give --config with [expiry] retention =" in ended.err
     settings = read_settings(options={"expiry.retention": "8d"}).expiry
     rows = list_expiring(soon.tables, ["soon"], settings=settings, now=soon.now).rows
     assert rows["time_left"].to_pylist() == ["1d 01:00:00"]
@@ -195,21 +196,6 @@ def test_where_nothing_was_read_yet_nobody_need_know_the_retention(offsetlake: A
     code, out, err = offsetlake("expiring", "--output", "json")
     assert (code, out) == (0, "[]\n")
     assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet\n"
-
-
-def test_stakes_are_what_a_reset_would_replay_or_skip(soon: History) -> None:
-    rows = list_expiring(soon.tables, ["soon", "overdue"], settings=SETTINGS, now=soon.now).rows
-    assert partitions_in(rows) == [("t", 0)]
-    names = ["log_start", "log_end", "lag", "earliest_replays", "latest_skips"]
-
-    def stakes(ranges: dict[tuple[str, int], LogRange]) -> list[tuple[Any, ...]]:
-        table = with_stakes(rows, ranges)
-        return list(zip(*(table[name].to_pylist() for name in names), strict=True))
-
-    assert stakes({("t", 0): LogRange(0, 10)}) == [(0, 10, 9, 1, 9), (0, 10, 8, 2, 8)]
-    assert stakes({("t", 0): LogRange(2, 10)}) == [(2, 10, 9, 0, 8), (2, 10, 8, 0, 8)]  # 1 is gone unread
-    assert stakes({("t", 0): LogRange(0, 1)}) == [(0, 1, 0, 1, 0), (0, 1, 0, 1, 0)]
-    assert stakes({("t", 1): LogRange(0, 1)}) == [(None,) * 5] * 2
 
 
 def test_the_command_prints_what_expires(soon: History, offsetlake: Any) -> None:
@@ -350,10 +336,10 @@ def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     ],
 )
 def test_since_is_a_duration_or_a_time(text: str, milliseconds: int) -> None:
-    assert parse_since(text, 10 * DAY) == milliseconds
+    assert parse_since(text, 10 * DAY, name="--since") == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "7 parsecs", "2026"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(MisuseError, match="--since: expected a "):
-        parse_since(text, 0)
+        parse_since(text, 0, name="--since")

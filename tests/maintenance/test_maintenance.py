@@ -365,7 +365,7 @@ def test_quarantine_is_dropped_after_its_own_time(tables: Tables) -> None:
 
 def between(tables: Tables, monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object]) -> None:
     """Let `act` commit once between the next opening of a table and what is committed on top of it."""
-    opened, is_done = Tables._open, threading.Event()
+    opened, is_done = Tables.delta, threading.Event()
 
     def open_and_act(self: Tables, asked: str) -> DeltaTable:
         table = opened(self, asked)
@@ -374,7 +374,7 @@ def between(tables: Tables, monkeypatch: pytest.MonkeyPatch, name: str, act: Cal
             act()
         return table
 
-    monkeypatch.setattr(Tables, "_open", open_and_act)
+    monkeypatch.setattr(Tables, "delta", open_and_act)
 
 
 def test_a_batch_is_appended_once_although_history_is_trimmed_meanwhile(

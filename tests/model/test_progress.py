@@ -13,7 +13,7 @@ from totals_strategies import COUNTS, TOTALS
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
-    FORMAT,
+    PROGRESS_FORMAT,
     STALLED_AFTER_MS,
     PartitionEnds,
     PartitionProgress,
@@ -263,8 +263,9 @@ def test_document_of_format_1_is_read() -> None:
 
 def test_document_of_a_newer_release_is_refused() -> None:
     document: dict[str, Any] = json.loads(Progress().to_json())
-    with pytest.raises(OffsetlakeError, match=f"expected format {FORMAT} or older, found {FORMAT + 1}"):
-        Progress.from_json(json.dumps({**document, "format": FORMAT + 1}))
+    newer = PROGRESS_FORMAT + 1
+    with pytest.raises(OffsetlakeError, match=f"expected format {PROGRESS_FORMAT} or older, found {newer}"):
+        Progress.from_json(json.dumps({**document, "format": newer}))
 
 
 # --- retention -------------------------------------------------------------------------------------------

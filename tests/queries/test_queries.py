@@ -13,7 +13,7 @@ from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionP
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
 from streaming.queries.completeness import IncompleteError, partitions_of
-from streaming.queries.queries import OffsetQueries, TopicPartitions, with_ends
+from streaming.queries.queries import OffsetQueries, TopicPartitions
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.tables import Tables
 
@@ -130,7 +130,7 @@ ASKED: dict[str, tuple[list[str] | None, list[str], list[tuple[str, str, int]]]]
 def test_offsets_are_chosen_and_sorted_by_key(
     queries: OffsetQueries, groups: list[str] | None, topics: list[str], expected: list[tuple[str, str, int]]
 ) -> None:
-    answer = queries.list_offsets(groups, [TopicPartitions.parse(topic) for topic in topics])
+    answer = queries.list_offsets(groups, [TopicPartitions.parse(topic, name="--topic") for topic in topics])
     assert answer.to_arrow().schema == OFFSETS
     columns = answer.rows.select(["group", "topic", "partition"]).to_pydict().values()
     assert list(zip(*columns, strict=True)) == expected
@@ -142,13 +142,6 @@ def test_groups_that_are_loading_are_left_out(loading: OffsetQueries) -> None:
     assert set(answer.rows["group"].to_pylist()) == {"", "b"}
     assert (answer.as_of.loading, answer.errors) == ([1], {})
     assert loading.list_offsets(["a", "b"]).errors == {"a": LOADING}
-
-
-def test_lag_is_known_where_the_end_is(queries: OffsetQueries) -> None:
-    rows = with_ends(queries.list_offsets(["a", ""]).rows, {("u", 0): 9, ("u", 1): 3})
-    assert rows.column_names[3:6] == ["committed_offset", "log_end_offset", "lag"]
-    assert rows["log_end_offset"].to_pylist() == [9, None, 3]
-    assert rows["lag"].to_pylist() == [4, None, None]
 
 
 # --- ListGroups ------------------------------------------------------------------------------------------
@@ -361,7 +354,9 @@ def test_partitions_of_groups_are_known_of_kafka_s_own_topic_only() -> None:
     [("orders", None), ("orders:0", {0}), ("orders:0,12,0", {0, 12}), ("orders:999999999", {999_999_999})],
 )
 def test_topic_is_asked_for_as_kafka_tools_do(text: str, partitions: set[int] | None) -> None:
-    assert TopicPartitions.parse(text) == TopicPartitions("orders", partitions and frozenset(partitions))
+    assert TopicPartitions.parse(text, name="--topic") == TopicPartitions(
+        "orders", partitions and frozenset(partitions)
+    )
 
 
 @pytest.mark.parametrize(
@@ -380,4 +375,4 @@ def test_topic_is_asked_for_as_kafka_tools_do(text: str, partitions: set[int] | 
 )
 def test_bad_topic_is_explained(text: str) -> None:
     with pytest.raises(MisuseError, match=re.escape(f"such as orders:0,1; found {text!r}")):
-        TopicPartitions.parse(text)
+        TopicPartitions.parse(text, name="--topic")

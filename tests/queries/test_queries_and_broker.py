@@ -16,7 +16,8 @@ from running_job import RunningJob
 from streaming.brokers.broker import Broker
 from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
-from streaming.queries.queries import OffsetQueries, with_ends
+from streaming.lag.log_ends import with_log_ends
+from streaming.queries.queries import OffsetQueries
 from streaming.settings.reading import read_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -149,7 +150,7 @@ def test_describe_groups(queries: OffsetQueries, broker: LocalBroker) -> None:
 def test_lag_is_what_the_broker_s_end_offsets_make_it(queries: OffsetQueries, broker: LocalBroker) -> None:
     source = read_settings(options={"source.bootstrap_servers": broker.bootstrap_servers}).source
     ranges = Broker(source).log_ranges([(TOPIC, 0), (TOPIC, 1)])
-    rows = with_ends(
+    rows = with_log_ends(
         queries.list_offsets(["answers-some"]).rows, {key: r.latest for key, r in ranges.items()}
     )
     assert rows["lag"].to_pylist() == [-3, -4]  # nothing was ever produced

@@ -16,7 +16,8 @@ from job_process import JobProcess
 from processes import DRIVER, JVM, PARTS, WORKERS, resident_memory, written_bytes
 
 from streaming.jvm.java import find_java
-from streaming.tables.tables import Moment, Tables, TablesMissingError
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables, TablesMissingError
 
 _BATCH: Final = re.compile(r"^batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
 _COLLECTION: Final = re.compile(r"Pause Full .*->(\d+)M\(")  # the heap in use after it
@@ -150,7 +151,7 @@ class Watch:
 def counted(tables: Tables) -> tuple[int, int]:
     """Return how many live offsets and groups the tables have."""
 
-    def count(at: Moment) -> tuple[int, int]:
+    def count(at: Snapshot) -> tuple[int, int]:
         return len(at.offsets()), len(at.groups())
 
     try:

@@ -14,7 +14,8 @@ from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import change_rows
-from streaming.tables.tables import Snapshot, Tables
+from streaming.tables.snapshot import LiveRows
+from streaming.tables.tables import Tables
 
 Key = tuple[str, str, int]
 Row = dict[str, Any]
@@ -120,7 +121,7 @@ def as_read(tables: Tables, groups: list[str] | None = None) -> Batch:
     return live_in(tables.read(groups))
 
 
-def live_in(snapshot: Snapshot) -> Batch:
+def live_in(snapshot: LiveRows) -> Batch:
     """Give a snapshot the form of a batch; a key that comes twice fails."""
     rows = [*snapshot.offsets.to_pylist(), *snapshot.groups.to_pylist()]
     live = {key_of(row): {name: as_ms(value) for name, value in row.items()} for row in rows}

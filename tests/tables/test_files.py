@@ -74,7 +74,7 @@ def test_rows_are_in_the_table_by_partition(tmp_path: Path, buckets: int) -> Non
 def test_many_rows_of_one_partition_become_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_module, "MANY_ROWS", 10)
+    monkeypatch.setattr(files_module, "ROWS_WORTH_A_FILE", 10)
     monkeypatch.setattr(files_module, "CORES", 3)
     wanted = rows(100)
     table = appended(tmp_path, wanted)

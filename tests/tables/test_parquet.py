@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 from pyspark.sql import SparkSession
 
-from streaming.tables.parquet import arrow_options, writer_properties
+from streaming.tables.files import arrow_options, writer_properties
 
 SCHEMA = pa.schema(
     [

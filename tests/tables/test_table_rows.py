@@ -136,7 +136,7 @@ def test_quarantine_keeps_bytes_and_reason() -> None:
 def test_shards_of_any_number_and_size_become_the_same_rows(
     monkeypatch: pytest.MonkeyPatch, many_rows: int
 ) -> None:
-    monkeypatch.setattr(rows_module, "MANY_ROWS", many_rows)
+    monkeypatch.setattr(rows_module, "SMALL_TABLE_ROWS", many_rows)
     shards = [
         pa.Table.from_pylist(
             [{"source_offset": offset, "source_timestamp": LAST_MS + offset} for offset in range(count)],

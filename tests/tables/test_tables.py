@@ -33,8 +33,9 @@ from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.tables import folding
+from streaming.tables.commits import ProgressMissingError, progress_of
 from streaming.tables.rows import quarantine_rows
-from streaming.tables.tables import ProgressMissingError, Tables, TablesMissingError, TablesUnreachableError
+from streaming.tables.tables import Tables, TablesMissingError, TablesUnreachableError
 
 
 @pytest.fixture
@@ -70,9 +71,9 @@ def test_read_equals_a_replay_of_the_changes_at_every_moment(
 
 
 def test_a_batch_and_its_progress_are_one_commit(tables: Tables) -> None:
-    before = tables._open("changes").version()
+    before = tables.delta("changes").version()
     written = append(tables, {("g", "t", 0): offset(), "g": group()})
-    assert tables._open("changes").version() == before + 1
+    assert tables.delta("changes").version() == before + 1
     assert tables.progress() == written
 
 
@@ -125,14 +126,14 @@ def test_quarantine_of_a_replayed_batch_is_written_once(tables: Tables) -> None:
 
 def test_progress_belongs_to_the_version_that_was_opened(tables: Tables) -> None:
     first = append(tables, {"g": group()})
-    opened = tables._open("changes")
+    opened = tables.delta("changes")
     append(tables, {"h": group()})
-    assert tables._progress(opened) == first
+    assert progress_of(opened, tables.storage(opened)) == first
 
 
 def test_commit_of_another_program_does_not_hide_the_progress(tables: Tables) -> None:
     written = append(tables, {"g": group()})
-    tables._open("changes").alter.set_table_description("seen by an administrator")
+    tables.delta("changes").alter.set_table_description("seen by an administrator")
     assert tables.progress() == written
 
 
@@ -150,18 +151,18 @@ def test_progress_and_transactions_survive_a_cleaned_up_log(tables: Tables) -> N
 def test_progress_that_was_cleaned_away_is_not_taken_for_a_fresh_start(tables: Tables) -> None:
     forget_old_commits(tables)
     append(tables, {"g": group()})
-    tables._open("changes").alter.set_table_description("seen by an administrator")
+    tables.delta("changes").alter.set_table_description("seen by an administrator")
     clean_up(tables)
     with pytest.raises(ProgressMissingError, match="found none back to version 2"):
         tables.progress()
 
 
 def forget_old_commits(tables: Tables) -> None:
-    tables._open("changes").alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    tables.delta("changes").alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
 
 
 def clean_up(tables: Tables) -> None:
-    changes = tables._open("changes")
+    changes = tables.delta("changes")
     changes.create_checkpoint()
     changes.cleanup_metadata()
     assert len(list(Path(tables.root, "changes", "_delta_log").glob("*.json"))) == 1
@@ -266,7 +267,7 @@ def test_other_engines_read_the_last_fold(tables: Tables) -> None:
 
 
 def versions_of(tables: Tables) -> list[int]:
-    return [tables._open(name).version() for name in ("changes", "offsets", "groups")]
+    return [tables.delta(name).version() for name in ("changes", "offsets", "groups")]
 
 
 # --- readers beside the writer ---------------------------------------------------------------------------

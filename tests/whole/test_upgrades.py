@@ -49,8 +49,7 @@ from streaming.queries.queries import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.settings.reading import read_settings
 from streaming.spark.checkpoint import Checkpoint
-from streaming.state.stored import FORMAT as STATE_FORMAT
-from streaming.state.stored import Values
+from streaming.state.stored import STATE_FORMAT, Values
 from streaming.tables.formats import _columns_of, mend_bounds
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.select import is_one_of

@@ -1,0 +1,22 @@
+"""Tries again what fails only because somebody else was faster."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+ATTEMPTS: Final = 5
+
+T = TypeVar("T")
+
+
+def retried(failure: type[Exception], act: Callable[[], T], attempts: int = ATTEMPTS) -> T:
+    """Do something, again while it raises `failure`; the last attempt may raise it.
+
+    >>> numbers = iter([0, 0, 2])
+    >>> retried(ZeroDivisionError, lambda: 1 / next(numbers))
+    0.5
+    """
+    for _ in range(attempts - 1):
+        with suppress(failure):
+            return act()
+    return act()
