@@ -249,7 +249,7 @@ def _sign_of_life(about: "AsOf") -> str:
         return "the job has not written anything yet"
     if about.gap is not None:
         return f"topic {about.progress.topic}; {about.gap}"
-    return f"topic {about.progress.topic}; last sign of life {about.age_ms / 1_000:.0f} s ago"
+    return f"topic {about.progress.topic}; last heartbeat {about.age_ms / 1_000:.0f} s ago"
 
 
 def _alerts(tables: "Tables") -> list[str]:

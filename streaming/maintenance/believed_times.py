@@ -1,7 +1,7 @@
 """What the tables themselves say about the time, so that a clock that is wrong by far loses nothing.
 
 The clock of the machine is one witness of several. Timestamps of records are the brokers'. Sequences come in
-the order in which rows were written, whatever the clock said. Signs of life show whether the clock ran or
+the order in which rows were written, whatever the clock said. Heartbeats show whether the clock ran or
 jumped.
 """
 
@@ -41,7 +41,7 @@ class Times:
 
 
 def times_of(tables: Tables, clock: int, history_ms: int) -> Times:
-    """Hold the clock (ms) against the newest records and the signs of life; `history_ms` is kept of these."""
+    """Hold the clock (ms) against the newest records and the heartbeats; `history_ms` is kept of these."""
     progress = tables.progress()
     recent = f'"sequence" > {progress.sequence - _RECENT_BATCHES}'
     believable = between("source_timestamp", FIRST_MS, clock)  # one from the future says nothing
@@ -106,7 +106,7 @@ def sequence_before(changes: DeltaTable, first: date, last: date) -> int | None:
 
 
 def past_by(changes: DeltaTable, clock: int, duration: int) -> int | None:
-    """Return a moment (ms) since which a duration (ms) has passed by the job's signs of life; None: none.
+    """Return a moment (ms) since which a duration (ms) has passed by the job's heartbeats; None: none.
 
     That is `clock - duration` where there are signs all the time. See `moment_before`.
     """

@@ -158,7 +158,7 @@ def delete_unused_files(tables: Tables, name: str, retention: TableRetention, cl
     """Delete the files that a table does not refer to, once they are old enough; return how many.
 
     Those of writers that were killed are among them; what is being written at this moment is too young. By a
-    clock (ms) that has just jumped it would not be, so it is the job's signs of life that tell how old.
+    clock (ms) that has just jumped it would not be, so it is the job's heartbeats that tell how old.
     """
     unused_before = past_by(tables.delta("changes"), clock, retention.keep_unused_files_ms)
     if unused_before is None:

@@ -13,7 +13,7 @@ from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 
 QUIET_AFTER_MS: Final = MINUTE_MS
-"""After so long without a sign of life of the job (there is one every 10 s) an answer says so."""
+"""After so long without a heartbeat of the job (there is one every 10 s) an answer says so."""
 
 
 class IncompleteError(OffsetlakeError):
@@ -24,7 +24,7 @@ class IncompleteError(OffsetlakeError):
 class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
-    `gap` is the time without sign of life of the job that a past moment lies in, if any.
+    `gap` is the time without a heartbeat of the job that a past moment lies in, if any.
     """
 
     moment: int
@@ -109,12 +109,10 @@ class AsOf:
         return []
 
     def silence(self) -> list[str]:
-        """Say that the job has given no sign of life for a while; nothing if it has, or never began."""
+        """Say that the job has given no heartbeat for a while; nothing if it has, or never began."""
         if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
             return []
-        return [
-            f"the job's last sign of life was {self.age_ms // 1_000} s ago: nothing since then is counted"
-        ]
+        return [f"the job's last heartbeat was {self.age_ms // 1_000} s ago: nothing since then is counted"]
 
     def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
         """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
@@ -123,10 +121,10 @@ class AsOf:
             raise IncompleteError(f"expected a complete answer, found: {'; '.join(complaints)}.")
         if max_age_ms is not None and self.age_ms > max_age_ms:
             raise IncompleteError(
-                f"expected a sign of life of the job within {max_age_ms / 1_000:g} s, "
+                f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s, "
                 f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
                 if self.progress.heartbeat
-                else "expected a sign of life of the job, found none: nothing was written yet."
+                else "expected a heartbeat of the job, found none: nothing was written yet."
             )
 
     def document(self) -> dict[str, Any]:

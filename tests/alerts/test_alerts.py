@@ -24,8 +24,8 @@ from streaming.brokers.facts import BrokerError, LogRange
 from streaming.common.times import iso
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.model import schemas
-from streaming.model.progress import PartitionEnds, Position, Rebuild
-from streaming.model.totals import Totals, UnknownRecords
+from streaming.model.progress import PartitionEnds, Rebuild
+from streaming.model.totals import Position, Totals, UnknownRecords
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, root:
     arguments = [*shlex.split(line), "--table-root", root, "--output", "json"]
     code, out, err = offsetlake(*arguments, "--max-age", "30s")
     assert (code, out) == (1, "")
-    assert "expected a sign of life of the job within 30 s" in err
+    assert "expected a heartbeat of the job within 30 s" in err
     code, out, err = offsetlake(*arguments, "--require-complete")
     assert (code == 1) is (line == "groups")  # only they touch the partition that is still being read
     assert ("--require-complete: expected a complete answer" in err) is (code == 1)
@@ -214,7 +214,7 @@ def test_status_for_people_ends_with_the_last_sign_of_life(
     offsetlake: Any, root: str, tmp_path: Path
 ) -> None:
     out = offsetlake("status", "--table-root", root).out
-    assert re.search(r"topic __consumer_offsets; last sign of life \d+ s ago\n$", out)
+    assert re.search(r"topic __consumer_offsets; last heartbeat \d+ s ago\n$", out)
     Tables(str(tmp_path)).create()
     assert offsetlake("status", "--table-root", str(tmp_path)).out.endswith("has not written anything yet\n")
 

@@ -51,7 +51,7 @@ def test_alerts_take_every_format(offsetlake: Any, lake: Lake, output: str) -> N
     code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, "--output", output)
     assert (code, "billing" in out) == (0, True)
     assert re.fullmatch(
-        r"offsetlake: the job's last sign of life was 72\d\d s ago: nothing since then is counted\n", err
+        r"offsetlake: the job's last heartbeat was 72\d\d s ago: nothing since then is counted\n", err
     )
 
 

@@ -177,7 +177,7 @@ def test_a_job_that_has_gone_quiet_is_spoken_of(soon: History) -> None:
 
     assert complaints(soon.now + QUIET_AFTER_MS) == []
     [complaint] = complaints(soon.now + QUIET_AFTER_MS + 1_000)
-    assert complaint.startswith("the job's last sign of life was 61 s ago")
+    assert complaint.startswith("the job's last heartbeat was 61 s ago")
 
 
 def test_without_a_retention_the_error_says_how_to_give_it(soon: History, offsetlake: Any) -> None:

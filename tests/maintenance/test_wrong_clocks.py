@@ -126,7 +126,7 @@ def test_a_record_from_the_future_is_no_evidence_either(tables: Tables) -> None:
 def test_a_quiet_topic_is_trimmed_while_the_job_is_at_work(tables: Tables) -> None:
     a_week(tables)
     live_on(tables, NOW, NOW + 60 * DAY_MS)
-    for days in (10, 40, 60):  # signs of life leave as well
+    for days in (10, 40, 60):  # heartbeats leave as well
         round_at(tables, NOW + days * DAY_MS)
     assert history_start(tables.delta("changes")) >= days_ago(-60 + 7 + 1)
 
@@ -273,7 +273,7 @@ AN_HOUR = replace(KEPT, keep_unused_files_ms=HOUR_MS)
 
 @pytest.fixture
 def young(tables: Tables) -> tuple[Tables, Callable[[int], list[str]]]:
-    """Tables whose last hours by the clock of this machine are written with signs of life that end some time
+    """Tables whose last hours by the clock of this machine are written with heartbeats that end some time
     ago, and with a file that was written at that time and is not committed yet."""
 
     def files_after_round(ended_ago: int) -> list[str]:

@@ -202,7 +202,7 @@ def is_said(message: str, texts: str) -> bool:
     """Tell whether the code has the message, whole or in two pieces that it puts together."""
     words = message.split(" ")
     pieces = [(" ".join(words[:count]), " ".join(words[count:])) for count in range(len(words))]
-    return any(first in texts and second in texts for first, second in pieces)
+    return any(first.rstrip(":") in texts and second in texts for first, second in pieces)
 
 
 def test_the_messages_that_are_explained_are_those_of_the_code() -> None:

@@ -133,7 +133,7 @@ MISTAKES = {
     ),
     "heartbeats too far apart": (
         'job.heartbeat_every = "5m"',
-        "job.heartbeat_every is 300 s, and the time between two signs of life counts as not observed",
+        "job.heartbeat_every is 300 s, and the time between two heartbeats counts as not observed",
     ),
     "always behind": (
         'job.trigger = "10m"',

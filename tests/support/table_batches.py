@@ -71,7 +71,7 @@ def beat(tables: Tables, now: int, **changed: Any) -> None:
 
 
 def live_on(tables: Tables, since: int, until: int) -> None:
-    """Leave a sign of life for every day, as if the job had been at work with nothing to read."""
+    """Leave a heartbeat for every day, as if the job had been at work with nothing to read."""
     progress = tables.progress()
     days = [replace(progress, heartbeat=moment) for moment in range(since, until + 1, DAY_MS)]
     rows = pa.concat_tables([observation_row(day) for day in days])
