@@ -25,12 +25,12 @@ def maintain(table_root: str | None, output: Any, config: Path | None) -> None:
 
     from streaming.cli.render import print_rows
     from streaming.maintenance import maintenance
-    from streaming.maintenance.too_old import TableRetention
+    from streaming.maintenance.trimming import KeepTimes
     from streaming.model.progress import now_ms
     from streaming.settings.reading import read_settings
     from streaming.tables.tables import Tables
 
     settings = read_settings(config, {"tables.root": table_root}).tables
     tables = Tables(settings.root, settings.storage_options)
-    reports = maintenance.maintain(tables, TableRetention.of(settings), clock=now_ms)
+    reports = maintenance.maintain(tables, KeepTimes.of(settings), clock=now_ms)
     print_rows(pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT), output)

@@ -13,7 +13,7 @@ from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 
 QUIET_AFTER_MS: Final = 60_000
-"""After so long without a sign of life of the job (there is one every 10 s) an answer says so."""
+"""After so long without a heartbeat of the job (there is one every 10 s) an answer says so."""
 
 
 class IncompleteError(OffsetlakeError):
@@ -24,7 +24,7 @@ class IncompleteError(OffsetlakeError):
 class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
-    `gap` is the time without sign of life of the job that a past moment lies in, if any.
+    `gap` is the time without heartbeats of the job in which a past moment lies, if any.
     """
 
     moment: int
@@ -95,7 +95,7 @@ class AsOf:
         return found
 
     def _unanswered(self) -> list[str]:
-        """Say of which partitions nobody knows what has been committed lately."""
+        """Say of which partitions it is not known what has been committed lately."""
         known = {number: self.progress.partitions[number] for number in self.states}
         since = {number: one.unanswered_since for number, one in known.items() if one.unanswered_since}
         if since:
@@ -109,7 +109,7 @@ class AsOf:
         return []
 
     def silence(self) -> list[str]:
-        """Say that the job has given no sign of life for a while; nothing if it has, or never began."""
+        """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began."""
         if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
             return []
         return [
