@@ -29,8 +29,8 @@ def maintain(table_root: str | None, output: "Format", config: Path | None) -> N
     from streaming.cli.render import print_rows
     from streaming.common.times import now_ms
     from streaming.maintenance import maintenance
-    from streaming.maintenance.too_old import TableRetention
+    from streaming.maintenance.trimming import KeepTimes
 
     settings = settings_of(config, table_root=table_root)
-    reports = maintenance.maintain(tables_of(settings), TableRetention.of(settings.tables), clock=now_ms)
+    reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings.tables), clock=now_ms)
     print_rows(pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT), output)

@@ -7,7 +7,7 @@ from typing import Final, Self
 from streaming.common.patience import Complaints
 from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain
-from streaming.maintenance.too_old import TableRetention
+from streaming.maintenance.trimming import KeepTimes
 from streaming.settings.model import TableSettings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
@@ -30,7 +30,7 @@ class Maintainer(threading.Thread):
     ) -> None:
         super().__init__(name="offsetlake-maintenance", daemon=True)
         self._tables = tables
-        self._retention = TableRetention.of(settings)
+        self._retention = KeepTimes.of(settings)
         self._every_s = settings.maintain_every_ms / 1_000
         self._complaints = Complaints(say)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Keeps the tables small and quick: compaction, retention of history, files that are no longer needed.
+"""Keeps the tables small and quick: compaction, deletion of old history, of unused files and of log entries.
 
 `maintain` is one round, under a lease; it may run beside the job.
 """

@@ -1,13 +1,13 @@
 """A lease on the maintenance of one table root: one maintainer at a time, on whichever machine.
 
 delta-rs (1.6) lets two compactions that rewrite the same files both commit, and every row is there twice.
-So whoever compacts takes the lease first. It is an application transaction of `quarantine`, to which hardly
-anybody else commits: its version is the time (ms) until which the lease is held, 0 once it is given back.
+So whoever compacts takes the lease first. It is an application transaction of `quarantine`, to which little
+else is committed: its version is the time (ms) until which the lease is held, 0 once it is given back.
 Locks of folders and of object stores differ; Delta's commits work the same everywhere.
 
-Clocks may differ. A lease for longer than there are leases was taken by another clock, and nothing says whose
-is right, nor whether its holder lives. Who lives renews it; so who meets one notes the time, and the lease
-counts as dead once it has stood unchanged for as long as a lease is good for.
+Clocks may differ. A lease that ends later than any lease taken now would was taken by another clock: nothing
+says whose is right, nor whether its holder is alive. A holder that is alive renews it. So whoever meets such
+a lease notes the time, and it counts as dead once it has stood unchanged for as long as a lease is good for.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ LEASE_TRANSACTION: Final = "offsetlake.maintenance"
 """The application id under which `quarantine` notes until when the lease is held."""
 
 DOUBT_TRANSACTION: Final = "offsetlake.maintenance.doubt"
-"""The application id under which `quarantine` notes when somebody met a lease too long to be true (0: nobody
-has since it was taken)."""
+"""The application id under which `quarantine` notes when a lease too long to be true was met (0: not since it
+was taken)."""
 
 LEASE_MS: Final = HOUR_MS
 """How long a lease is good for: longer than any one step of maintenance takes; renewed between steps."""
@@ -63,8 +63,8 @@ def maintenance_lease(tables: Tables, clock: Callable[[], int]) -> Iterator[Call
 
 
 def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
-    """Note that the lease runs `duration_ms` from now (0: that it is free), unless somebody else than we
-    (`held_until`) has it."""
+    """Note that the lease runs `duration_ms` from now (0: that it is free), unless another process
+    than this one (`held_until`) has it."""
     until = now + duration_ms if duration_ms else 0
     for _ in range(_ATTEMPTS):
         table = tables.delta(_TABLE)
@@ -87,7 +87,7 @@ def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
 
 
 def _dead_at(table: DeltaTable, found: int, now: int) -> int | None:
-    """Return when (ms) a lease counts as dead by our clock; None: that it was met now is to be noted."""
+    """Return when (ms) a lease counts as dead by our clock; None: note that it was met now."""
     if found <= now + LEASE_MS:
         return found
     met = table.transaction_version(DOUBT_TRANSACTION) or 0
@@ -95,7 +95,7 @@ def _dead_at(table: DeltaTable, found: int, now: int) -> int | None:
 
 
 def _commit(table: DeltaTable, *notes: tuple[str, int]) -> bool:
-    """Commit versions of application ids on top of just what was read; False: somebody else was first."""
+    """Commit versions of application ids on top of just what was read; False: another commit was first."""
     commit = CommitProperties(app_transactions=[Transaction(*note) for note in notes], max_commit_retries=0)
     try:
         write_deltalake(table, QUARANTINE.empty_table(), mode="append", commit_properties=commit)

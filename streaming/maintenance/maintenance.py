@@ -1,9 +1,9 @@
-"""Keeps the tables small and quick: compaction, history, files and log entries that nobody needs any more.
+"""Keeps the tables small and quick: compaction, history, files and log entries that are no longer needed.
 
 Safe beside a running job: nothing here holds the writer's lock. An append and a compaction both commit; of
-two commits that exclude each other Delta lets one stand: the job then repeats its own (`Tables.append`),
-and maintenance leaves its own to the next round. What delta-rs does not keep apart is two compactions; for
-these there is the lease (`streaming.maintenance.lease`).
+two commits that exclude each other Delta lets one stand: the job then repeats its own (`tables.commits`), and
+maintenance leaves its own to the next round. What delta-rs does not keep apart is two compactions; for these
+there is the lease (`maintenance.lease`).
 """
 
 import json
@@ -21,16 +21,16 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
-from streaming.maintenance.believed_times import Times, past_by, times_of
 from streaming.maintenance.lease import maintenance_lease
 from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
-from streaming.maintenance.too_old import (
+from streaming.maintenance.trimming import (
+    KeepTimes,
     Proceed,
-    TableRetention,
-    drop_what_is_too_old,
+    delete_old_rows,
     files_of,
     note_day,
 )
+from streaming.maintenance.trusted_time import Times, times_of, trusted_time_ago
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.feed import noted_day
 from streaming.tables.select import in_one_line
@@ -80,7 +80,7 @@ REPORT: Final = pa.schema(
 
 def maintain(
     tables: Tables,
-    retention: TableRetention,
+    keep: KeepTimes,
     *,
     clock: Callable[[], int],
     should_stop: Callable[[], bool] = lambda: False,
@@ -98,9 +98,9 @@ def maintain(
                 renew()
                 return not should_stop()
 
-            times = times_of(tables, clock(), retention.history_ms)
+            times = times_of(tables, clock(), keep.history_ms)
             for name in tables.existing():
-                report, failed = _maintain_table(tables, name, retention, times, proceed)
+                report, failed = _maintain_table(tables, name, keep, times, proceed)
                 reports.append(report)
                 failures += failed
     except (DeltaError, OSError) as error:
@@ -114,7 +114,7 @@ def maintain(
 
 
 def _maintain_table(
-    tables: Tables, name: str, retention: TableRetention, times: Times, proceed: Proceed
+    tables: Tables, name: str, keep: KeepTimes, times: Times, proceed: Proceed
 ) -> tuple[TableReport, list[str]]:
     """Do what one table needs; a step that fails does not keep the others from their work."""
     files_before = len(files_of(tables.delta(name)))
@@ -122,8 +122,8 @@ def _maintain_table(
     failures = []
     steps: dict[str, Callable[[], int]] = {
         # first, for the room that the others may need
-        "unused_files_deleted": lambda: delete_unused_files(tables, name, retention, times.clock),
-        "rows_dropped": lambda: drop_what_is_too_old(tables, name, retention, times, proceed),
+        "unused_files_deleted": lambda: delete_unused_files(tables, name, keep, times.clock),
+        "rows_dropped": lambda: delete_old_rows(tables, name, keep, times, proceed),
         "sorted": lambda: sort_closed_days(tables, times, proceed) if name == "changes" else 0,
         "compacted": lambda: compact(tables, name, proceed),
         "log_shortened": lambda: shorten_log(tables, name),
@@ -134,7 +134,7 @@ def _maintain_table(
         try:
             done[step] += work()
         except CommitFailedError:
-            continue  # somebody else's commit came first: the next round finds this work again
+            continue  # another commit came first: the next round finds this work again
         except (DeltaError, OSError) as error:
             failures.append(f"{name}: {in_one_line(error)}")
     table = tables.delta(name)
@@ -151,16 +151,16 @@ def _maintain_table(
     return report, failures
 
 
-# --- files that nobody needs -----------------------------------------------------------------------------
+# --- files that are not needed ---------------------------------------------------------------------------
 
 
-def delete_unused_files(tables: Tables, name: str, retention: TableRetention, clock: int) -> int:
+def delete_unused_files(tables: Tables, name: str, keep: KeepTimes, clock: int) -> int:
     """Delete the files that a table does not refer to, once they are old enough; return how many.
 
-    Those of writers that were killed are among them; what is being written at this moment is too young. By a
-    clock (ms) that has just jumped it would not be, so it is the job's heartbeats that tell how old.
+    Those of writers that were killed are among them; what is being written now is too young. By a clock (ms)
+    that has just jumped it would not be, so the job's heartbeats tell how old it is.
     """
-    unused_before = past_by(tables.delta("changes"), clock, retention.keep_unused_files_ms)
+    unused_before = trusted_time_ago(tables.delta("changes"), clock, keep.keep_unused_files_ms)
     if unused_before is None:
         return 0
     hours = math.ceil((clock - unused_before) / HOUR_MS)
@@ -172,7 +172,7 @@ def shorten_log(tables: Tables, name: str) -> int:
     """Delete log entries older than the table's `delta.logRetentionDuration` that a checkpoint replaces.
 
     Progress is written in log entries alone: a new one says it before old ones go. A checkpoint written here
-    replaces entries at the next round, when nobody is left who began to read without it.
+    replaces entries at the next round, when no reader is left that began without it.
     """
     if name == "changes":
         tables.restate_progress()

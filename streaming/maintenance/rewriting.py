@@ -1,4 +1,4 @@
-"""Deletes rows of a table, and sorts its files: what delta-rs writes anew."""
+"""Deletes rows of a table, and sorts its files: what delta-rs rewrites."""
 
 from contextlib import suppress
 from datetime import date
@@ -23,20 +23,20 @@ def delete_rows(
     by: str,
     day: date | None = None,
 ) -> int:
-    """Delete rows, then write those that are left (of a day) anew, sorted; return how many were deleted.
+    """Delete rows, then rewrite those that are left (of a day), sorted; return how many were deleted.
 
     In the files that a deletion by delta-rs leaves other engines cannot look for texts: they are of the type
     `string_view`, which Arrow does not compare. Those of a sort are texts again.
     """
     deleted = table.delete(predicate, writer_properties=writing(table), commit_properties=commit)
     if deleted["num_deleted_rows"] and deleted["num_added_files"]:
-        with suppress(CommitFailedError):  # somebody else has rewritten them
+        with suppress(CommitFailedError):  # another commit has rewritten them
             sort_files(table, by, day)
     return int(deleted["num_deleted_rows"] or 0)
 
 
 def sort_files(table: DeltaTable, by: str, day: date | None) -> None:
-    """Write the files of a table, or of one day of it, anew: sorted by a column."""
+    """Rewrite the files of a table, or of one day of it, sorted by a column."""
     table.optimize.z_order(
         [by],
         None if day is None else [("day", "=", str(day))],
@@ -48,5 +48,5 @@ def sort_files(table: DeltaTable, by: str, day: date | None) -> None:
 
 
 def writing(table: DeltaTable) -> WriterProperties:
-    """Return how files of a table are written anew."""
+    """Return how delta-rs is to rewrite files of a table."""
     return writer_properties(table, row_group_rows=ROW_GROUP_ROWS)

@@ -6,13 +6,13 @@ from typing import Any, Final, Self
 
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import MINUTE_MS, iso, now_ms
+from streaming.common.times import iso, now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 
-QUIET_AFTER_MS: Final = MINUTE_MS
+QUIET_AFTER_MS: Final = 60_000
 """After so long without a heartbeat of the job (there is one every 10 s) an answer says so."""
 
 
@@ -24,7 +24,7 @@ class IncompleteError(OffsetlakeError):
 class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
-    `gap` is the time without a heartbeat of the job that a past moment lies in, if any.
+    `gap` is the time without heartbeats of the job in which a past moment lies, if any.
     """
 
     moment: int
@@ -95,7 +95,7 @@ class AsOf:
         return found
 
     def _unanswered(self) -> list[str]:
-        """Say of which partitions nobody knows what has been committed lately."""
+        """Say of which partitions it is not known what has been committed lately."""
         known = {number: self.progress.partitions[number] for number in self.states}
         since = {number: one.unanswered_since for number, one in known.items() if one.unanswered_since}
         if since:
@@ -109,7 +109,7 @@ class AsOf:
         return []
 
     def silence(self) -> list[str]:
-        """Say that the job has given no heartbeat for a while; nothing if it has, or never began."""
+        """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began."""
         if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
             return []
         return [f"the job's last heartbeat was {self.age_ms // 1_000} s ago: nothing since then is counted"]

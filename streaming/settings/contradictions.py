@@ -30,7 +30,8 @@ def _of_times(settings: Settings) -> Iterator[str]:
     if job.heartbeat_every_ms > LONGEST_HEARTBEAT_MS:
         yield (
             f"job.heartbeat_every is {_seconds(job.heartbeat_every_ms)}, and the time between two "
-            f"heartbeats counts as not observed when they are further apart than {_seconds(LONGEST_HEARTBEAT_MS)}. "
+            "heartbeats counts as not observed when they are further apart than "
+            f"{_seconds(LONGEST_HEARTBEAT_MS)}. "
             "Give a shorter job.heartbeat_every."
         )
     if alerts.behind_warning_ms <= job.heartbeat_every_ms + job.trigger_ms:

@@ -52,8 +52,8 @@ def append_rows(
 ) -> None:
     """Append rows, which have the columns of the table, in one commit; `table` stays as it was opened.
 
-    The table is partitioned by one column; `storage` is where it is. If this fails, files may be left that
-    nobody refers to: maintenance deletes them.
+    The table is partitioned by one column; `storage` is where it is. If this fails, files may be left to
+    which no commit refers: maintenance deletes them.
     """
     commit_files(table, write_files(table, storage, rows), [], commit)
 

@@ -74,7 +74,7 @@ def fold_table(
 ) -> int:
     """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed.
 
-    Buckets with changes are written anew. Raises `CommitFailedError` where anybody has committed meanwhile.
+    Buckets with changes are rewritten. Raises `CommitFailedError` where another commit came first.
     """
     mark = fold_mark(table)
     if mark >= sequence:

@@ -2,7 +2,7 @@
 
 Up to format 2 bounds of long texts are missing in the log, and delta-rs misreads those of characters beyond
 U+FFFF in even planes. Other engines then do not find rows that are there. What is asked here finds them all
-the same (`is_of_groups`, `as_held`); at the start of the job such bounds are written anew (`upgrade`).
+the same (`is_of_groups`, `as_held`); at the start of the job such bounds are rewritten (`upgrade`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,9 +76,9 @@ def _is_beyond_plane_0(text: str) -> bool:
 def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) -> None:
     """Bring a table to the present format, unless it has it; `table` is then as of its newest commit.
 
-    Columns that it lacks are added (null in its rows), doubtful bounds are written anew, and last the format
+    Columns that it lacks are added (null in its rows), doubtful bounds are rewritten, and last the format
     is noted: cut at any point it can be repeated. A change of any other kind takes a step of its own here.
-    Raises `CommitFailedError` where somebody has committed meanwhile.
+    Raises `CommitFailedError` where another commit came first.
     """
     if format_of(table) == TABLES_FORMAT:
         return
@@ -92,7 +92,7 @@ def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) 
 
 
 def mend_bounds(table: DeltaTable, storage: DeltaStorageHandler) -> int:
-    """Write the statistics of files with doubtful bounds anew, from what is in them; return how many.
+    """Rewrite the statistics of files with doubtful bounds, from what is in them; return how many.
 
     The files themselves stay: one commit adds them again, which replaces what the log says of each. It is
     made on top of the version that was read, as a file that is compacted meanwhile would come back.

@@ -18,7 +18,7 @@ class QueryFailedError(OffsetlakeError):
 
 
 class FilesGoneError(QueryFailedError):
-    """Files of the table were removed after it had been opened; a table opened anew has others instead."""
+    """Files of the table were removed after it had been opened; a table that is opened again has others."""
 
 
 def select(sql: str, **tables: DeltaTable) -> pa.Table:

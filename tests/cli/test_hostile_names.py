@@ -21,7 +21,7 @@ from streaming.cli import main as command
 from streaming.cli.console import Console
 from streaming.cli.main import cli
 from streaming.cli.render import print_rows
-from streaming.maintenance.maintenance import TableRetention, maintain
+from streaming.maintenance.maintenance import KeepTimes, maintain
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress
 from streaming.queries.queries import OffsetQueries
@@ -69,7 +69,7 @@ def test_folding_and_maintaining_keep_every_name_and_make_no_path_of_it(tmp_path
     tables, live = filled(tmp_path / "inside" / "tables")
     settings = read_settings(options={"tables.root": tables.root}).tables
     tables.fold()
-    maintain(tables, TableRetention.of(settings), clock=lambda: 10_000)
+    maintain(tables, KeepTimes.of(settings), clock=lambda: 10_000)
     assert as_read(tables) == completed(live)
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     assert [path.name for path in (tmp_path / "inside").iterdir()] == ["tables"]

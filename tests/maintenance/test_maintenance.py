@@ -30,7 +30,7 @@ from streaming.maintenance.maintenance import (
     maintain,
     shorten_log,
 )
-from streaming.maintenance.too_old import TableRetention
+from streaming.maintenance.trimming import KeepTimes
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH
@@ -46,7 +46,7 @@ DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 TODAY = date(2026, 11, 21)
 NOW = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1_000)
-NOTHING_IS_OLD = TableRetention(
+NOTHING_IS_OLD = KeepTimes(
     history_ms=7 * DAY_MS, keep_removed_ms=90 * DAY_MS, keep_quarantine_ms=30 * DAY_MS, keep_unused_files_ms=0
 )
 
@@ -91,7 +91,7 @@ def quarantine(tables: Tables, batch_id: int, *, at: int = NOW) -> None:
     tables.append_quarantine(rows, Progress(query_id=QUERY, batch_id=batch_id))
 
 
-def round_at(tables: Tables, now: int, retention: TableRetention = NOTHING_IS_OLD) -> dict[str, TableReport]:
+def round_at(tables: Tables, now: int, retention: KeepTimes = NOTHING_IS_OLD) -> dict[str, TableReport]:
     reports = maintain(tables, retention, clock=lambda: now)
     return {report.table: report for report in reports}
 

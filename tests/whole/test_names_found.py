@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from table_batches import Batch, append, group, live_on, offset
 
 from streaming.cli.main import cli
-from streaming.maintenance.maintenance import SORTED_TRANSACTION, TableRetention, compact, maintain
+from streaming.maintenance.maintenance import SORTED_TRANSACTION, KeepTimes, compact, maintain
 from streaming.model.progress import PartitionProgress
 from streaming.queries.queries import OffsetQueries
 from streaming.tables.select import is_one_of, select
@@ -38,9 +38,9 @@ def offsets_of(names: list[str], topic: str, **changed: Any) -> Batch:
     return {(name, topic, 0): offset(metadata=metadata_of(name), **changed) for name in names}
 
 
-def retention(**changed: int) -> TableRetention:
+def retention(**changed: int) -> KeepTimes:
     days = {"history_ms": 7, "keep_removed_ms": 90, "keep_quarantine_ms": 30, "keep_unused_files_ms": 0}
-    return TableRetention(**{name: count * DAY for name, count in days.items()} | changed)
+    return KeepTimes(**{name: count * DAY for name, count in days.items()} | changed)
 
 
 # --- ways of asking --------------------------------------------------------------------------------------

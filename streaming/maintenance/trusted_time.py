@@ -1,8 +1,8 @@
-"""What the tables themselves say about the time, so that a clock that is wrong by far loses nothing.
+"""What time it is safe to assume: the machine's clock, checked against the tables.
 
-The clock of the machine is one witness of several. Timestamps of records are the brokers'. Sequences come in
-the order in which rows were written, whatever the clock said. Heartbeats show whether the clock ran or
-jumped.
+A clock that is wrong by far must not delete what is young. Timestamps of records are the brokers'. Sequences
+come in the order in which rows were written, whatever the clock said. The job's heartbeats show whether the
+clock ran or jumped.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ _WITH_RECORDS: Final = ("changes", "quarantine")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """The time (ms since 1970) three ways: as the clock says it, and as far as it is safe to believe that.
+    """The time (ms since 1970) three ways: as the clock says it, and as far as it is safe to trust it.
 
-    `trusted` is for what drops things: as much later than the newest record as the job was at work since; a
-    clock that is ahead reaches a day further at most. `latest` is for what must not be overtaken: no fact in
-    the tables is later.
+    `trusted` is for what deletes: the newest record, plus the time for which the job was at work since; a
+    clock that is ahead adds a day at most. `latest` is for what must not be overtaken: nothing in the tables
+    is later.
     """
 
     clock: int
@@ -41,7 +41,7 @@ class Times:
 
 
 def times_of(tables: Tables, clock: int, history_ms: int) -> Times:
-    """Hold the clock (ms) against the newest records and the heartbeats; `history_ms` is kept of these."""
+    """Check the clock (ms) against the newest records and the heartbeats, which are kept for `history_ms`."""
     progress = tables.progress()
     recent = f'"sequence" > {progress.sequence - _RECENT_BATCHES}'
     believable = between("source_timestamp", FIRST_MS, clock)  # one from the future says nothing
@@ -50,7 +50,7 @@ def times_of(tables: Tables, clock: int, history_ms: int) -> Times:
     dropped_at = start_of(history_start(changes)) + history_ms  # or later
     return Times(
         clock=clock,
-        trusted=_lived_until(changes, max(newest, dropped_at), clock),
+        trusted=_observed_until(changes, max(newest, dropped_at), clock),
         latest=max(clock, progress.heartbeat, *_newest_records(tables, recent)),
     )
 
@@ -61,19 +61,19 @@ def _newest_records(tables: Tables, condition: str) -> list[int]:
     return [moment for moment in found if moment is not None]
 
 
-def _lived_until(changes: DeltaTable, start: int, clock: int) -> int:
-    """Return when it is (ms), at most what the clock says: as much later than `start` as there are signs of
-    life. A time without any counts for a day at most: perhaps it never was, and the clock jumped."""
+def _observed_until(changes: DeltaTable, start: int, clock: int) -> int:
+    """Return when it is (ms), at most what the clock says: as much later than `start` as there are
+    heartbeats. A time without any counts for a day at most: perhaps it never was, and the clock jumped."""
     if start >= clock:
         return clock
-    signs = select(
+    beats = select(
         f"""
         SELECT DISTINCT date_trunc('hour', "batch_time") AS "t" FROM changes
         WHERE "kind" = 'progress' AND {between("batch_time", start + 1, clock)} ORDER BY "t"
         """,
         changes=changes,
     )
-    moments = [start, *(max(start, moment) for moment in _in_ms(signs["t"])), clock]
+    moments = [start, *(max(start, moment) for moment in _in_ms(beats["t"])), clock]
     return start + sum(min(later - earlier, DAY_MS) for earlier, later in pairwise(moments))
 
 
@@ -105,37 +105,37 @@ def sequence_before(changes: DeltaTable, first: date, last: date) -> int | None:
 # --- whether the clock ran or jumped ---------------------------------------------------------------------
 
 
-def past_by(changes: DeltaTable, clock: int, duration: int) -> int | None:
+def trusted_time_ago(changes: DeltaTable, clock: int, duration: int) -> int | None:
     """Return a moment (ms) since which a duration (ms) has passed by the job's heartbeats; None: none.
 
-    That is `clock - duration` where there are signs all the time. See `moment_before`.
+    That is `clock - duration` where there are heartbeats all the time. See `moment_before`.
     """
     if not duration:
         return clock
     for since in (clock - 2 * duration, None):
-        found = moment_before(_signs_of_life(changes, clock, duration, since), clock, duration)
+        found = moment_before(_heartbeats(changes, clock, duration, since), clock, duration)
         if found is not None:
             return found
     return None
 
 
-def moment_before(signs: Iterable[int], clock: int, duration: int) -> int | None:
-    """Go back from the clock from sign to sign (ms, newest first) until they make up a duration.
+def moment_before(beats: Iterable[int], clock: int, duration: int) -> int | None:
+    """Go back from the clock from heartbeat to heartbeat (ms, newest first) until they make up a duration.
 
-    A time without signs counts for half of it at most: perhaps it never was, and the clock jumped. None:
-    there are not enough signs.
+    A time without any counts for half of it at most: perhaps it never was, and the clock jumped. None: there
+    are not enough heartbeats.
     """
     later, left = clock, duration
-    for sign in signs:
-        counted = min(later - sign, duration // 2)
+    for beat in beats:
+        counted = min(later - beat, duration // 2)
         if counted >= left:
             return later - left
         left -= counted
-        later = sign
+        later = beat
     return None
 
 
-def _signs_of_life(changes: DeltaTable, clock: int, duration: int, since: int | None) -> list[int]:
+def _heartbeats(changes: DeltaTable, clock: int, duration: int, since: int | None) -> list[int]:
     """Return the minutes (ms) with rows of progress up to the clock, newest first, as many as it may take."""
     condition = "true" if since is None else written_after(since)
     found = select(

@@ -1,6 +1,6 @@
-"""What maintenance drops because it is too old, and how the days of `changes` are noted that are done with.
+"""Deletes what is older than the settings keep, and notes which days of `changes` are done.
 
-Days are those of the clock that wrote, which may have been wrong: see `streaming.maintenance.believed_times`.
+Days are those of the clock that wrote, which may have been wrong: see `streaming.maintenance.trusted_time`.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from streaming.common.times import DAY_MS, day_of, start_of
-from streaming.maintenance.believed_times import Times, sequence_before
 from streaming.maintenance.rewriting import delete_rows
+from streaming.maintenance.trusted_time import Times, sequence_before
 from streaming.model.schemas import CHANGES, UNKNOWN_RECORD_VERSION
 from streaming.settings.model import TableSettings
 from streaming.tables.feed import HISTORY_TRANSACTION, history_start
-from streaming.tables.folding import ROWS, fold_mark
 from streaming.tables.select import between, select
 from streaming.tables.tables import Tables
 
@@ -29,8 +28,8 @@ Proceed = Callable[[], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRetention:
-    """How long what is kept (ms). Days go as a whole, so what leaves stays up to a day longer.
+class KeepTimes:
+    """How long the tables keep what (ms). Days go as a whole, so what leaves stays up to a day longer.
 
     A day of `changes` that is older than `history` keeps its removed offsets alone, until it is older than
     `keep_removed` too, as are closed alerts. Replaced files stay for `keep_unused_files`, for those who still
@@ -53,20 +52,18 @@ class TableRetention:
         )
 
 
-def drop_what_is_too_old(
-    tables: Tables, name: str, retention: TableRetention, times: Times, proceed: Proceed
-) -> int:
-    """Drop the days of a table, or the closed alerts, that its retention no longer covers; return the number
-    of rows."""
+def delete_old_rows(tables: Tables, name: str, keep: KeepTimes, times: Times, proceed: Proceed) -> int:
+    """Delete the days of a table, or the closed alerts, that are no longer to be kept; return the number of
+    rows."""
     now = times.trusted
     if name == "quarantine":
-        return _delete_days(tables, name, day_of(now - retention.keep_quarantine_ms), times)
+        return _delete_days(tables, name, day_of(now - keep.keep_quarantine_ms), times)
     if name == "alerts":
-        return delete_rows(tables.delta(name), _is_closed_before(now - retention.keep_removed_ms), by="rule")
+        return delete_rows(tables.delta(name), _is_closed_before(now - keep.keep_removed_ms), by="rule")
     if name != "changes":
         return 0
-    trimmed = trim_history(tables, day_of(now - retention.history_ms), times, proceed)
-    kept_since = min(day_of(now - retention.keep_removed_ms), history_start(tables.delta(name)))
+    trimmed = trim_history(tables, day_of(now - keep.history_ms), times, proceed)
+    kept_since = min(day_of(now - keep.keep_removed_ms), history_start(tables.delta(name)))
     return trimmed + _delete_days(tables, name, kept_since, times)
 
 
@@ -102,7 +99,7 @@ def _delete_days(tables: Tables, name: str, first_kept: date, times: Times) -> i
         return 0
     is_old = _is_old(tables.delta("changes"), first_kept, times)
     if name == "changes":
-        is_old += f' AND "sequence" <= {_folded(tables)}'
+        is_old += f' AND "sequence" <= {tables.folded_up_to()}'
     by = _SORTED_BY[name]
     return sum(
         delete_rows(tables.delta(name), f"\"day\" = '{day}' AND {is_old}", by=by, day=day) for day in days
@@ -130,13 +127,10 @@ def _note(transaction: str, day: date) -> Transaction:
 
 
 def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
-    asked = f"""SELECT 1 FROM changes WHERE "day" = '{day}' AND "sequence" > {_folded(tables)} LIMIT 1"""
+    asked = (
+        f"""SELECT 1 FROM changes WHERE "day" = '{day}' AND "sequence" > {tables.folded_up_to()} LIMIT 1"""
+    )
     return len(select(asked, changes=changes)) > 0
-
-
-def _folded(tables: Tables) -> int:
-    """Return up to which sequence all folded tables hold the changes."""
-    return min(fold_mark(tables.delta(name)) for name in ROWS)
 
 
 def _is_closed_before(moment: int) -> str:
