@@ -167,7 +167,7 @@ def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, root:
     arguments = [*shlex.split(line), "--table-root", root, "--output", "json"]
     code, out, err = offsetlake(*arguments, "--max-age", "30s")
     assert (code, out) == (1, "")
-    assert "--max-age: expected a sign of life of the job within 30 s" in err
+    assert "--max-age: expected a heartbeat of the job within 30 s" in err
     code, out, err = offsetlake(*arguments, "--require-complete")
     assert (code == 1) is (line == "groups")  # only they touch the partition that is still being read
     assert ("--require-complete: expected a complete answer" in err) is (code == 1)
