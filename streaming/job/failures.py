@@ -36,6 +36,14 @@ _SILENT: Final = re.compile(
 """What Kafka's client and Spark's connector say when no broker answers."""
 
 
+_TOO_LATE: Final = "Timed out while waiting for the Python worker to connect back"
+"""What Spark says when a Python worker takes longer to start than the 10 s that it allows, whatever is set
+(`PythonWorkerFactory.createSimpleWorker`)."""
+
+_MOST_LATE_STARTS: Final = 10
+"""How often in a row a worker may come too late, with nothing read in between, before the job ends."""
+
+
 class JobFailedError(OffsetlakeError):
     """The query or its housekeeping failed."""
 
@@ -46,6 +54,10 @@ class JobRefusedError(JobFailedError):
 
 class BrokersSilentError(JobFailedError):
     """Brokers did not answer the query for as long as it waits for them."""
+
+
+class WorkerTooLateError(JobFailedError):
+    """A Python worker did not start in the time that Spark allows: the machine has no processor time left."""
 
 
 class RecordTimestampError(JobFailedError):
@@ -80,6 +92,11 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
         return BrokersSilentError(f"{doing} failed: {said}")
     if _REFUSED.search(f"{cause} {said}"):
         return JobRefusedError(f"{doing} failed: {said}")
+    if _TOO_LATE in said:
+        return WorkerTooLateError(
+            f"{doing} failed: expected a Python worker within the 10 s that Spark allows, found none. "
+            "Other processes may need all of this machine's processor time."
+        )
     if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
         return RecordTimestampError.of(doing, {})
     return JobFailedError(f"{doing} failed: {said}")
@@ -106,11 +123,17 @@ class Interruptions:
         self._say = say
         self._stop = stop
         self._positions: dict[int, int] = {}
+        self._late_starts = 0
 
     def raise_unless_explained(self, failure: JobFailedError | BrokerError, tables: Tables) -> None:
         """Raise a failure, unless the absence of the brokers or what became of the topic explains it."""
         if self._stop.is_set() or isinstance(failure, JobRefusedError | AccessRefusedError):
             raise failure
+        if isinstance(failure, WorkerTooLateError):
+            self._late_starts = 1 if self._has_moved(tables) else self._late_starts + 1
+            if self._late_starts <= _MOST_LATE_STARTS:
+                self._say(f"{failure} Starting the query again.")
+                return
         if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
             self._say(f"{failure} Reading on as soon as they answer.")  # they may be back by now
             return

@@ -6,6 +6,7 @@ from streaming.job.failures import (
     BrokersSilentError,
     JobFailedError,
     JobRefusedError,
+    WorkerTooLateError,
     as_failure,
 )
 
@@ -23,6 +24,10 @@ FAILURES = {
     "a wrong password": (f"{KAFKA}.SaslAuthenticationException: invalid credentials", JobRefusedError),
     "an expired certificate": (f"{KAFKA}.SslAuthenticationException: handshake failed", JobRefusedError),
     "a missing right": (f"{KAFKA}.TopicAuthorizationException: not authorized", JobRefusedError),
+    "a starved machine": (
+        "java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back",
+        WorkerTooLateError,
+    ),
     "a full disk": ("java.io.IOException: No space left on device", JobFailedError),
     "another time limit": ("java.util.concurrent.TimeoutException: Futures timed out", JobFailedError),
 }

@@ -50,6 +50,7 @@ class JobProcess:
     more_settings: str = ""
     checkpoint: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    python_path: tuple[Path, ...] = ()
     starts: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -91,9 +92,10 @@ class JobProcess:
     def start(self, command: str = "run", *options: str, bomb: str | None = None) -> None:
         """Start `offsetlake run` (or another command) with a bomb: `<point>:<how manieth time>`."""
         self.starts += 1
-        environment = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT)}
+        folders = (*self.python_path, ROOT) if bomb is None else (_BOMBS, ROOT)
+        environment = {**os.environ, **self.environment, "PYTHONPATH": ":".join(map(str, folders))}
         if bomb is not None:
-            environment |= {"PYTHONPATH": f"{_BOMBS}:{ROOT}", "OFFSETLAKE_BOMB": bomb}
+            environment["OFFSETLAKE_BOMB"] = bomb
         arguments = [command, "--bootstrap-server", self.bootstrap, "--config", "settings.toml"]
         arguments += ["--checkpoint", self.checkpoint or str(self.directory / "checkpoint")]
         arguments += ["--table-root", self.tables.root, *options]
