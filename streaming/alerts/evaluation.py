@@ -75,22 +75,24 @@ class Evaluator:
 
 
 def seen(moment: Snapshot, settings: AlertSettings, now: int, *, after: int) -> View:
-    """Read what the rules look at, without the offsets if there is no offsets partition that can be judged.
+    """Read what the rules look at.
 
-    `after` is the sequence of `changes` up to which dropped offsets were looked at. When offsets expire is
-    added if it is known how long the brokers keep them.
+    Offsets and groups are left out if there is no offsets partition that can be judged. `after` is the
+    sequence of `changes` up to which dropped offsets were looked at. When offsets expire is added if it is
+    known how long the brokers keep them.
     """
     progress = moment.progress
     is_judged = bool(judged_partitions(progress, settings, now))
     offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
+    groups = moment.groups() if is_judged else GROUPS.empty_table()
     if progress.retention is not None:
-        groups = moment.groups() if is_judged else GROUPS.empty_table()
         stalled = [number for number, partition in progress.partitions.items() if is_stalled(partition)]
         offsets = expiry(offsets, groups, progress.retention.retention_ms, stalled=stalled)
     return View(
         now=now,
         progress=progress,
         offsets=offsets,
+        groups=groups,
         is_predicted=progress.retention is not None,
         dropped=moment.drops(EXPIRED, after=after),
     )

@@ -87,8 +87,8 @@ class Worst:
             subject=self.subject,
             group=self.group,
             pattern=self.pattern,
-            topic=self.row["topic"],
-            partition=self.row["partition"],
+            topic=self.row.get("topic"),  # rows of groups have none
+            partition=self.row.get("partition"),
             source_partition=self.row["source_partition"] if self.pattern is None else None,
             facts=facts,
             evidence=evidence,

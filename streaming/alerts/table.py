@@ -8,7 +8,6 @@ run at once, the second sees what the first wrote. What was delivered is noted i
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -19,6 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from streaming.alerts.episodes import Episode, Finding
+from streaming.common.retries import retried
 from streaming.common.times import from_ms, to_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import ALERTS, TIMESTAMPS
@@ -137,10 +137,7 @@ class AlertTable:
 
     def read(self) -> AlertState:
         """Read all alerts."""
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(FilesGoneError):  # maintenance has just removed files
-                return self._read()
-        return self._read()
+        return retried(FilesGoneError, self._read)  # which maintenance has just removed
 
     def update(
         self, change: Callable[[AlertState], list[Episode]], *, mark: int, receivers: Sequence[str]
@@ -171,11 +168,8 @@ class AlertTable:
 
     def _until_written(self, write: Callable[[AlertState], T]) -> T:
         """Read and write, again if another process (maintenance, an evaluation) wrote in between."""
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(CommitFailedError):
-                return write(self.read())
         try:
-            return write(self.read())
+            return retried(CommitFailedError, lambda: write(self.read()), _ATTEMPTS)
         except CommitFailedError as error:
             raise AlertsConflictError(
                 f"writing alerts under {self._tables.root}: expected nobody else to write them meanwhile, "

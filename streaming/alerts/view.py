@@ -22,7 +22,9 @@ class View:
     """What the rules look at; `now` in milliseconds.
 
     `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
-    adds. `dropped` are rows of `changes` that the broker has probably expired and no evaluation has seen.
+    adds; `groups` are the live groups (schema `GROUPS`). `dropped` are rows of
+    `changes` that the broker has probably expired and no evaluation has seen.
+
     `log_starts` holds where the logs of the committed topic partitions start (None: no answer); it is None
     as a whole where no broker was asked. `known` is the newest episode by rule and subject: all that are
     open, and of rules that remember them (`Rule.remembers_closed`) the closed ones too.
@@ -31,6 +33,7 @@ class View:
     now: int
     progress: Progress
     offsets: pa.Table
+    groups: pa.Table
     is_predicted: bool
     dropped: pa.Table
     log_starts: Mapping[Partition, int | None] | None = None

@@ -4,6 +4,7 @@ Exit code 0 is success, 1 failure, 2 misuse.
 """
 
 import sys
+from types import ModuleType
 from typing import Final
 
 import click
@@ -12,11 +13,18 @@ from streaming.cli import alerts, decode, expiry, job, maintain, queries
 from streaming.cli.output import complain, finish, telling, watched_output
 from streaming.model.errors import MisuseError, OffsetlakeError
 
+
+def _of(*modules: ModuleType) -> list[click.Command]:
+    """Return the commands that modules define, in that order."""
+    values = [value for module in modules for value in vars(module).values()]
+    return [value for value in values if isinstance(value, click.Command)]
+
+
 COMMANDS: Final[dict[str, list[click.Command]]] = {
-    "Follow the topic": [job.demo, job.run, job.rebuild],
-    "Query the tables": [queries.offsets, queries.groups, queries.history, queries.sql, queries.status],
-    "Alerts and expiry": [alerts.alerts, expiry.expiring, expiry.retired],
-    "Tools": [maintain.maintain, decode.decode],
+    "Follow the topic": _of(job),
+    "Query the tables": _of(queries),
+    "Alerts and expiry": _of(alerts, expiry),
+    "Tools": _of(maintain, decode),
 }
 """All commands, under the titles that the help shows."""
 

@@ -30,7 +30,7 @@ class Maintainer(threading.Thread):
     ) -> None:
         super().__init__(name="offsetlake-maintenance", daemon=True)
         self._tables = tables
-        self._retention = KeepTimes.of(settings)
+        self._keep = KeepTimes.of(settings)
         self._every_s = settings.maintain_every_ms / 1_000
         self._complaints = Complaints(say)
         self._clock = clock
@@ -54,7 +54,7 @@ class Maintainer(threading.Thread):
 
     def _round(self) -> None:
         try:
-            maintain(self._tables, self._retention, clock=self._clock, should_stop=self._done.is_set)
+            maintain(self._tables, self._keep, clock=self._clock, should_stop=self._done.is_set)
         except Exception as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
             self._complaints.make("", in_one_line(error))
         else:

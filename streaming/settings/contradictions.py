@@ -8,7 +8,7 @@ from streaming.model.errors import MisuseError
 from streaming.settings.model import AlertSettings, Settings
 
 LONGEST_HEARTBEAT_MS: Final = 120_000
-"""With a longer pause every past moment would count as not observed (`observations.GAP_MS`)."""
+"""With a longer pause every past moment would count as not observed (`tables.progress_rows.GAP_MS`)."""
 
 _OWN: Final[Mapping[str, str]] = {
     "spark.master": "spark.master (beside conf)",

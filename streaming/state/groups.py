@@ -305,3 +305,4 @@ _DESCRIBE: Final[Mapping[str, Callable[[GroupRecords], Group]]] = {
     SHARE.name: _share,
     STREAMS.name: _streams,
 }
+assert set(TYPE_OF_RECORD.values()) == set(_DESCRIBE), "every type of group needs its description"

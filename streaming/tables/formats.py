@@ -76,16 +76,17 @@ def _is_beyond_plane_0(text: str) -> bool:
 def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) -> None:
     """Bring a table to the present format, unless it has it; `table` is then as of its newest commit.
 
-    Columns that it lacks are added (null in its rows), doubtful bounds are rewritten, and last the format
-    is noted: cut at any point it can be repeated. A change of any other kind takes a step of its own here.
+    Columns and fields of structs that it lacks are added (null in its rows), doubtful bounds are rewritten,
+    and last the format is noted: cut at any point it can be repeated. A change of any other kind takes a step
+    of its own here.
     Raises `CommitFailedError` where another commit came first.
     """
     if format_of(table) == TABLES_FORMAT:
         return
-    held = {column.name for column in table.schema().fields}
-    missing = [Field.from_arrow(column) for column in schema if column.name not in held]
-    if missing:
-        table.alter.add_columns(missing)
+    held = {column.name: column for column in table.schema().fields}
+    wanted = [Field.from_arrow(column) for column in schema]
+    if missing := [column for column in wanted if held.get(column.name) != column]:
+        table.alter.add_columns(missing)  # of a struct that is there its new fields
     if not _has_true_bounds(table) and mend_bounds(table, storage):
         table.update_incremental()
     table.alter.set_table_properties({FORMAT_PROPERTY: str(TABLES_FORMAT)}, raise_if_not_exists=False)
