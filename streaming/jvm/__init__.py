@@ -3,7 +3,15 @@
 `python -m streaming.jvm.jars` fills the jar cache.
 """
 
-from streaming.jvm.jars import ensure_jars
-from streaming.jvm.java import find_java
+from typing import TYPE_CHECKING
+
+from streaming.common.lazily import lazily
+
+if TYPE_CHECKING:
+    from streaming.jvm.jars import ensure_jars
+    from streaming.jvm.java import find_java
 
 __all__ = ["ensure_jars", "find_java"]
+
+# What is run with -m must not be loaded with its package.
+__getattr__ = lazily({"ensure_jars": "streaming.jvm.jars", "find_java": "streaming.jvm.java"})

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import get_args
@@ -238,3 +240,17 @@ class TestCommand:
         monkeypatch.setenv("OFFSETLAKE_JARS", str(cache))
         assert jars.main() == 1
         assert re.fullmatch(r"error: looking for Java: .*\n", capsys.readouterr().err)
+
+
+def test_filling_the_cache_as_a_module_warns_of_nothing(java_home: Path, cache: Path) -> None:
+    fake_java(java_home, version=VERSION_11)
+    ran = subprocess.run(
+        [sys.executable, "-m", "streaming.jvm.jars"],
+        cwd=Path(__file__).parents[2],
+        env={"JAVA_HOME": str(java_home), "OFFSETLAKE_JARS": str(cache), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "RuntimeWarning" not in ran.stderr
+    assert ran.stderr.startswith("error: ")

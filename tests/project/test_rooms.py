@@ -134,6 +134,11 @@ def test_a_room_says_what_it_is_for(folder: Path) -> None:
     assert 2 <= len(said.splitlines()) <= 4
 
 
+@pytest.mark.parametrize("package", ["decoders", "streaming"])
+def test_package_says_that_it_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()  # "Typing :: Typed"
+
+
 @pytest.mark.parametrize("name", streaming.__all__)
 def test_the_front_door_has_what_it_names(name: str) -> None:
     assert getattr(streaming, name).__name__ == name
