@@ -3,6 +3,7 @@
 Needs neither Spark nor a broker. An error stands at the level where it belongs (KIP-88, KIP-709).
 """
 
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.completeness import IncompleteError
+from streaming.queries.queries import OffsetQueries, TopicPartitions
 
-__all__ = ["OffsetQueries"]
+__all__ = ["IncompleteError", "OffsetQueries", "TopicPartitions"]
