@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from streaming.queries.completeness import AsOf
     from streaming.tables.tables import Tables
 
-_FOR_PEOPLE = [
-    "group", "topic", "partition", "committed_offset", "log_end_offset", "lag", "leader_epoch", "metadata",
-    "commit_timestamp", "expire_timestamp", "unreadable_since",
-]  # fmt: skip
+_NOT_FOR_PEOPLE = ("source_", "topic_id")
+"""How the columns begin that tables for people leave out."""
 
 
 @click.command()
@@ -83,7 +81,7 @@ def offsets(
     answer = client.list_offsets(groups or None, asked, asking.as_of)
     asking.check(answer.as_of)
     rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
-    _print_rows(rows.select(_FOR_PEOPLE) if output == "table" else rows, output, answer)
+    _print_rows(_for_people(rows) if output == "table" else rows, output, answer)
     return _tell_errors(answer)
 
 
@@ -141,8 +139,7 @@ def groups(
         _print_names(answer)
         return _tell_errors(answer)
     rows = answer.rows.select(["group"]) if only_names else answer.rows
-    shown = [name for name in rows.column_names if not name.startswith("source_")]
-    _print_rows(rows.select(shown) if output == "table" else rows, output, answer)
+    _print_rows(_for_people(rows) if output == "table" else rows, output, answer)
     return _tell_errors(answer)
 
 
@@ -277,6 +274,10 @@ def _with_ends(
     settings = settings_of(config, command_config, bootstrap_server=bootstrap_server)
     ranges = broker_of(settings).log_ranges(partitions_in(rows))
     return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()})
+
+
+def _for_people(rows: "pa.Table") -> "pa.Table":
+    return rows.select([name for name in rows.column_names if not name.startswith(_NOT_FOR_PEOPLE)])
 
 
 def _print_rows(rows: "pa.Table", output: "Output", answer: "Answer") -> None:
