@@ -19,6 +19,7 @@ from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import ensure_jars
 from streaming.settings.reading import read_settings
 from streaming.spark.session import start_session
+from streaming.tables.tables import Tables
 
 # --- Hypothesis: `quick` is repeatable, HYPOTHESIS_PROFILE=thorough looks for more ----------------------
 
@@ -166,3 +167,14 @@ def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         return Ended(ended.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """Tables that nothing was written to yet."""
+    made = Tables(str(tmp_path / "tables"))
+    made.create()
+    return made

@@ -14,7 +14,7 @@ from running_job import RunningJob
 
 from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
-from streaming.common.times import now_ms
+from streaming.common.times import DAY_MS, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.job.rebuild import ASKED_FOR, rebuild, rebuild_as_asked
@@ -24,7 +24,6 @@ from streaming.model.schemas import CHANGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-DAY_MS = 86_400_000
 
 Record = tuple[bytes, bytes | None]
 JobFactory = Callable[[str], RunningJob]

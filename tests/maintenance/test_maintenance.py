@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,22 +15,20 @@ from alert_tables import RETENTION, Lake
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from maintenance_rounds import KEPT, NOW, TODAY, round_at
 from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, group, live_in, live_on, offset
 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
 from streaming.cli.main import cli
-from streaming.common.times import from_ms, iso, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, from_ms, iso, now_ms
 from streaming.job.maintainer import Maintainer
 from streaming.maintenance.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
 from streaming.maintenance.maintenance import (
     MaintenanceError,
-    TableReport,
     compact,
     delete_unused_files,
-    maintain,
     shorten_log,
 )
-from streaming.maintenance.trimming import KeepTimes
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH
@@ -41,21 +39,6 @@ from streaming.tables.feed import history_start
 from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables
-
-DAY_MS = 86_400_000
-HOUR_MS = 3_600_000
-TODAY = date(2026, 11, 21)
-NOW = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1_000)
-NOTHING_IS_OLD = KeepTimes(
-    history_ms=7 * DAY_MS, keep_removed_ms=90 * DAY_MS, keep_quarantine_ms=30 * DAY_MS, keep_unused_files_ms=0
-)
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
-    return made
 
 
 @pytest.fixture
@@ -89,11 +72,6 @@ def quarantine(tables: Tables, batch_id: int, *, at: int = NOW) -> None:
     )
     rows, _ = quarantine_rows(packed, sequence=batch_id, batch_time=at)
     tables.append_quarantine(rows, Progress(query_id=QUERY, batch_id=batch_id))
-
-
-def round_at(tables: Tables, now: int, retention: KeepTimes = NOTHING_IS_OLD) -> dict[str, TableReport]:
-    reports = maintain(tables, retention, clock=lambda: now)
-    return {report.table: report for report in reports}
 
 
 # --- asking ----------------------------------------------------------------------------------------------
@@ -172,12 +150,12 @@ def test_replaced_files_are_deleted_only_when_they_are_old_enough(tables: Tables
     reader = tables.delta("changes")
     compact(tables, "changes", lambda: True)
     assert len(files_of(tables, "changes")) == 14
-    patient = replace(NOTHING_IS_OLD, keep_unused_files_ms=60_000)  # counts as an hour
+    patient = replace(KEPT, keep_unused_files_ms=60_000)  # counts as an hour
     for minutes in range(5):
         beat(tables, NOW - minutes * 60_000)
     assert delete_unused_files(tables, "changes", patient, NOW) == 0
     assert len(reader.to_pyarrow_table()) == 38
-    assert delete_unused_files(tables, "changes", NOTHING_IS_OLD, NOW) == 13
+    assert delete_unused_files(tables, "changes", KEPT, NOW) == 13
     assert len(files_of(tables, "changes")) == 1 + 5
 
 
@@ -244,7 +222,7 @@ def test_closed_alerts_leave_with_the_removed_offsets_and_open_ones_stay(tmp_pat
     lake.pass_time(DAY_MS)
     lake.evaluate()
     closed_at = max(episode.closed_at or 0 for episode in lake.episodes())
-    last_day = closed_at + NOTHING_IS_OLD.keep_removed_ms
+    last_day = closed_at + KEPT.keep_removed_ms
     live_on(lake.tables, closed_at, last_day + DAY_MS)
     for now, dropped in ((last_day, 0), (last_day + 1, 1), (last_day + 2, 0)):
         assert round_at(lake.tables, now)["alerts"].rows_dropped == dropped
@@ -478,7 +456,7 @@ def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: T
 
     def do_round() -> None:
         nonlocal rounds
-        round_at(tables, NOW, replace(NOTHING_IS_OLD, keep_unused_files_ms=60_000))
+        round_at(tables, NOW, replace(KEPT, keep_unused_files_ms=60_000))
         rounds += 1
 
     def fold() -> None:

@@ -11,36 +11,18 @@ import pyarrow as pa
 import pytest
 from alert_tables import RETENTION, Lake
 from deltalake import CommitProperties, Transaction, write_deltalake
+from maintenance_rounds import KEPT, NOW, TODAY, round_at
 from table_batches import Batch, append, beat, live_on, offset
 
-from streaming.common.times import now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
 from streaming.maintenance.lease import LEASE_MS, LEASE_TRANSACTION, MaintenanceBusyError, maintenance_lease
-from streaming.maintenance.maintenance import SORTED_TRANSACTION, KeepTimes, TableReport, maintain
+from streaming.maintenance.maintenance import SORTED_TRANSACTION
 from streaming.maintenance.trusted_time import moment_before
 from streaming.model.schemas import CHANGES, QUARANTINE
 from streaming.tables.feed import HISTORY_TRANSACTION, history_start, noted_day
 from streaming.tables.tables import Tables
 
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
-DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
-TODAY = date(2026, 11, 21)
-NOW = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1_000)
-KEPT = KeepTimes(
-    history_ms=7 * DAY_MS, keep_removed_ms=90 * DAY_MS, keep_quarantine_ms=30 * DAY_MS, keep_unused_files_ms=0
-)
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
-    return made
-
-
-def round_at(tables: Tables, clock: int, retention: KeepTimes = KEPT) -> dict[str, TableReport]:
-    return {report.table: report for report in maintain(tables, retention, clock=lambda: clock)}
 
 
 def committed(number: int) -> Batch:

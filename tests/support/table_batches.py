@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streaming.common.times import FIRST_MS, LAST_MS
+from streaming.common.times import DAY_MS, FIRST_MS, LAST_MS
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE
 from streaming.tables.progress_rows import observation_row
@@ -22,7 +22,6 @@ Row = dict[str, Any]
 Batch = dict[Key | str, Row | None]
 """What one batch changes: an offset (by its key) or a group (by its name) gets a value; None removes it."""
 
-DAY_MS = 86_400_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 QUERY = "query-1"
 SOURCE_PARTITION = pa.field("source_partition", pa.int32())

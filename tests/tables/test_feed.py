@@ -1,6 +1,5 @@
 """Past moments: what the tables say of them equals a replay of what had been written by then."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -34,13 +33,6 @@ from streaming.tables.tables import Tables
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
-    return made
 
 
 class Step(NamedTuple):

@@ -38,13 +38,6 @@ from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables, TablesMissingError, TablesUnreachableError
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
-    return made
-
-
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=6), asked=st.lists(GROUP_IDS, max_size=2))
 def test_read_equals_a_replay_of_the_changes_at_every_moment(
