@@ -55,7 +55,7 @@ class Courier:
         if failure is None:
             self._complaints.settle(about, f"{about} are delivered again")
         else:
-            self._complaints.make(about, f"{about} cannot be delivered, going on trying: {failure}")
+            self._complaints.make(about, f"{about} cannot be delivered, retrying: {failure}")
         return failure is None
 
     @property
@@ -108,7 +108,7 @@ class Courier:
         except DeliveryError as error:
             return error
         except Exception as error:  # whatever it is, the next attempt may succeed; its text may hold a secret
-            return DeliveryError(f"{type(error).__name__}, which nobody foresaw.", is_answer=False)
+            return DeliveryError(f"unexpected {type(error).__name__}.", is_answer=False)
         return None
 
     def _arrived(self, told: Told) -> Delivery:

@@ -177,7 +177,7 @@ def _meaning(error: BaseException) -> str | None:
     """Say what an error means, from its class and number alone."""
     match error:
         case socket.gaierror():
-            return "the name of the host cannot be resolved"
+            return "the host name cannot be resolved"
         case ssl.SSLCertVerificationError():
             return "the certificate is not trusted"
         case ssl.SSLError():

@@ -137,7 +137,7 @@ OFFSET_EXPIRED: Final = Rule(
     id="offset_expired",
     judge=_judge_offset_expired,
     sentence="{subject}: the broker has dropped {offsets}, the last at {dropped_at}, such as {place}, "
-    "{committed_offset}; consumers go on at auto.offset.reset",
+    "{committed_offset}; consumers continue at auto.offset.reset",
 )
 
 
@@ -178,7 +178,7 @@ def _is_unanswered(episode: Episode, log_starts: Mapping[Partition, int | None])
 OFFSET_BELOW_LOG_START: Final = Rule(
     id="offset_below_log_start",
     judge=_judge_offset_below_log_start,
-    sentence="{subject}: of {offsets} data retention has deleted unread records; the worst is {place}, "
+    sentence="{subject}: data retention has deleted unread records of {offsets}; the worst is {place}, "
     "committed {committed_offset}, where the log now starts at {log_start}",
 )
 
@@ -295,7 +295,7 @@ PARTITION_STALLED: Final = Rule(
     id="partition_stalled",
     judge=_judge_partition_stalled,
     sentence="{subject}: an open transaction has held readers back at offset {last_stable_offset} since "
-    "{since}; commits of its groups are not seen and predictions about them are suspended",
+    "{since}; commits of its groups are not visible and predictions about them are suspended",
     labels=lambda finding: {"offsets_partition": finding.partition},
 )
 

@@ -172,8 +172,8 @@ class AlertTable:
             return retried(CommitFailedError, lambda: write(self.read()), _ATTEMPTS)
         except CommitFailedError as error:
             raise AlertsConflictError(
-                f"writing alerts under {self._tables.root}: expected nobody else to write them meanwhile, "
-                f"found other commits at {_ATTEMPTS} attempts. Nothing was written; it is tried again later."
+                f"writing alerts under {self._tables.root}: expected no other writer meanwhile, "
+                f"found other commits at {_ATTEMPTS} attempts. Nothing was written; it will be retried."
             ) from error
 
     def _update(

@@ -79,9 +79,7 @@ class AlertWatch(threading.Thread):
         try:
             changed = self._evaluator.evaluate()
         except Exception as error:  # whatever it is, the job goes on
-            self._complaints.make(
-                "", f"evaluating alerts failed, going on trying: {type(error).__name__}: {error}"
-            )
+            self._complaints.make("", f"evaluating alerts failed, retrying: {type(error).__name__}: {error}")
             return False
         self._complaints.settle("", "alerts are evaluated again")
         if changed:

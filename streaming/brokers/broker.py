@@ -87,7 +87,7 @@ class Broker:
         if facts is None:
             say(
                 f"topic {self._source.topic} does not exist yet on {self._source.bootstrap_servers}, "
-                "or this user may not see it (Describe right): "
+                "or this user may not see it (Describe permission): "
                 "waiting for it (Kafka creates it when the first group commits)"
             )
         while facts is None and not _rest(self._source.topic_poll_every_ms / 1_000, give_up):
@@ -140,7 +140,7 @@ class Broker:
         complaint = self._complaint()
         return BrokerError(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: expected an answer "
-            f"of the leader of each partition, found none for {', '.join(map(str, sorted(partitions)))}"
+            f"from the leader of each partition, found none for {', '.join(map(str, sorted(partitions)))}"
             f"{f' (last failure: {complaint})' if complaint else ''}."
         )
 
@@ -290,8 +290,8 @@ class Broker:
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "
             f"expected an answer within {timeout_s:g} s, found: {error.args[0].str()}"
             f"{f' ({complaint})' if complaint else ''}. "
-            "Check --bootstrap-server, the network, the security settings (--command-config), and the rights "
-            "of their user."
+            "Check --bootstrap-server, the network, the security settings (--command-config), and the "
+            "permissions of their user."
         )
 
 

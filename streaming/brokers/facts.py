@@ -79,11 +79,11 @@ def _disagreement(told: Mapping[int, tuple[int, int]]) -> Iterator[str]:
         )
         yield (
             f"brokers disagree on {RETENTION} and {CHECK_INTERVAL} ({values}): "
-            "going by the shortest retention and the longest interval"
+            "using the shortest retention and the longest interval"
         )
 
 
 def _silence(silent: Mapping[int, str]) -> Iterator[str]:
     if silent:
         names, reason = ", ".join(map(str, sorted(silent))), next(iter(silent.values()))
-        yield f"not all brokers say how long they keep offsets (broker {names}: {reason})"
+        yield f"not all brokers report how long they retain offsets (broker {names}: {reason})"

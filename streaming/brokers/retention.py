@@ -31,7 +31,7 @@ class RetentionReader:
         if self._topic != OFFSETS_TOPIC:
             self._complain(
                 f"topic {self._topic} may be a copy from another cluster, so these brokers are not asked how "
-                "long offsets are kept: set [expiry] retention to have it said when they expire"
+                "long offsets are retained: set [expiry] retention to predict when they expire"
             )
             return None
         try:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--all", "closed_too", is_flag=True, help="Closed alerts too.")
+@click.option("--all", "closed_too", is_flag=True, help="Include closed alerts.")
 @click.option(
-    "--evaluate", is_flag=True, help="Evaluate the rules once and deliver, instead of listing (for cron)."
+    "--evaluate", is_flag=True, help="Evaluate the rules and deliver once, instead of listing (for cron)."
 )
 @broker_options
 @query_options
@@ -33,10 +33,11 @@ def alerts(
     output: "Format",
     config: Path | None,
 ) -> None:
-    """List the open alerts; the job evaluates them while it runs.
+    """List open alerts, or evaluate the rules once.
 
-    While it does not, or is still reading, alerts are held: that is said beside the list. With --evaluate,
-    --bootstrap-server names the brokers to ask where logs start (rule offset_below_log_start).
+    A running job evaluates them by itself. Alerts are suspended while it is down or still reading, which is
+    reported on standard error. With --evaluate, --bootstrap-server names the brokers to ask for log start
+    offsets (rule offset_below_log_start).
 
     \b
       offsetlake alerts
@@ -71,7 +72,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
     progress, now = tables.progress(), now_ms()
     if is_written_by_a_job(progress, settings.job.heartbeat_every_ms, now):
         seconds = (now - progress.heartbeat) / 1_000
-        warn([f"a job wrote to the tables {seconds:.0f} s ago, and evaluates alerts itself: nothing done"])
+        warn([f"a job wrote to the tables {seconds:.0f} s ago and evaluates alerts itself: nothing to do"])
         return
     tables.create()
     watch = AlertWatch(

@@ -45,11 +45,11 @@ def expiring(
     bootstrap_server: str | None,
     command_config: Path | None,
 ) -> None:
-    """Show which committed offsets the brokers will drop, soonest first, by which rule and when.
+    """Show which committed offsets the brokers will drop, soonest first, with the time and the rule.
 
-    A negative time_left: due, and waiting for the brokers' next check. With --bootstrap-server or
-    --command-config also what is at stake: where the log starts and ends, the lag, how many records
-    auto.offset.reset=earliest would read again, and how many unread ones latest would skip.
+    A negative time_left means due, and dropped at the brokers' next check. With --bootstrap-server or
+    --command-config, also what is at stake: log start and end offsets, the lag, and how many records
+    auto.offset.reset=earliest would read again and latest would skip.
 
     \b
       offsetlake expiring --within 24h
@@ -66,7 +66,7 @@ def expiring(
             tables_of(settings), groups, settings=settings.expiry, now=now_ms(), within_ms=within_ms
         )
     except RetentionUnknownError as error:
-        advice = 'Give --config with [expiry] retention = "7d", or whatever the brokers have.'
+        advice = 'Use --config with [expiry] retention = "7d", or the value of your brokers.'
         raise MisuseError(f"{error} {advice}") from error
     rows = listing.rows
     if bootstrap_server or command_config:
@@ -88,10 +88,10 @@ def retired(
     table_root: str | None,
     config: Path | None,
 ) -> None:
-    """Show which committed offsets are gone, what they were, when they went and why.
+    """Show which committed offsets were removed, when and why, with their last value.
 
-    current_offset is what has been committed since: such an offset is not lost. reset-csv leaves it out, and
-    offsets of deleted topics; it is for a group without running members, and takes Kafka 2.4 or newer.
+    current_offset is what has been committed since: such an offset is not lost. reset-csv contains lost
+    offsets only, without those of deleted topics; it requires a group without running members, and Kafka 2.4.
 
     \b
       offsetlake retired --group billing --since 7d

@@ -42,7 +42,7 @@ _job_options = all_of(
 )
 @click.option("--once", is_flag=True, help="Read to the current end, then exit.")
 def run(config: Path | None, command_config: Path | None, once: bool, **options: str | None) -> None:
-    """Follow the offsets topic into tables until stopped (Ctrl-C or SIGTERM).
+    """Follow the offsets topic and maintain the tables, until stopped (Ctrl-C or SIGTERM).
 
     \b
       offsetlake run --bootstrap-server localhost:9092
@@ -61,8 +61,8 @@ def run(config: Path | None, command_config: Path | None, once: bool, **options:
 def rebuild(config: Path | None, command_config: Path | None, **options: str | None) -> None:
     """Re-read the topic from the beginning, reconcile the tables, exit.
 
-    `run` does so by itself where it must. By hand it is for a lost checkpoint, or another number of state
-    partitions. Stop the running job first. History is kept: every difference becomes one more step.
+    `run` does this by itself when it is necessary. By hand, it replaces a lost checkpoint, or changes the
+    number of state partitions. Stop the running job first. The tables keep their history.
 
     \b
       offsetlake rebuild --bootstrap-server localhost:9092
@@ -90,7 +90,7 @@ def _as_job(settings: Settings, act: Callable[["Listener", threading.Event], Non
 @click.command()
 @click.option("--for", "duration", metavar="DURATION", help="Exit after this time, such as 60s.")
 def demo(duration: str | None) -> None:
-    """Start a real local broker, real consumer groups and the job, and show the live table.
+    """Start a local broker, real consumer groups and the job, and show the live table.
 
     \b
       offsetlake demo

@@ -85,11 +85,11 @@ def cli() -> None:
     """Kafka's __consumer_offsets as Delta tables you can query, retain and alert on.
 
     \b
-      offsetlake demo                                      see it work, nothing else needed
-      offsetlake run --bootstrap-server localhost:9092     follow the topic into tables
+      offsetlake demo                                      try it: a local broker, groups and the job
+      offsetlake run --bootstrap-server localhost:9092     follow the topic into the tables
       offsetlake offsets --group billing                   committed offsets of a group
-      offsetlake offsets --group billing --as-of -2h       and as they were two hours ago
-      offsetlake status                                    how far the job has come
+      offsetlake offsets --group billing --as-of -2h       the same, as they were two hours ago
+      offsetlake status                                    how far the job has read
     """
 
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @click.command()
 @query_options
 def maintain(table_root: str | None, output: "Format", config: Path | None) -> None:
-    """Compact the tables, drop what is older than its retention, and delete unused files.
+    """Compact the tables, delete what is past its retention, and delete unused files.
 
-    A running job does this by itself ([tables] maintain_every), and this is safe beside it. Needed where jobs
-    end before they get to it (--once).
+    A running job does this by itself ([tables] maintain_every); running it beside the job is safe. Schedule
+    it if jobs only run with --once.
 
     \b
       offsetlake maintain

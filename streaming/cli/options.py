@@ -43,7 +43,7 @@ bootstrap_server_option = click.option(
 command_config_option = click.option(
     "--command-config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Properties file with Kafka client settings, as Kafka's own tools take it (SASL, TLS).",
+    help="Properties file of Kafka client settings (SASL, TLS), as for Kafka's own tools.",
 )
 broker_options = all_of(bootstrap_server_option, command_config_option)
 
@@ -53,7 +53,7 @@ config_option = click.option(
     help="Settings file; overrides the defaults (conf/offsetlake.toml).",
 )
 table_root_option = click.option(
-    "--table-root", metavar="DIR|URL", help="Where the tables are.  [default: warehouse]"
+    "--table-root", metavar="DIR|URL", help="Folder or URL of the tables.  [default: warehouse]"
 )
 
 _SETTINGS: Final = {

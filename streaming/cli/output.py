@@ -35,7 +35,7 @@ class _Output(io.FileIO):
         except OSError as error:
             raise OutputError(
                 f"writing to standard output: expected to write all of it, found: {error.strerror}. "
-                "What was written is not all: free some space, or write elsewhere."
+                "The output is incomplete: free some space, or write elsewhere."
             ) from error
 
 

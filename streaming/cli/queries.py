@@ -59,7 +59,7 @@ def offsets(
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    With --bootstrap-server or --command-config also how far each partition reaches now, and the lag.
+    With --bootstrap-server or --command-config, also the log end offset of each partition, and the lag.
 
     \b
       offsetlake offsets --group billing --group audit
@@ -73,8 +73,8 @@ def offsets(
         raise MisuseError("--group and --all-groups: expected one of them, found both. Leave one out.")
     if asking.as_of and (bootstrap_server or command_config):
         raise MisuseError(
-            "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know how far "
-            "partitions reach now."
+            "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know the current "
+            "log end offsets."
         )
     asked = [queries.TopicPartitions.parse(topic, name="--topic") for topic in topics]
     client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
@@ -127,7 +127,7 @@ def groups(
     if groups and (states or types):
         raise MisuseError(
             "--group: expected no --state or --type beside it, found one. "
-            "Named groups are shown whatever they are."
+            "Named groups are shown whatever their state and type."
         )
     client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     if groups:
@@ -158,10 +158,10 @@ def history(
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show how a group's positions moved: one line for each batch that moved one.
+    """Show how a group's positions moved, one line per batch.
 
-    Commits within a batch are merged into one step. `rewind` is a step back; `retired` is the removal of the
-    offset, with its cause.
+    Commits within a batch are merged. `rewind` is a step back; `retired` is the removal of the offset, with
+    its cause.
 
     \b
       offsetlake history --group billing --since -2h
@@ -175,9 +175,9 @@ def history(
     asking.check(answer.as_of)
     _print_rows(answer.rows, output, answer)
     if output == "table":
-        print("one line per batch that moved a position; what lay between two batches is not known")
+        print("one line per batch that moved a position; commits within a batch are merged")
     if answer.whole_since is not None:
-        warn([f"before {iso(answer.whole_since)} only retired offsets are kept ([tables] history)"])
+        warn([f"before {iso(answer.whole_since)} only the removal of offsets is kept ([tables] history)"])
     return _tell_errors(answer)
 
 
@@ -186,10 +186,10 @@ def history(
 @asking_options
 @answer_options
 def sql(query: str, asking: Asking, table_root: str | None, output: "Output", config: Path | None) -> None:
-    """Answer a query in SQL over the tables: offsets, groups, changes, quarantine, live_offsets, live_groups.
+    """Run one SQL query over offsets, groups, changes, quarantine, alerts, live_offsets and live_groups.
 
-    Only SELECT is accepted. `offsets` and `groups` are as of the last fold, the `live_` ones as of the
-    last batch, or at --as-of. Put "group" and "partition" in double quotes: they are words of SQL.
+    Only SELECT is accepted. `offsets` and `groups` are as of the last fold, `live_offsets` and `live_groups`
+    as of the last batch, or of --as-of. Quote "group" and "partition": they are SQL keywords.
 
     \b
       offsetlake sql 'SELECT "group", sum(committed_offset) AS total FROM live_offsets GROUP BY "group"'
@@ -212,12 +212,12 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
 def status(
     only_totals: bool, asking: Asking, table_root: str | None, output: "Output", config: Path | None
 ) -> None:
-    """Show how far the job has come in each offsets partition, and what it counted.
+    """Show how far the job has read each offsets partition, and its counters.
 
     \b
       offsetlake status
       offsetlake status --totals --output json
-      offsetlake status --max-age 30s --require-complete     # is all well? exit code 1 if not
+      offsetlake status --max-age 30s --require-complete     # health check: exit code 1 if unhealthy
     """
     from streaming.queries import status
     from streaming.queries.queries import OffsetQueries
@@ -233,7 +233,7 @@ def status(
         print_answer(status.totals(about.progress), output, about)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
-        print(*map(shown, [*alerts, *_rebuild(about.progress), _sign_of_life(about)]), sep="\n")
+        print(*map(shown, [*alerts, *_rebuild(about.progress), _last_heartbeat(about)]), sep="\n")
 
 
 def _rebuild(progress: "Progress") -> list[str]:
@@ -241,9 +241,9 @@ def _rebuild(progress: "Progress") -> list[str]:
     return [f"being rebuilt since {iso(rebuild.since)}, because {rebuild.reason}"] if rebuild else []
 
 
-def _sign_of_life(about: "AsOf") -> str:
+def _last_heartbeat(about: "AsOf") -> str:
     if not about.progress.heartbeat:
-        return "the job has not written anything yet"
+        return "no data recorded yet"
     if about.gap is not None:
         return f"topic {about.progress.topic}; {about.gap}"
     return f"topic {about.progress.topic}; last heartbeat {about.age_ms / 1_000:.0f} s ago"

@@ -10,11 +10,11 @@ from typing import Final
 from urllib.parse import unquote
 
 AN_ADDRESS: Final = (
-    "an address such as https://host:port/path (as %XX: what is not printable ASCII, an @ behind the host, "
-    "and any of / ? # @ in a user or password)"
+    "an address such as https://host:port/path (encode as %XX: what is not printable ASCII, an @ after the "
+    "host, and any of / ? # @ in a user or password)"
 )
-HEADERS: Final = "headers: names as HTTP has them, and values of one line in Latin-1"
-LINE_END: Final = "text that ends in a line end (printf writes a secret without one, echo -n too)"
+HEADERS: Final = "headers: valid HTTP names, and values of one line in Latin-1"
+LINE_END: Final = "text with a trailing newline (printf and echo -n write a secret without one)"
 
 _LARGEST_PORT: Final = 65_535
 

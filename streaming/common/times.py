@@ -50,12 +50,12 @@ def parse_moment(text: str, now: int, *, name: str) -> datetime:
         duration = parse_duration_ms(text[1:], name=name)
         if duration > now:
             raise MisuseError(
-                f"{name}: expected a moment after 1970-01-01, found {text!r}, which is before it."
+                f"{name}: expected a time after 1970-01-01, found {text!r}, which is before it."
             )
         return present - timedelta(milliseconds=duration)
     moment = _parse_iso(text, name)
     if moment > present:
-        raise MisuseError(f"{name}: expected a moment in the past, found {text!r}, which is in the future.")
+        raise MisuseError(f"{name}: expected a time in the past, found {text!r}, which is in the future.")
     return moment
 
 
@@ -70,7 +70,7 @@ def to_ms(moment: datetime | None) -> int | None:
     if moment is None:
         return None
     if moment.tzinfo is None:
-        raise MisuseError(f"as_of: expected a moment with a time zone, found {moment.isoformat()!r}.")
+        raise MisuseError(f"as_of: expected a datetime with a time zone, found {moment.isoformat()!r}.")
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -114,6 +114,5 @@ def _parse_iso(text: str, name: str) -> datetime:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise MisuseError(
-            f"{name}: expected a moment such as 2026-11-20T14:03:00Z, or -2h for two hours ago; "
-            f"found {text!r}."
+            f"{name}: expected a time such as 2026-11-20T14:03:00Z, or -2h for two hours ago; found {text!r}."
         ) from error

@@ -71,7 +71,7 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
                     scene.play(job, traffic, stop, seconds)
                 if stop.is_set() and not scene.offsets:
                     return  # stopped in the first seconds: there is nothing to compare yet
-                console.print("groups stopped; waiting until the tables hold what the broker answers ...")
+                console.print("groups stopped; waiting until the tables equal the broker's answers ...")
                 _wait_for_agreement(settings, job)
                 console.print(scene.picture())
                 groups = len({key.group for key in scene.offsets})

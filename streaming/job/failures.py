@@ -72,8 +72,8 @@ class RecordTimestampError(JobFailedError):
             f"{doing} failed: expected record timestamps up to the year 294246, found one in the "
             f"topic{where} that does not fit into Spark's microseconds. Brokers write none into "
             "__consumer_offsets, and refuse it elsewhere unless message.timestamp.after.max.ms or "
-            ".before.max.ms of the topic allows it. The tables stay as they are; once the record is gone "
-            "from the topic, run `offsetlake rebuild`."
+            ".before.max.ms of the topic allows it. The tables are unchanged; once the record has been "
+            "removed from the topic, run `offsetlake rebuild`."
         )
 
 
@@ -84,9 +84,9 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
     said = told(cause)
     if moved := _STATE_SCHEMA_GONE.search(said):
         return MisuseError(
-            f"{doing}: expected the checkpoint where it was begun, with {moved['file']}, found no such file. "
-            "A checkpoint cannot be moved: Spark keeps the place in it. Put it back, or run `offsetlake "
-            "rebuild`, which makes a new one and keeps the tables."
+            f"{doing}: expected the checkpoint where it was created, with {moved['file']}, found no such "
+            "file. A checkpoint cannot be moved: Spark stores its path in it. Put it back, or run "
+            "`offsetlake rebuild`, which creates a new one and keeps the tables."
         )
     if _SILENT.search(f"{cause} {said}"):
         return BrokersSilentError(f"{doing} failed: {said}")
@@ -135,7 +135,7 @@ class Interruptions:
                 self._say(f"{failure} Starting the query again.")
                 return
         if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
-            self._say(f"{failure} Reading on as soon as they answer.")  # they may be back by now
+            self._say(f"{failure} Reading continues as soon as they answer.")  # they may be back by now
             return
         if isinstance(failure, RecordTimestampError):
             places = self._broker.first_since(LATEST_TIMESTAMP_MS + 1, self._partition_count)

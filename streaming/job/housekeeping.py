@@ -45,7 +45,7 @@ class Patience:
             if self._failures == ATTEMPTS:
                 raise
             if self._failures == 1:
-                self._say(f"{self._doing} failed, trying again: {in_one_line(error)}")
+                self._say(f"{self._doing} failed, retrying: {in_one_line(error)}")
             return False
         if self._failures:
             self._say(f"{self._doing} works again")
@@ -146,9 +146,9 @@ class Housekeeping(threading.Thread):
         if jumped_ms <= self._watch.tombstones_kept_ms:
             return None
         return (
-            f"the clock of this machine went on by {jumped_ms // 1_000} s at once, which is longer than "
-            "tombstones are kept: if the machine was suspended and its clock stood still, some may be missed "
-            "for ever"
+            f"the clock of this machine jumped forward by {jumped_ms // 1_000} s, which is longer than "
+            "tombstones are retained: if the machine was suspended and its clock stood still, some may have "
+            "been missed"
         )
 
     def __enter__(self) -> Self:
@@ -188,14 +188,15 @@ class Housekeeping(threading.Thread):
         except AccessRefusedError:
             raise
         except BrokerError as error:
-            self._complaints.make("brokers", f"{error} Going on without.")
+            self._complaints.make("brokers", f"{error} Continuing without.")
             return {}
         servers = self._settings.source.bootstrap_servers
         if silent := sorted(numbers - ends.keys()):
             self._complaints.make(
                 "brokers",
-                f"asking {servers} where topic {self._settings.source.topic} ends: expected an answer of the "
-                f"leader of each partition, found none for {', '.join(map(str, silent))}. Going on without.",
+                f"asking {servers} where topic {self._settings.source.topic} ends: expected an answer from "
+                f"the leader of each partition, found none for {', '.join(map(str, silent))}. "
+                "Continuing without.",
             )
         else:
             self._complaints.settle("brokers", f"{servers} answers again")

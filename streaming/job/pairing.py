@@ -16,13 +16,13 @@ def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> N
     if progress.topic not in ("", settings.source.topic):
         raise MisuseError(
             f"{where}: expected topic {progress.topic}, which it was filled from, "
-            f"found {settings.source.topic}. Each topic needs a table root and a checkpoint of its own."
+            f"found {settings.source.topic}. Each topic needs its own table root and checkpoint."
         )
     if None not in (progress.cluster_id, facts.cluster_id) and progress.cluster_id != facts.cluster_id:
         raise MisuseError(
             f"{where}: expected Kafka cluster {progress.cluster_id}, which it was filled from, "
             f"found cluster {facts.cluster_id} at {settings.source.bootstrap_servers}. "
-            "Each cluster needs a table root and a checkpoint of its own."
+            "Each cluster needs its own table root and checkpoint."
         )
 
 
@@ -36,7 +36,7 @@ def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Setti
         f"table root {settings.tables.root} and checkpoint {checkpoint.path} do not belong together: "
         f"expected the checkpoint of query {progress.query_id or '(none)'}, found that of query "
         f"{checkpoint.query_id() or '(none)'}. Use the pair that belongs together; if the checkpoint is "
-        "lost, `offsetlake rebuild` makes a new one and keeps the tables."
+        "lost, `offsetlake rebuild` creates a new one and keeps the tables."
     )
 
 
@@ -46,7 +46,7 @@ def _check_state_format(progress: Progress, checkpoint: Checkpoint) -> None:
     advice = (
         "A newer offsetlake wrote it: use that release or a newer one."
         if progress.state_format > STATE_FORMAT
-        else "`offsetlake rebuild` makes a new checkpoint and keeps the tables."
+        else "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
     )
     raise MisuseError(
         f"checkpoint {checkpoint.path}: expected state of format {STATE_FORMAT}, found format "

@@ -21,7 +21,7 @@ from streaming.model.schemas import CHANGES
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
 
-ASKED_FOR: Final = "it was asked for"
+ASKED_FOR: Final = "it was requested"
 """The reason of a rebuild that a user wants."""
 
 _REBUILD_ATTEMPTS: Final = 5
@@ -45,9 +45,9 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
     live.create()  # what an older release wrote gets the columns that it lacks
     progress = _announced(reader, live.progress(), reason)
     reader.listener.say(
-        f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: reading topic "
-        f"{reader.settings.source.topic} anew from its start. Queries answer from the tables as they are "
-        "until that is done"
+        f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "
+        f"{reader.settings.source.topic} from the beginning. Until that is done, queries answer from the "
+        "tables as they were before"
     )
     again: str | None = None
     for _ in range(_REBUILD_ATTEMPTS):
@@ -56,14 +56,14 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
             return False
         if again is None:
             delete_leftovers(reader, change_over(live, live.aside(), reader.topic_ids))
-            reader.listener.say("the rebuild is done")
+            reader.listener.say("the rebuild is complete")
             return True
-        reader.listener.say(f"{again}. The rebuild begins again.")
+        reader.listener.say(f"{again}. The rebuild starts over.")
     raise JobFailedError(
-        f"rebuilding: expected to read topic {reader.settings.source.topic} whole in one of "
-        f"{_REBUILD_ATTEMPTS} attempts, found at the end of the last one that {again}. The tables stay "
-        "as they are. Where reading takes longer than tombstones are kept, raise delete.retention.ms of "
-        "the topic; then start again."
+        f"rebuilding: expected to read all of topic {reader.settings.source.topic} in one of "
+        f"{_REBUILD_ATTEMPTS} attempts, found at the end of the last one that {again}. The tables are "
+        "unchanged. If reading takes longer than tombstones are retained, increase delete.retention.ms of "
+        "the topic; then restart."
     )
 
 
@@ -140,7 +140,7 @@ def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicN
         reason = reason_to_rebuild(found, topic)
         if reason is None:
             return found
-        reader.listener.say(f"{reason}. The interrupted rebuild begins again.")
+        reader.listener.say(f"{reason}. The interrupted rebuild starts over.")
     aside.delete()
     checkpoint.delete()
     return Progress(generation=generation)

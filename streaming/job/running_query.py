@@ -65,7 +65,7 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
     if failure is not None and not gate.is_closed and not is_stopped:
         cause = gate.failure or failure
         if _DATA_LOSS in f"{cause} {failure}":
-            raise RebuildNeededError("records that were to be read (again) are gone from it") from cause
+            raise RebuildNeededError("records that were still to be read are no longer in it") from cause
         raise as_failure("running the query", cause) from cause
 
 

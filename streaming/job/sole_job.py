@@ -52,8 +52,8 @@ def _locked(folder: Path) -> Iterator[None]:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise OffsetlakeError(
-            f"starting the job: expected a folder at {folder} that it may write to, found: {error}. "
-            "Check --checkpoint and --table-root, and who owns that folder."
+            f"starting the job: expected a writable folder at {folder}, found: {error}. "
+            "Check --checkpoint and --table-root, and the owner of that folder."
         ) from error
     try:
         _take(descriptor, folder, file)
@@ -67,9 +67,8 @@ def _take(descriptor: int, folder: Path, file: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise MisuseError(
-            f"starting the job: expected to be the only one on {folder}, found that "
-            f"{file.read_text().strip() or 'another process'} is at work there. Stop that one first, or give "
-            "this one a checkpoint and a table root of its own (--checkpoint, --table-root)."
+            f"starting the job: {file.read_text().strip() or 'another process'} is already using {folder}. "
+            "Stop it first, or give this job its own checkpoint and table root (--checkpoint, --table-root)."
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS_THERE:

@@ -52,8 +52,8 @@ class Commits:
         if self._tables.progress() not in (self._committed, self._attempted):
             raise MisuseError(
                 f"writing to the tables under {self._tables.root}: expected to be their only writer, "
-                "found a commit of another one. Stop the other `offsetlake run` on these tables, then start "
-                "this again."
+                "found a commit of another one. Stop the other `offsetlake run` on these tables, then "
+                "restart this one."
             )
         self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)
@@ -248,8 +248,8 @@ def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progre
         return
     if results.fingerprint != appended:
         raise RebuildNeededError(
-            f"batch {batch_id}, which the tables have, was read again after a crash, and gives something "
-            "else now: the topic has been compacted in between"
+            f"batch {batch_id}, which is in the tables, was read again after a crash with a different "
+            "result: the topic has been compacted meanwhile"
         )
 
 

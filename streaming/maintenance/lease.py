@@ -74,15 +74,14 @@ def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
             _commit(table, (DOUBT_TRANSACTION, now))
         elif dead_at > now:
             raise MaintenanceBusyError(
-                f"maintaining the tables under {tables.root}: expected to be the only one, found that "
-                "another process is at it, or was killed while it was. Try again later; it counts as dead at "
-                f"{iso(dead_at, 'seconds')}."
+                f"maintaining the tables under {tables.root}: another process is maintaining them, or was "
+                f"killed while it was. Its lease expires at {iso(dead_at, 'seconds')}; try again later."
             )
         elif _commit(table, (LEASE_TRANSACTION, until), (DOUBT_TRANSACTION, 0)):
             return until
     raise MaintenanceBusyError(
-        f"maintaining the tables under {tables.root}: expected to note it on {_TABLE}, found that others "
-        f"commit to it all the time. Try again later."
+        f"maintaining the tables under {tables.root}: expected to take the lease on {_TABLE}, found "
+        f"other commits at {_ATTEMPTS} attempts. Try again later."
     )
 
 

@@ -107,8 +107,8 @@ def maintain(
         failures.append(in_one_line(error))
     if failures:
         raise MaintenanceError(
-            f"maintaining the tables under {tables.root}: {'; '.join(failures)}. Is there room on the disk, "
-            "and may this process delete files there? Nothing is lost; the next round tries again."
+            f"maintaining the tables under {tables.root}: {'; '.join(failures)}. Check free disk space "
+            "and the permission to delete files. Nothing is lost; the next round retries."
         )
     return reports
 

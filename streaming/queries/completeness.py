@@ -74,8 +74,8 @@ class AsOf:
         rebuild = self.progress.rebuild
         if rebuild is not None:
             found.append(
-                f"the tables stay as they are while they are rebuilt, since {iso(rebuild.since)}, because "
-                f"{rebuild.reason}"
+                f"a rebuild has been in progress since {iso(rebuild.since)}, because {rebuild.reason}; "
+                "the tables do not change until it is complete"
             )
         if not self.progress.partitions:
             found.append("COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet")
@@ -87,7 +87,7 @@ class AsOf:
         if stalled:
             found.append(
                 f"offsets partitions {_listed(stalled)} are stalled: "
-                "an open transaction holds newer commits back"
+                "an open transaction holds back newer commits"
             )
         found += self._unanswered()
         if self.gap is not None:
@@ -105,14 +105,14 @@ class AsOf:
             ]
         endless = [number for number, one in known.items() if one.loaded and one.last_stable_offset is None]
         if endless and self.is_past:  # nothing else is kept of it
-            return [f"where offsets partitions {_listed(endless)} ended was not known then"]
+            return [f"the ends of offsets partitions {_listed(endless)} were not known at that time"]
         return []
 
     def silence(self) -> list[str]:
         """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began."""
         if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
             return []
-        return [f"the job's last heartbeat was {self.age_ms // 1_000} s ago: nothing since then is counted"]
+        return [f"the job's last heartbeat was {self.age_ms // 1_000} s ago: nothing later is included"]
 
     def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
         """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
@@ -124,7 +124,7 @@ class AsOf:
                 f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s, "
                 f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
                 if self.progress.heartbeat
-                else "expected a heartbeat of the job, found none: nothing was written yet."
+                else "expected a heartbeat of the job, found none: no data recorded yet."
             )
 
     def document(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class AsOf:
     def __str__(self) -> str:
         """Name the batch, and sum up the partitions."""
         if self.progress.batch_time is None:
-            batch = "as of the start: nothing had changed yet"
+            batch = "as of the start: no changes yet"
         else:
             batch = f"as of batch {self.progress.sequence}, written {iso(self.progress.batch_time)}"
         states = list(self.states.values())

@@ -45,9 +45,7 @@ class Listing:
         found = self.about.complaints()
         behind = ", ".join(str(number) for number, state in self.about.states.items() if state == "behind")
         if behind:
-            found.append(
-                f"offsets partitions {behind} are not current: newer commits in them are not counted yet"
-            )
+            found.append(f"offsets partitions {behind} are not current: newer commits not read yet")
         return found + self.about.silence()
 
 
@@ -94,9 +92,9 @@ def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:
     if settings.retention_ms is not None:
         return settings.retention_ms
     raise RetentionUnknownError(
-        "telling when offsets expire: expected to know the brokers' offsets.retention.minutes, found it "
-        "neither in the tables (the job may not read it: grant it DescribeConfigs on the cluster) nor in the "
-        "settings."
+        "predicting when offsets expire: expected the brokers' offsets.retention.minutes, found it neither "
+        "in the tables (the job may lack the permission to read it: DescribeConfigs on the cluster) nor in "
+        "the settings."
     )
 
 

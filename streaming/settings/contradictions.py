@@ -21,7 +21,7 @@ _OWN: Final[Mapping[str, str]] = {
 def refuse_contradictions(settings: Settings) -> None:
     """Raise `MisuseError` for the first contradiction: the settings, what is wrong, and what to change."""
     for contradiction in (*_of_times(settings), *_of_places(settings), *_of_spark(settings)):
-        raise MisuseError(f"contradicting settings: {contradiction}")
+        raise MisuseError(f"conflicting settings: {contradiction}")
     _refuse_critical_before_warning(settings.alerts)
 
 
@@ -31,26 +31,25 @@ def _of_times(settings: Settings) -> Iterator[str]:
         yield (
             f"job.heartbeat_every is {_seconds(job.heartbeat_every_ms)}, and the time between two "
             "heartbeats counts as not observed when they are further apart than "
-            f"{_seconds(LONGEST_HEARTBEAT_MS)}. "
-            "Give a shorter job.heartbeat_every."
+            f"{_seconds(LONGEST_HEARTBEAT_MS)}. Set a shorter job.heartbeat_every."
         )
     if alerts.behind_warning_ms <= job.heartbeat_every_ms + job.trigger_ms:
         yield (
-            f"alerts.behind_warning is {_seconds(alerts.behind_warning_ms)}, but the job says how far it has "
-            f"come only every {_seconds(job.heartbeat_every_ms + job.trigger_ms)} (job.heartbeat_every and "
-            "job.trigger): it would be behind all the time. Give a longer alerts.behind_warning."
+            f"alerts.behind_warning is {_seconds(alerts.behind_warning_ms)}, but the job reports its "
+            f"progress only every {_seconds(job.heartbeat_every_ms + job.trigger_ms)} (job.heartbeat_every "
+            "and job.trigger): it would always be behind. Set a longer alerts.behind_warning."
         )
     if alerts.behind_critical_ms < alerts.behind_warning_ms:
         yield (
-            f"alerts.behind_critical ({_seconds(alerts.behind_critical_ms)}) comes before "
-            f"alerts.behind_warning ({_seconds(alerts.behind_warning_ms)}). Give both."
+            f"alerts.behind_critical ({_seconds(alerts.behind_critical_ms)}) is shorter than "
+            f"alerts.behind_warning ({_seconds(alerts.behind_warning_ms)}). Set both."
         )
     shortest = min(alerts.critical_ms, *(g.critical_ms or alerts.critical_ms for g in alerts.groups))
     if alerts.evaluate_every_ms > shortest:
         yield (
             f"alerts.evaluate_every is {_seconds(alerts.evaluate_every_ms)}, longer than a threshold "
             f"alerts.critical of {_seconds(shortest)}: offsets would expire between two evaluations. "
-            "Give a shorter alerts.evaluate_every."
+            "Set a shorter alerts.evaluate_every."
         )
 
 
@@ -58,22 +57,22 @@ def _of_places(settings: Settings) -> Iterator[str]:
     root, checkpoint = (_place(path) for path in (settings.tables.root, settings.job.checkpoint))
     if (f"{root}/").startswith(f"{checkpoint}/") or f"{checkpoint}/".startswith(f"{root}/"):
         yield (
-            f"tables.root ({settings.tables.root}) and job.checkpoint ({settings.job.checkpoint}) lie one "
-            "within the other, and each is tidied up by itself. Give them folders beside each other."
+            f"tables.root ({settings.tables.root}) and job.checkpoint ({settings.job.checkpoint}) overlap, "
+            "and each is cleaned up on its own. Set two separate folders."
         )
     if not settings.spark.is_local and "://" not in settings.job.checkpoint:
         yield (
-            f"spark.master is {settings.spark.master}, whose executors keep their state under job.checkpoint "
-            f"too, and {settings.job.checkpoint} is a folder of this machine. Give a URL that all machines "
-            "reach (such as s3a://... or hdfs://...), or file:///... for a folder that is mounted at the "
-            "same place on all of them."
+            f"spark.master is {settings.spark.master}, whose executors store their state under "
+            f"job.checkpoint, but {settings.job.checkpoint} is a folder of this machine. Set a URL that all "
+            "machines can reach (such as s3a://... or hdfs://...), or file:///... for a folder that is "
+            "mounted at the same place on all of them."
         )
 
 
 def _of_spark(settings: Settings) -> Iterator[str]:
     for name, own in _OWN.items():
         if name in settings.spark.conf:
-            yield f"{name} in [spark.conf] has a setting of its own. Leave it out and give {own}."
+            yield f"{name} in [spark.conf] has a setting of its own. Remove it and set {own}."
 
 
 def _place(path: str) -> str:
@@ -88,8 +87,8 @@ def _refuse_critical_before_warning(alerts: AlertSettings) -> None:
         if critical > warning:
             where = "alerts" if entry is None else f"alerts.groups with pattern {entry.pattern!r}"
             raise MisuseError(
-                f"setting {where}: expected critical to be no longer before the end than warning, "
-                f"found critical {critical // 1_000} s and warning {warning // 1_000} s. Give both."
+                f"setting {where}: expected critical to be at most as long as warning, "
+                f"found critical {critical // 1_000} s and warning {warning // 1_000} s. Set both."
             )
 
 

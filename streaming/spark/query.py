@@ -1,6 +1,6 @@
 """The query: source -> udf -> stateful aggregation -> tables.
 
-It reads like the flow line of the README.
+It reads like the drawing of the flow in docs/architecture.md.
 """
 
 from collections.abc import Callable

@@ -152,8 +152,8 @@ def _refuse_if_history_is_gone(changes: DeltaTable, newest: Progress, moment: in
     sequence, time = oldest["s"][0].as_py() or 0, to_milliseconds(oldest["t"])[0].as_py()
     if sequence > 1 or whole_since(changes) is not None:
         raise HistoryGoneError(
-            f"as of {iso(moment)}: expected a moment within the history that is kept ([tables] history), "
-            f"which begins at {iso(newest.heartbeat if time is None else time)}. Ask for a later moment."
+            f"as of {iso(moment)}: expected a time within the retained history ([tables] history), "
+            f"which begins at {iso(newest.heartbeat if time is None else time)}. Ask for a later time."
         )
 
 

@@ -259,9 +259,8 @@ class Tables:
             yield
         except (DeltaError, OSError) as error:
             raise TablesUnreachableError(
-                f"writing to {self._uri(name)}: expected storage that takes it, found: {in_one_line(error)}. "
-                "Is there room, and may this process write there? Nothing is lost: once it can, the job goes "
-                "on where the tables are."
+                f"writing to {self._uri(name)}: expected writable storage, found: {in_one_line(error)}. "
+                "Check free space and permissions. Nothing is lost: the job continues once it can write."
             ) from error
 
     def _snapshot(self, as_of: int | None, names: Sequence[str]) -> Snapshot:

@@ -377,7 +377,7 @@ def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
     wait_until(lambda: len(lines) == 1, "the second attempt")
     thread.end()
     thread.join(10)
-    assert said[0].startswith("alerts for log cannot be delivered, going on trying: RuntimeError")
+    assert said[0].startswith("alerts for log cannot be delivered, retrying: unexpected RuntimeError")
 
 
 def test_evaluation_that_fails_is_said_once_and_ends_nothing(lake: Lake, tmp_path: Path) -> None:
@@ -390,5 +390,5 @@ def test_evaluation_that_fails_is_said_once_and_ends_nothing(lake: Lake, tmp_pat
         wait_until(lambda: len(said) == 1, "the complaint")
         (tmp_path / "gone").rename(tmp_path / "alerts")
         wait_until(lambda: len(said) == 2, "the end of it")
-    assert said[0].startswith("evaluating alerts failed, going on trying: TablesMissingError")
+    assert said[0].startswith("evaluating alerts failed, retrying: TablesMissingError")
     assert said[1] == "alerts are evaluated again"

@@ -85,4 +85,6 @@ def test_waiting_is_explained_once_with_both_reasons(monkeypatch: pytest.MonkeyP
         == FACTS
     )
     [sentence] = said
-    assert "does not exist yet on localhost:9092, or this user may not see it (Describe right)" in sentence
+    assert (
+        "does not exist yet on localhost:9092, or this user may not see it (Describe permission)" in sentence
+    )

@@ -62,7 +62,7 @@ def test_of_brokers_that_disagree_the_shortest_retention_counts_and_the_longest_
 
 def test_brokers_that_do_not_answer_are_named() -> None:
     told = agreed_retention({1: (DAY, 5_000)}, {2: "timed out", 3: "timed out"})
-    assert told.complaint == "not all brokers say how long they keep offsets (broker 2, 3: timed out)"
+    assert told.complaint == "not all brokers report how long they retain offsets (broker 2, 3: timed out)"
 
 
 def test_without_any_answer_the_error_says_what_to_do() -> None:

@@ -216,7 +216,7 @@ def test_status_for_people_ends_with_the_last_sign_of_life(
     out = offsetlake("status", "--table-root", root).out
     assert re.search(r"topic __consumer_offsets; last heartbeat \d+ s ago\n$", out)
     Tables(str(tmp_path)).create()
-    assert offsetlake("status", "--table-root", str(tmp_path)).out.endswith("has not written anything yet\n")
+    assert offsetlake("status", "--table-root", str(tmp_path)).out.endswith("no data recorded yet\n")
 
 
 def test_nothing_is_said_when_everything_is_loaded(offsetlake: Any, tmp_path: Path) -> None:
@@ -276,15 +276,15 @@ MISUSE = {
     "offsets --topic orders:x": "expected a topic, or topic:partition,partition",
     "offsets --group a --all-groups": "--group and --all-groups: expected one of them",
     "offsets --as-of -2h --bootstrap-server b:1": "--as-of and --bootstrap-server: expected one of them",
-    "offsets --as-of noon": "--as-of: expected a moment such as",
+    "offsets --as-of noon": "--as-of: expected a time such as",
     "offsets --as-of 2999-01-01": "which is in the future",
-    "offsets --as-of -99999999999d": "--as-of: expected a moment after 1970-01-01",
+    "offsets --as-of -99999999999d": "--as-of: expected a time after 1970-01-01",
     "offsets --group \udcff": "expected text in UTF-8, found '\\udcff'",
     "offsets --max-age soon": "--max-age: expected a duration",
     "groups --group a --state Empty": "--group: expected no --state or --type beside it",
     "status --totals --as-of -1h": "--totals and --as-of: expected one of them",
     "history": "Missing option '--group'",
-    "history --group a --since noon": "--since: expected a moment such as",
+    "history --group a --since noon": "--since: expected a time such as",
     "sql": "Missing argument 'QUERY'",
     "offsets --config {tmp}/none.toml": "none.toml: cannot be read",
     "offsets --config {tmp}/bad.toml": "unknown setting 'tables.rot'",

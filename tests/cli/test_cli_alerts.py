@@ -51,7 +51,7 @@ def test_alerts_take_every_format(offsetlake: Any, lake: Lake, output: str) -> N
     code, out, err = offsetlake("alerts", "--table-root", lake.tables.root, "--output", output)
     assert (code, "billing" in out) == (0, True)
     assert re.fullmatch(
-        r"offsetlake: the job's last heartbeat was 72\d\d s ago: nothing since then is counted\n", err
+        r"offsetlake: the job's last heartbeat was 72\d\d s ago: nothing later is included\n", err
     )
 
 
@@ -98,7 +98,7 @@ def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lak
     lake.beat()
     code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (code, out) == (0, "")
-    assert "s ago, and evaluates alerts itself: nothing done" in err
+    assert "s ago and evaluates alerts itself: nothing to do" in err
 
 
 def test_evaluating_fails_if_something_cannot_be_delivered(

@@ -186,7 +186,7 @@ def test_without_a_retention_the_error_says_how_to_give_it(soon: History, offset
         listed(soon)
     ended = offsetlake("expiring")
     assert (ended.code, ended.out) == (2, "")
-    assert "nor in the settings. Give --config with [expiry] retention =" in ended.err
+    assert "nor in the settings. Use --config with [expiry] retention =" in ended.err
     settings = read_settings(options={"expiry.retention": "8d"}).expiry
     rows = list_expiring(soon.tables, ["soon"], settings=settings, now=soon.now).rows
     assert rows["time_left"].to_pylist() == ["1d 01:00:00"]

@@ -54,7 +54,7 @@ def test_a_full_disk_is_one_line_and_exit_code_1(root: str, command: str) -> Non
     with Path("/dev/full").open("w") as full:
         ran = offsetlake(command, root, full)
     assert (ran.returncode, ran.stderr.count(FULL), "Traceback" in ran.stderr) == (1, 1, False)
-    assert ran.stderr.endswith(f"{FULL}What was written is not all: free some space, or write elsewhere.\n")
+    assert ran.stderr.endswith(f"{FULL}The output is incomplete: free some space, or write elsewhere.\n")
 
 
 @pytest.mark.parametrize("command", ["sql MUCH --output csv"])

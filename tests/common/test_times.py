@@ -30,7 +30,7 @@ def test_a_datetime_of_another_zone_is_the_same_moment() -> None:
 
 
 def test_a_datetime_without_zone_is_refused() -> None:
-    with pytest.raises(MisuseError, match="expected a moment with a time zone"):
+    with pytest.raises(MisuseError, match="expected a datetime with a time zone"):
         to_ms(datetime(1970, 1, 1))
 
 

@@ -31,7 +31,7 @@ def test_passing_failures_are_said_once_and_forgotten(said: list[str]) -> None:
         assert [patience.succeeds(storage.write) for _ in range(ATTEMPTS)] == [False] * (ATTEMPTS - 1) + [
             True
         ]
-    assert said == ["a heartbeat failed, trying again: 503 slow down", "a heartbeat works again"] * 3
+    assert said == ["a heartbeat failed, retrying: 503 slow down", "a heartbeat works again"] * 3
 
 
 def test_the_last_attempt_raises(said: list[str]) -> None:

@@ -43,7 +43,7 @@ def committed(job: RunningJob) -> dict[str, int]:
 
 # --- brokers ---------------------------------------------------------------------------------------------
 
-ABSENT = ("Going on without.", "Waiting for the brokers.")
+ABSENT = ("Continuing without.", "Waiting for the brokers.")
 
 
 def has_said(job: RunningJob, *endings: str) -> bool:
@@ -170,7 +170,7 @@ def test_records_deleted_between_the_append_and_the_replay_of_a_batch_lead_to_a_
         future.result(20)
     job.run_once()
     assert committed(job) == {"g": 2}
-    assert any("records that were to be read (again) are gone" in sentence for sentence in job.said)
+    assert any("records that were still to be read are no longer in it" in sentence for sentence in job.said)
     check_history(job.tables)
 
 
@@ -190,7 +190,7 @@ def test_a_batch_that_was_compacted_before_its_replay_leads_to_a_rebuild(
     kafka.wait_until(first_commit_is_gone, "the cleaner", timeout_s=60)
     job.run_once()
     assert committed(job) == {"g": 2, "h": 1}
-    assert any("has been compacted in between" in sentence for sentence in job.said)
+    assert any("has been compacted meanwhile" in sentence for sentence in job.said)
     check_history(job.tables)
     kafka.produce_raw(bootstrap, job.topic, [(_key("g"), None)])
     job.run_once()

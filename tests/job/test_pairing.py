@@ -55,12 +55,12 @@ def test_the_same_cluster_is_taken(filled: Tables, tmp_path: Path) -> None:
         (
             "__consumer_offsets",
             TopicFacts("cluster-b", 4, "topic-id-1"),
-            "expected Kafka cluster cluster-a, .* found cluster cluster-b at .* table root and a checkpoint",
+            "expected Kafka cluster cluster-a, .* found cluster cluster-b at .* needs its own table root",
         ),
         (
             "copy",
             FACTS,
-            "expected topic __consumer_offsets, .* found copy. Each topic needs a table root",
+            "expected topic __consumer_offsets, .* found copy. Each topic needs its own table root",
         ),
     ],
     ids=["cluster", "topic"],

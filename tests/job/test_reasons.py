@@ -45,7 +45,7 @@ def test_nothing_new_in_the_topic_is_no_reason() -> None:
     ("topic", "reason"),
     [
         (replace(TOPIC, partition_count=3), "has 3 partitions, and had 2 when"),
-        (replace(TOPIC, topic_id="other"), "was deleted and created anew"),
+        (replace(TOPIC, topic_id="other"), "was deleted and recreated"),
         (replace(TOPIC, ranges={0: LogRange(0, 99)}), "partition 0 .* ends at offset 99, .* up to 100"),
         (replace(TOPIC, ranges={0: LogRange(101, 200)}), "partition 0 .* begins at offset 101"),
     ],

@@ -136,7 +136,7 @@ def test_a_topic_created_anew_with_more_partitions_leads_to_a_rebuild(make_job: 
     make_anew(job, 3)
     kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2), commit("b", 3), commit("c", 4)])
     job.run_once()
-    assert any("was deleted and created anew" in line for line in job.said)
+    assert any("was deleted and recreated" in line for line in job.said)
     assert committed(job) == {"b": 3, "c": 4}
     assert job.tables.progress().generation == 2
 
@@ -185,7 +185,7 @@ def test_an_interrupted_rebuild_begins_again_where_the_topic_has_more_partitions
     job.run_once()
     assert committed(job) == {"a": 1, "b": 2}
     assert (job.tables.progress().generation, len(job.tables.progress().partitions)) == (1, 3)
-    assert any("had 2 when" in line and "begins again" in line for line in job.said)
+    assert any("had 2 when" in line and "starts over" in line for line in job.said)
 
 
 def test_an_interrupted_rebuild_of_a_topic_that_was_made_anew_shows_no_ghosts(make_job: JobFactory) -> None:

@@ -198,7 +198,7 @@ def test_without_any_right_the_topic_is_waited_for_with_the_reason(
     said: list[str] = []
     broker = broker_at(secured.bootstrap_servers, secured.client(USER, PASSWORD))
     assert broker.wait_for_topic(said.append, lambda: True) is None
-    assert "or this user may not see it (Describe right)" in said[0]
+    assert "or this user may not see it (Describe permission)" in said[0]
 
 
 # --- mistakes ---

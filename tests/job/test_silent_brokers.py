@@ -168,7 +168,7 @@ def test_silence_is_said_and_shown_and_never_read_as_an_end(
             began = now_ms()
             kafka.wait_until(lambda: partition().unanswered_since is not None, "it to be noted")
             assert partition().state(now_ms()) == "unanswered"
-            assert any(line.endswith("Going on without.") for line in job.said)
+            assert any(line.endswith("Continuing without.") for line in job.said)
             ended = offsetlake(*status)
             assert ended.code == 1
             assert "have not answered for offsets partitions 0 since" in ended.err

@@ -51,7 +51,7 @@ def test_a_second_job_on_a_checkpoint_or_table_root_is_told_who_is_there(tmp_pat
     folders[shared] = tmp_path / shared
     with (
         another_job(tmp_path / "checkpoint", tmp_path / "tables") as holder,
-        pytest.raises(MisuseError, match=rf"{tmp_path / shared}, found that process {holder.pid} is at work"),
+        pytest.raises(MisuseError, match=rf"process {holder.pid} is already using {tmp_path / shared}\."),
         sole_job(settings(*folders.values())),
     ):
         pass
@@ -76,7 +76,7 @@ def test_urls_are_not_locked_but_those_of_local_folders_are(tmp_path: Path) -> N
 
 def test_a_file_in_place_of_a_folder_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OffsetlakeError, match=r"expected a folder at .*file that it may write to") as raised:
+    with pytest.raises(OffsetlakeError, match=r"expected a writable folder at .*file") as raised:
         sole_job(settings(tmp_path / "file", tmp_path / "tables")).__enter__()
     assert raised.value.exit_code == 1
 

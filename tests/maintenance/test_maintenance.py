@@ -283,7 +283,7 @@ def test_a_moment_before_the_history_is_refused_even_if_nothing_has_changed_sinc
     tables.fold()
     assert len(tables.read(as_of=start + DAY_MS).offsets) == 1
     round_at(tables, start + 20 * DAY_MS)
-    with pytest.raises(HistoryGoneError, match="Ask for a later moment"):
+    with pytest.raises(HistoryGoneError, match="Ask for a later time"):
         tables.read(as_of=start + DAY_MS)
     assert len(tables.read(as_of=start + 20 * DAY_MS).offsets) == 1
 
@@ -302,7 +302,7 @@ def test_history_says_from_when_on_it_has_every_step(tables: Tables) -> None:
     assert answer.whole_since is not None
     assert 0 <= start + 13 * DAY_MS - answer.whole_since < DAY_MS
     said = CliRunner().invoke(cli, ["history", "--group", "a", "--table-root", tables.root]).stderr
-    assert f"before {iso(answer.whole_since)} only retired offsets are kept" in said
+    assert f"before {iso(answer.whole_since)} only the removal of offsets is kept" in said
     since = from_ms(answer.whole_since)
     assert queries.list_history("b", since=since).whole_since is None
     assert queries.list_history("b", since=since - timedelta(milliseconds=1)).whole_since is not None
@@ -520,7 +520,7 @@ def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables) -> None
         assert not heard.wait(0.3)
         lease.__exit__(None, None, None)
         assert heard.wait(10)
-    assert "another process is at it" in said[0]
+    assert "another process is maintaining them" in said[0]
     assert said[1:] == ["maintenance of the tables works again"]
 
 
@@ -537,7 +537,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 def test_a_step_that_fails_is_told_and_keeps_no_other_from_its_work(tables: Tables) -> None:
     filled(tables)
-    with files_no_larger_than(4096), pytest.raises(MaintenanceError, match="Is there room on the disk"):
+    with files_no_larger_than(4096), pytest.raises(MaintenanceError, match="Check free disk space"):
         round_at(tables, NOW)
     assert len(tables.delta("changes").file_uris()) == 13
     round_at(tables, NOW)

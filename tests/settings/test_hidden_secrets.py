@@ -81,7 +81,7 @@ def test_headers_that_no_request_can_carry_are_refused_and_not_shown(receiver: s
     assert f"setting 'alerts.{receiver}.headers' expects headers" in message
     assert "as Authorization" in message
     assert CANARY not in message
-    assert ("ends in a line end" in message) == value.endswith("\n")
+    assert ("with a trailing newline" in message) == value.endswith("\n")
 
 
 def test_names_of_headers_that_no_request_can_carry_are_refused_and_not_shown() -> None:
@@ -99,7 +99,7 @@ def test_addresses_that_can_be_misread_are_refused_and_not_shown(receiver: str, 
     message = str(raised.value)
     assert f"setting 'alerts.{receiver}.url' expects an address such as https://host:port/path" in message
     assert CANARY not in message
-    assert ("ends in a line end" in message) == address.endswith("\n")
+    assert ("with a trailing newline" in message) == address.endswith("\n")
     assert CANARY not in shown_url(address)
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_sent_is_named_by_its_class_alone(
     assert_hidden(lake)
 
 
-def test_an_error_that_nobody_foresaw_is_named_by_its_class_alone(lake: Lake) -> None:
+def test_an_unexpected_error_is_named_by_its_class_alone(lake: Lake) -> None:
     class Leaking:
         name, batch_size, repeat_every_ms = "webhook", 1, None
 

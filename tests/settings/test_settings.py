@@ -125,7 +125,7 @@ MISTAKES = {
     ),
     "critical before warning": (
         '[alerts]\nwarning = "1h"',
-        "expected critical to be no longer before the end than warning",
+        "expected critical to be at most as long as warning",
     ),
     "critical of a pattern before its warning": (
         '[[alerts.groups]]\npattern = "a"\ncritical = "48h"',
@@ -137,11 +137,11 @@ MISTAKES = {
     ),
     "always behind": (
         'job.trigger = "10m"',
-        "alerts.behind_warning is 300 s, but the job says how far it has come only every 610 s",
+        "alerts.behind_warning is 300 s, but the job reports its progress only every 610 s",
     ),
     "critically behind before it is behind": (
         'alerts.behind_critical = "1m"',
-        "alerts.behind_critical (60 s) comes before alerts.behind_warning (300 s)",
+        "alerts.behind_critical (60 s) is shorter than alerts.behind_warning (300 s)",
     ),
     "evaluated too rarely": (
         '[[alerts.groups]]\npattern = "a"\ncritical = "20s"',
@@ -149,16 +149,16 @@ MISTAKES = {
     ),
     "checkpoint among the tables": (
         'tables.root = "lake"\njob.checkpoint = "lake/changes"',
-        "tables.root (lake) and job.checkpoint (lake/changes) lie one within the other",
+        "tables.root (lake) and job.checkpoint (lake/changes) overlap",
     ),
     "tables in the checkpoint": (
         'tables.root = "s3://lake/offsets/tables/"\njob.checkpoint = "s3://lake/offsets"',
-        "lie one within the other",
+        "overlap",
     ),
-    "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "lie one within the other"),
+    "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "overlap"),
     "state partitions in Spark's words": (
         'spark.conf."spark.sql.shuffle.partitions" = 4',
-        "Leave it out and give job.state_partitions",
+        "Remove it and set job.state_partitions",
     ),
     "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
     "no TOML": ("job.trigger", "expected TOML, found an error"),

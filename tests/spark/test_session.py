@@ -60,7 +60,7 @@ def test_a_checkpoint_on_this_machine_alone_is_refused_for_a_cluster(master: str
 
 
 def test_a_checkpoint_among_the_tables_is_seen_however_it_is_written() -> None:
-    with pytest.raises(MisuseError, match="one within the other"):
+    with pytest.raises(MisuseError, match="overlap"):
         read_settings(options={"tables.root": "/lake", "job.checkpoint": "file:///lake/checkpoint"})
 
 

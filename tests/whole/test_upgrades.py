@@ -312,7 +312,10 @@ class CheckpointOf(Checkpoint):
 
 @pytest.mark.parametrize(
     ("found", "advice"),
-    [(STATE_FORMAT - 1, "`offsetlake rebuild` makes a new"), (STATE_FORMAT + 1, "newer offsetlake wrote it")],
+    [
+        (STATE_FORMAT - 1, "`offsetlake rebuild` creates a new"),
+        (STATE_FORMAT + 1, "newer offsetlake wrote it"),
+    ],
 )
 def test_a_checkpoint_of_another_layout_is_refused_at_start(found: int, advice: str) -> None:
     progress = Progress(query_id=QUERY, state_format=found)

@@ -74,7 +74,7 @@ class TopicQuestion:
         self._silence = None
         self._complaints.settle("brokers", f"{servers} answers again")
         if topic is None:
-            self._complaints.make("topic", f"topic {name} is not there on {servers}: waiting for it")
+            self._complaints.make("topic", f"topic {name} does not exist on {servers}: waiting for it")
         else:
-            self._complaints.settle("topic", f"topic {name} is there")
+            self._complaints.settle("topic", f"topic {name} exists again")
         return topic

@@ -44,10 +44,10 @@ def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
     if len(progress.partitions) != topic.partition_count:
         return (
             f"topic {progress.topic} has {topic.partition_count} partitions, and had "
-            f"{len(progress.partitions)} when the tables were filled: groups belong to other partitions now"
+            f"{len(progress.partitions)} when the tables were filled: groups now belong to other partitions"
         )
     if None not in (progress.topic_id, topic.topic_id) and progress.topic_id != topic.topic_id:
-        return f"topic {progress.topic} was deleted and created anew"
+        return f"topic {progress.topic} was deleted and recreated"
     kept = min(topic.delete_retention_ms, progress.tombstones_kept_ms or topic.delete_retention_ms)
     for number, partition in sorted(progress.with_ends(topic.ends, topic.now).partitions.items()):
         reason = _out_of_range(partition, topic.ranges.get(number)) or (
@@ -86,6 +86,6 @@ def _away_too_long(partition: PartitionProgress, delete_retention_ms: int, now: 
     if complete_as_of is None or now - complete_as_of <= delete_retention_ms:
         return None
     return (
-        f"was last read to its end at {iso(complete_as_of, 'seconds')}, longer ago than tombstones are kept "
-        f"(delete.retention.ms = {delete_retention_ms}): some may be missed for ever"
+        f"was last read to its end at {iso(complete_as_of, 'seconds')}, longer ago than tombstones are "
+        f"retained (delete.retention.ms = {delete_retention_ms}): some may have been missed"
     )
