@@ -79,7 +79,7 @@ def _readable(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
 
 @dataclass
 class Faults:
-    """What is wrong with some of n rows: for each of them its number, and the parts of its `Fault`."""
+    """The faults of some of n rows: for each such row its number, and the parts of its `Fault`."""
 
     rows: list[int] = dataclass_field(default_factory=list)
     messages: list[str] = dataclass_field(default_factory=list)
@@ -107,8 +107,7 @@ class Cursor:
     """Where n rows are being read: each at its own byte, each with its own end.
 
     A read takes the same thing from every row. A row that does not have it becomes invalid: it stays where it
-    is and yields values without meaning, so a reader needs no branch for it. What is wrong with it stands in
-    `faults`.
+    is and yields values without meaning, so a reader needs no branch for it. Its fault is in `faults`.
     """
 
     data: NDArray[np.uint8]

@@ -50,9 +50,9 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     - where the record cannot be decoded: `error_kind` (an `ErrorKind`), `reason` (a sentence), `field` (as
       Kafka names it) and `at_byte` (of the key or the value).
 
-    What is wrong with records of very many fields is looked for up to a point, which the reason then names.
+    Records of very many fields are examined only up to a point, which the reason then names.
 
-    No bytes make it raise; `ValueError` if there are not as many keys as values.
+    Never raises because of the bytes; `ValueError` if there are not as many keys as values.
     """
     if len(keys) != len(values):
         raise ValueError(f"every key needs a value: got {len(keys)} keys and {len(values)} values")

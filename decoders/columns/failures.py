@@ -22,7 +22,7 @@ OUTCOME_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
 
 @dataclass
 class Failures:
-    """Which rows cannot be decoded, and of each of them what a `DecodeError` says."""
+    """The rows that cannot be decoded, and what a `DecodeError` says of each."""
 
     rows: list[int] = dataclass_field(default_factory=list)
     kinds: list[str] = dataclass_field(default_factory=list)
@@ -35,7 +35,7 @@ class Failures:
         self._extend(error.kind, [row], [error.reason], [error.field], [error.at_byte])
 
     def add_malformed(self, faults: Faults, subjects: list[str]) -> None:
-        """Rows whose bytes break the format: of a subject each, say an `offset-commit value`."""
+        """Rows whose bytes break the format, each with its subject, such as `offset-commit value`."""
         reasons = list(map(reason_of, subjects, faults.messages))
         self._extend(ErrorKind.MALFORMED, faults.rows, reasons, faults.fields, faults.at_bytes)
 

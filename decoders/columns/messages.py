@@ -1,7 +1,7 @@
 """The column reader: one message of every row at once, derived by walking its declaration.
 
 It takes a cursor over n rows and returns the fields as numpy arrays; no Python runs per row. Rows whose bytes
-break the format are no longer valid in the cursor afterwards, which holds what is wrong with them.
+break the format are no longer valid in the cursor afterwards, which holds their faults.
 """
 
 import json

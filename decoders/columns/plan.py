@@ -76,7 +76,7 @@ class Part:
 class Plan:
     """The columns of the decoded table: those that keys fill, and those that values fill, by their shapes.
 
-    `keys` and `values` are those of tabular types. Of the keys of other types, `groups` are the first fields.
+    `keys` and `values` are those of tabular types. `groups` are the first fields of the keys of other types.
     """
 
     keys: list[Part]

@@ -31,7 +31,7 @@ class WireError(ConstructError):
 
 
 def unexpected(expected: str, found: object, field: str, at_byte: int) -> str:
-    """The message about data that holds something else than expected."""
+    """The message about data that differs from what was expected."""
     return f"expected {expected} for {field} at byte {at_byte}, found {found}"
 
 
@@ -57,7 +57,7 @@ def overlong_text(length: int, field: str, at_byte: int) -> str:
 
 
 def given_up(size: int, field: str, at_byte: int) -> str:
-    """The message about data in which what is wrong was not looked for any further."""
+    """The message about data that was not examined any further."""
     return f"cannot be read; why was looked for up to {field} at byte {at_byte} of {size}, not further"
 
 

@@ -44,8 +44,8 @@ from decoders.formats.java_values import MAX_TEXT_BYTES, MAX_VARINT_BYTES, as_in
 
 
 class ReadsLeft(BytesIO):
-    """Bytes that may be read from so many times: each takes `construct` some 5 µs, and a megabyte may hold a
-    million things. Then comes a `WireError`."""
+    """Bytes that may be read from a limited number of times, then raise `WireError`: each read takes
+    `construct` some 5 µs, and a megabyte may hold a million things."""
 
     def __init__(self, data: bytes, reads_left: int) -> None:
         super().__init__(data)

@@ -1,4 +1,4 @@
-"""A cache of what a function makes of byte strings that come often, such as the keys of records."""
+"""A cache of the results of a function for byte strings that recur, such as the keys of records."""
 
 from collections.abc import Callable, Sized
 from typing import TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class KeyCache(dict[K, V]):
-    """What a function makes of keys, kept where they are short; a full cache is emptied.
+    """The results of a function by key, kept for short keys; a full cache is emptied.
 
     A lookup is that of a dict, `cache[key]`, which takes a third to a half of the time of
     `functools.lru_cache`; and that would keep long keys, too.

@@ -1,7 +1,7 @@
-"""Delivers alerts to receivers, and repeats each attempt until it succeeds.
+"""Delivers alerts to receivers, and retries each delivery until it succeeds.
 
-What a receiver was told is noted in the table of alerts after it was told. So a crash in between tells it
-again, with the same id and revision, and nothing is lost; without a crash nothing is told twice.
+A delivery is recorded in the table of alerts afterwards. A crash in between delivers it again, with the same
+id and revision, so nothing is lost; without a crash nothing is delivered twice.
 """
 
 import threading
@@ -22,11 +22,11 @@ LONGEST_PAUSE_S: Final = 300.0
 """Between attempts; each pause is twice the one before."""
 
 _NOTE_EVERY: Final = 50
-"""How many messages are noted at a time: so many a crash may send twice."""
+"""How many deliveries are recorded at a time; a crash may send as many twice."""
 
 
 class Courier:
-    """Delivers to one receiver what it has not been told yet, and repeats open alerts where it wants that."""
+    """Delivers pending news to one receiver, and repeats open alerts if the receiver requires it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Courier:
         self._repeated_at: int | None = None
 
     def deliver(self) -> bool:
-        """Deliver what there is now; return whether all of it arrived. What went wrong is said once."""
+        """Deliver what is pending; return whether all of it arrived. A failure is reported once."""
         try:
             self._note({})
             failure = self._deliver()
@@ -60,12 +60,12 @@ class Courier:
 
     @property
     def repeat_pause_s(self) -> float | None:
-        """How long until open alerts are to be told again; None: not at all."""
+        """How long until open alerts are sent again; None: never."""
         every_ms = self._receiver.repeat_every_ms
         return None if every_ms is None else every_ms / 1_000
 
     def _deliver(self) -> str | None:
-        """Deliver what is pending and what is to be repeated; return why something did not arrive."""
+        """Deliver what is pending, repeat what is due; return why something did not arrive."""
         state, name = self._alerts.read(), self._receiver.name
         pending = state.pending(name)
         failures = [self._deliver_some(some) for some in _chunks(pending, max(_NOTE_EVERY, self._batch_size))]
@@ -87,7 +87,7 @@ class Courier:
         return True
 
     def _deliver_some(self, some: Sequence[Told]) -> str | None:
-        """Send some episodes and note what became of it; return why one did not arrive."""
+        """Send some episodes and record the outcomes; return why one did not arrive."""
         before = {told.episode.id: told.to(self._receiver.name) for told in some}
         outcomes: dict[str, Delivery] = {}
         failure = None
@@ -124,7 +124,7 @@ class Courier:
         return replace(before, failing_since=since, error=str(error))
 
     def _note(self, outcomes: Mapping[str, Delivery]) -> None:
-        """Note what became of deliveries, those included that could not be noted before."""
+        """Record the outcomes of deliveries, including those that could not be recorded before."""
         self._unnoted |= outcomes
         if self._unnoted:
             self._alerts.note(self._unnoted)
@@ -132,7 +132,7 @@ class Courier:
 
 
 class CourierThread(threading.Thread):
-    """Delivers for one receiver whenever it is woken, with growing pauses while that fails."""
+    """Delivers to one receiver whenever it is woken, with growing pauses while that fails."""
 
     def __init__(self, courier: Courier, name: str) -> None:
         super().__init__(name=f"offsetlake-alerts-{name}", daemon=True)
@@ -141,7 +141,7 @@ class CourierThread(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Deliver what is left from before, then whatever comes, until told to end."""
+        """Deliver what is left from before, then whatever follows, until told to end."""
         pause_s = FIRST_PAUSE_S
         while not self._done.is_set():
             self._news.clear()
@@ -157,13 +157,13 @@ class CourierThread(threading.Thread):
         self._news.set()
 
     def end(self) -> None:
-        """End after what is under way."""
+        """End after the current delivery."""
         self._done.set()
         self._news.set()
 
 
 def _is_news(before: Delivery, after: Delivery) -> bool:
-    """Whether the table should know: a mere repetition is not worth a commit."""
+    """Whether to record it: a mere repetition is not worth a commit."""
     return replace(after, delivered_at=before.delivered_at) != before
 
 

@@ -1,8 +1,8 @@
 """Alert episodes: what the rules find becomes alerts that open once, change, and close.
 
 A rule (`rules.Rule`) judges the tables at one moment: what is wrong now, and which open episodes it cannot
-judge and so leaves as they are. `next_episodes` compares that with what is open. There is no other memory
-than the episodes themselves, which are kept in a table, so a restart at any moment changes nothing.
+judge and so leaves as they are. `next_episodes` compares that with what is open. The episodes themselves,
+kept in a table, are the only memory, so a restart at any moment changes nothing.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Finding:
 class Episode:
     """One alert of a rule, from its opening to its closing; times in ms, `closed_at` None while it is open.
 
-    `revision` grows when people should be told: at the opening, a new severity and the closing.
+    `revision` increases with every change that is delivered: opening, a new severity, and closing.
     """
 
     id: str
@@ -64,7 +64,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What one rule says: its findings, and which open episodes stay open without one."""
+    """The result of one rule: its findings, and which open episodes stay open without one."""
 
     findings: Iterable[Finding]
     stays: Callable[[Episode], bool]
@@ -80,7 +80,7 @@ def next_episodes(
 ) -> list[Episode]:
     """Return the episodes that open, change or close at `now`, given all that are open.
 
-    `judgements` has what each rule says, by its id. `source` tells the topic that is watched from others.
+    `judgements` has the result of each rule, by its id. `source` distinguishes the watched topic from others.
     `last_revision` is that of a closed episode of this id (0 = none): a cause that comes back, and is the
     same, opens its episode again.
     """

@@ -19,7 +19,7 @@ from streaming.tables.tables import Tables
 
 
 class Evaluator:
-    """Evaluates the rules each time it is asked to; what it must remember is in the table of alerts."""
+    """Evaluates the rules on request; its only memory is the table of alerts."""
 
     def __init__(
         self,
@@ -60,8 +60,7 @@ class Evaluator:
         return changed
 
     def _drop_old_news(self, state: AlertState, now: int) -> None:
-        """Drop news for receivers that are no longer set up, after a time in which they could have been set
-        up again."""
+        """Drop what has long been pending for receivers that are no longer configured."""
         before = now - self._settings.close_after_ms
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)

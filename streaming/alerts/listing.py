@@ -28,7 +28,7 @@ ALERT_LIST: Final = pa.schema(
 
 
 def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
-    """Return the open alerts (schema `ALERT_LIST`), or all; open and grave ones first, then the newest."""
+    """Return the open alerts (schema `ALERT_LIST`), or all; open and severe ones first, then the newest."""
     state = AlertTable(tables).read()
     told = sorted(state.episodes() if closed_too else state.open_episodes(), key=_urgency)
     return pa.Table.from_pylist([_listed(one) for one in told], ALERT_LIST)

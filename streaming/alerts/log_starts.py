@@ -36,7 +36,7 @@ class LogStarts:
     def of(self, offsets: pa.Table, now: int) -> Mapping[Partition, int | None] | None:
         """Return the first offset of each partition that has commits (None: no answer).
 
-        None as a whole: there is no broker to ask, or the last attempt failed, which is said once.
+        None as a whole: there is no broker to ask, or the last attempt failed, which is reported once.
         """
         if self._ask is not None and (self._asked_at is None or now - self._asked_at >= self._every_ms):
             self._starts, self._asked_at = None, now

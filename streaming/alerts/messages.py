@@ -1,4 +1,4 @@
-"""What people and programs are told of an alert: a sentence, a JSON document, an alert of Alertmanager."""
+"""The messages about an alert: a sentence, a JSON document, an alert of Alertmanager."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -63,8 +63,8 @@ def alertmanager_alerts(
 ) -> Iterator[dict[str, Any]]:
     """Yield what Alertmanager is sent: the alert, open until further notice (`until`, ms) or resolved.
 
-    The severity is a label, and labels identify an alert: under another severity that it was told of before
-    it is resolved as well.
+    The severity is a label, and labels identify an alert: if the previous delivery had another severity, that
+    alert is resolved as well.
     """
     episode = told.episode
     end = until if episode.closed_at is None else episode.closed_at

@@ -24,11 +24,11 @@ WEBHOOK: Final = "webhook"
 ALERTMANAGER: Final = "alertmanager"
 
 _VALID_FOR: Final = 4
-"""An open alert is valid for so many repetitions, as those of Prometheus are: three may go missing."""
+"""An open alert is valid for this many repetitions, as with Prometheus: three may be lost."""
 
 
 class DeliveryError(OffsetlakeError):
-    """A receiver could not be told; `is_answer`: it refused this, but may take something else."""
+    """A delivery failed; `is_answer`: the receiver refused it, but may accept others."""
 
     def __init__(self, message: str, *, is_answer: bool) -> None:
         super().__init__(message)
@@ -44,19 +44,19 @@ class Receiver(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """How many episodes it is told of at a time."""
+        """How many episodes one delivery may contain."""
 
     @property
     def repeat_every_ms(self) -> int | None:
-        """How often open alerts are told again; None: never."""
+        """How often open alerts are sent again; None: never."""
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Tell of these episodes; raises `DeliveryError` if it did not arrive."""
+        """Deliver these episodes; raises `DeliveryError` if that failed."""
 
 
 @dataclass(frozen=True)
 class LogLines:
-    """Writes a line of JSON for each piece of news."""
+    """Writes one line of JSON per episode."""
 
     write: Callable[[str], None]
     name: str = LOG
@@ -77,7 +77,7 @@ class LogLines:
 
 @dataclass(frozen=True)
 class Webhook:
-    """Posts a JSON document for each piece of news."""
+    """Posts one JSON document per episode."""
 
     settings: WebhookSettings
     timeout_ms: int
@@ -97,7 +97,7 @@ class Webhook:
 class Alertmanager:
     """Posts alerts to the API (v2) of Prometheus Alertmanager, open ones again and again.
 
-    `source` are labels that tell alerts about this topic from those about others.
+    `source` are labels that distinguish alerts about this topic from those about others.
     """
 
     settings: AlertmanagerSettings
@@ -125,14 +125,14 @@ class Alertmanager:
 
 
 def source_labels(cluster_id: str | None, topic: str) -> dict[str, str]:
-    """Return the labels that tell alerts about one offsets topic from those about another."""
+    """Return the labels that distinguish alerts about one offsets topic from those about another."""
     return {"offsets_topic": topic, **({} if cluster_id is None else {"kafka_cluster": cluster_id})}
 
 
 def receivers(
     settings: AlertSettings, *, write: Callable[[str], None], source: Mapping[str, str]
 ) -> list[Receiver]:
-    """Return the receivers that are set up."""
+    """Return the receivers that are configured."""
     found: list[Receiver] = []
     if settings.log == "on":
         found.append(LogLines(write))

@@ -1,4 +1,4 @@
-"""The alert rules: what each finds wrong in the tables at one moment, and what people are told of it.
+"""The alert rules: what each detects in the tables at one moment, and the message about it.
 
 A rule is one value (`Rule`), which stands below the function that judges for it. To add one, write both and
 name it in `RULES`.
@@ -38,9 +38,9 @@ from streaming.settings.model import AlertSettings
 class Rule:
     """One alert rule.
 
-    `judge` finds what is wrong. `sentence` tells people of a finding: a text with the names of its facts in
+    `judge` finds what is wrong. `sentence` is the message about a finding, with the names of its facts in
     braces, and `{subject}`, `{place}` (the worst topic partition) and `{offsets}` (how many offsets of how
-    many groups). `labels` are those by which Alertmanager tells alerts of this rule apart, besides severity
+    many groups). `labels` are those by which Alertmanager distinguishes alerts of this rule, besides severity
     and group. With `remembers_closed` the rule knows the newest episode of each subject after its closing
     too; maintenance never drops those (`schemas.UNKNOWN_RECORD_VERSION`).
     """
@@ -145,7 +145,7 @@ OFFSET_EXPIRED: Final = Rule(
 
 
 def _judge_offset_below_log_start(view: View, settings: AlertSettings) -> Judgement:
-    """Find groups of whose unread records data retention has deleted some."""
+    """Find groups with unread records that data retention has deleted."""
     starts = view.log_starts
     if starts is None:
         return Judgement(findings=[], stays=lambda _: True)
@@ -189,7 +189,7 @@ OFFSET_BELOW_LOG_START: Final = Rule(
 def _judge_unknown_record_version(view: View, settings: AlertSettings) -> Judgement:
     """Find record types and versions that this release cannot read, and of which there are new records.
 
-    When the topic is re-read from the start the count begins again, so all that is found then counts as new.
+    When the topic is re-read from the beginning, counting starts over, so everything found then is new.
     """
     return Judgement(findings=_new_unknown_records(view), stays=_is_recent(view, settings))
 
@@ -231,7 +231,7 @@ UNKNOWN_RECORD_VERSION: Final = Rule(
 
 
 def _judge_job_behind(view: View, settings: AlertSettings) -> Judgement:
-    """Find that what the job has read is complete only up to too long ago: it is behind, or not running."""
+    """Find offsets partitions that the job has read only up to too long ago: it is behind, or not running."""
     since = {
         number: at
         for number, partition in view.progress.partitions.items()
@@ -263,7 +263,7 @@ JOB_BEHIND: Final = Rule(
 
 
 def _judge_partition_stalled(view: View, settings: AlertSettings) -> Judgement:
-    """Find offsets partitions of which an open transaction hides everything that is newer."""
+    """Find offsets partitions in which an open transaction holds back everything newer."""
     return Judgement(
         findings=[
             Finding(
@@ -304,7 +304,7 @@ PARTITION_STALLED: Final = Rule(
 
 
 def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
-    """Find that the empty group id, which clients now refuse (KIP-289), still receives commits."""
+    """Find recent commits of the empty group id, which clients now refuse (KIP-289)."""
     judged = judged_partitions(view.progress, settings, view.now)
     newest_old = timestamp(view.now - settings.close_after_ms)
     rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), judged)
@@ -353,7 +353,7 @@ def judge(view: View, settings: AlertSettings) -> dict[str, Judgement]:
 
 
 def _is_recent(view: View, settings: AlertSettings) -> Callable[[Episode], bool]:
-    """Return what tells of an open episode whether it changed within `close_after`."""
+    """Return a predicate: whether an open episode changed within `close_after`."""
     return lambda episode: view.now - episode.updated_at < settings.close_after_ms
 
 

@@ -102,8 +102,8 @@ class Worst:
 def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) -> Iterator[Worst]:
     """Find the offsets that are within the thresholds of their group, soonest first.
 
-    Of the time for which an offset is kept at all, a threshold counts as at most a half (warning) or a
-    quarter (critical): where that is short every commit would be a warning otherwise.
+    Thresholds are capped at half (warning) and a quarter (critical) of the time for which an offset is kept:
+    where that is short, every commit would be a warning otherwise.
     """
     soon = soon.sort_by([("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")])
     ends = to_milliseconds(soon["expires_at"]).to_numpy()

@@ -1,8 +1,8 @@
-"""The table `alerts`: one row per episode, with what each receiver has been told of it.
+"""The table `alerts`: one row per episode, with what was delivered of it to each receiver.
 
 An evaluation writes what it changes in one commit, together with the sequence of `changes` up to which it has
 looked (an application transaction), and only on the very version of the table that it has read: of two that
-run at once, the second sees what the first wrote. What was delivered is noted in commits of their own.
+run at once, the second sees what the first wrote. Deliveries are recorded in separate commits.
 """
 
 import json
@@ -41,7 +41,7 @@ class AlertsConflictError(OffsetlakeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What one receiver has been told of an episode; revision 0 is nothing yet. Times in milliseconds."""
+    """What was delivered of an episode to one receiver; revision 0: nothing yet. Times in milliseconds."""
 
     receiver: str
     revision: int = 0
@@ -59,11 +59,11 @@ class Told:
     deliveries: Mapping[str, Delivery]
 
     def to(self, receiver: str) -> Delivery:
-        """Return what a receiver was told; one that is new to an episode was told nothing."""
+        """Return what was delivered to a receiver; nothing, if it is new to the episode."""
         return self.deliveries.get(receiver, Delivery(receiver=receiver))
 
     def is_pending_for(self, receiver: str) -> bool:
-        """Whether the receiver is still to be told; one that came after the closing is not."""
+        """Whether a delivery to the receiver is pending; never for one that was added after the closing."""
         is_meant = self.episode.is_open or receiver in self.deliveries
         return is_meant and self.to(receiver).revision < self.episode.revision
 
@@ -100,19 +100,19 @@ class AlertState:
         return 0 if found < 0 else int(self.rows["revision"][found].as_py())
 
     def pending(self, receiver: str) -> list[Told]:
-        """Return the episodes that the receiver is still to be told of, in the order of their news."""
+        """Return the episodes that are pending for the receiver, in the order in which they changed."""
         is_open = pc.is_null(self.rows["closed_at"])
         candidates = _told(self.rows.filter(pc.or_(is_open, self._has_behind())))
         pending = [told for told in candidates if told.is_pending_for(receiver)]
         return sorted(pending, key=lambda told: (told.episode.updated_at, told.episode.id))
 
     def undelivered(self) -> list[Told]:
-        """Return the episodes that some receiver is still to be told of."""
+        """Return the episodes that are pending for any receiver."""
         return _told(self.rows.filter(self._has_behind()))
 
     def news_for_others(self, receivers: Sequence[str], *, before: int) -> list[Told]:
-        """Return the episodes of which others than these receivers are still to be told, changed before a
-        time (ms)."""
+        """Return the episodes that changed before a time (ms) and are pending for receivers other than
+        these."""
         return [
             told
             for told in self.undelivered()
@@ -120,7 +120,7 @@ class AlertState:
         ]
 
     def _has_behind(self) -> pa.Array:
-        """Tell of each row whether a receiver was told of an older revision only."""
+        """Return for each row whether its revision is pending for a receiver."""
         deliveries, parents = _flattened(self.rows["deliveries"])
         newest = self.rows["revision"].combine_chunks().take(parents)
         is_behind = pc.less(pc.struct_field(deliveries, "revision"), newest)
@@ -144,20 +144,19 @@ class AlertTable:
     ) -> list[Episode]:
         """Read the alerts, write what `change` makes of them with the new `mark`, and return that.
 
-        Nothing is written when nothing changes. `receivers` are to be told of episodes that open. `change` is
-        called again when another process wrote in between. Raises `AlertsConflictError`.
+        Nothing is written when nothing changes. Episodes that open become pending for `receivers`. `change`
+        is called again when another process wrote in between. Raises `AlertsConflictError`.
         """
         with self._lock:
             return self._until_written(lambda state: self._update(state, change, mark, receivers))
 
     def note(self, deliveries: Mapping[str, Delivery]) -> None:
-        """Note, by episode id, what a receiver has been told."""
+        """Record, by episode id, what was delivered to a receiver."""
         with self._lock:
             self._until_written(lambda state: self._note(state, deliveries))
 
     def drop_news_for_others(self, receivers: Sequence[str], *, before: int) -> None:
-        """Drop what others than these receivers are still to be told of, if it is news from before a time
-        (ms)."""
+        """Drop what is pending for receivers other than these, if it changed before a time (ms)."""
         with self._lock:
             self._until_written(lambda state: self._drop(state, receivers, before))
 
@@ -167,7 +166,7 @@ class AlertTable:
         return AlertState(table, rows.cast(ALERTS).combine_chunks())
 
     def _until_written(self, write: Callable[[AlertState], T]) -> T:
-        """Read and write, again if another process (maintenance, an evaluation) wrote in between."""
+        """Read and write; retry if another process (maintenance, an evaluation) wrote in between."""
         try:
             return retried(CommitFailedError, lambda: write(self.read()), _ATTEMPTS)
         except CommitFailedError as error:
@@ -207,7 +206,7 @@ class AlertTable:
     ) -> None:
         """Write rows on top of the version that was read, else raise `CommitFailedError`.
 
-        Of those whose id is there the columns `updated` alone are taken.
+        Of rows whose id exists already, only the columns `updated` are replaced.
         """
         if not rows:
             return
@@ -239,7 +238,7 @@ def _untold(receivers: Iterable[str]) -> dict[str, Delivery]:
 
 
 def _without_news(told: Told, receivers: Sequence[str]) -> dict[str, Delivery]:
-    """Return the deliveries without those that others than these receivers still wait for."""
+    """Return the deliveries without those pending for receivers other than these."""
     return {
         name: delivery
         for name, delivery in told.deliveries.items()

@@ -1,8 +1,8 @@
 """What alert rules look at, and of which offsets partitions they can judge the groups.
 
 Rules about groups judge only offsets partitions of which the job has read everything up to a moment ago
-(`judged_partitions`). About the groups of the others nothing is said: what is open stays open, and
-`job_behind` or `partition_stalled` speaks instead.
+(`judged_partitions`). Groups of the others are not judged: open episodes stay open, and `job_behind` or
+`partition_stalled` is raised instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def is_fresh(reached: Reached, settings: AlertSettings, now: int) -> bool:
 
 
 def cannot_be_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
-    """Return what tells of an open episode about groups whether nothing can be said of it now.
+    """Return a predicate: whether an open episode about groups cannot be judged now.
 
     A summary needs all partitions; so does a group of a partition that the topic no longer has.
     """

@@ -1,6 +1,6 @@
 """Evaluates the alert rules at their interval while the job runs, and has alerts delivered.
 
-It has threads of its own, takes no lock of the writer, and whatever happens to it never ends the job.
+It has its own threads, takes no lock of the writer, and a failure in it never ends the job.
 """
 
 import threading
@@ -21,7 +21,7 @@ _END_LIMIT_S: Final = 15.0
 
 
 class AlertWatch(threading.Thread):
-    """Evaluates at an interval while it is entered; at its end once more if asked to."""
+    """Evaluates at an interval within a `with` block; once more at its end, if asked to."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AlertWatch(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Evaluate at once and then at the interval that is set, until told to end."""
+        """Evaluate immediately, then at the configured interval, until told to end."""
         while not self._done.is_set():
             self._evaluate()
             self._done.wait(self._every_s)
@@ -67,7 +67,7 @@ class AlertWatch(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after what is under way, within a bounded time."""
+        """End after the current evaluation and deliveries, within a bounded time."""
         self._done.set()
         self.join(_END_LIMIT_S)
         for thread in self._threads:

@@ -41,7 +41,7 @@ from streaming.settings.model import SourceSettings
 
 REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
-"""For what batches and heartbeats wait for: silence of a broker is to be said within 15 seconds."""
+"""For requests that batches and heartbeats wait for: a silent broker must be reported within 15 seconds."""
 _GIVE_UP_EVERY_S: Final = 0.2
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -80,8 +80,8 @@ class Broker:
     def wait_for_topic(self, say: Callable[[str], None], give_up: Callable[[], bool]) -> TopicFacts | None:
         """Wait until the topic exists and return its facts; None when `give_up` says so before.
 
-        The brokers must answer within `connect_timeout`, else `BrokerError`; the topic may take as long as
-        it likes (Kafka creates it at the first commit), and `say` is told once that it is waited for.
+        The brokers must answer within `connect_timeout`, else `BrokerError`; the topic may take as long as it
+        likes (Kafka creates it at the first commit), and `say` is called once to report that.
         """
         facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
         if facts is None:
@@ -109,7 +109,7 @@ class Broker:
         return TopicFacts(metadata.cluster_id, len(topic.partitions), ids.get(self._source.topic) or None)
 
     def ends(self, partition_count: int, timeout_s: float = QUICK_TIMEOUT_S) -> dict[int, PartitionEnds]:
-        """Return the present ends of all partitions whose leader answers in time; raises `BrokerError` if
+        """Return the current ends of all partitions whose leader answers in time; raises `BrokerError` if
         none does."""
         if self._may_have_moved:
             self._learn_leaders()
@@ -155,9 +155,8 @@ class Broker:
         return {number: offset for (_, number), offset in sorted(found.items()) if offset >= 0}
 
     def retention(self) -> BrokerRetention:
-        """Return how long the brokers keep offsets; raises `BrokerError` if none of them tells.
-
-        Takes the right DescribeConfigs on the cluster.
+        """Return how long the brokers retain offsets; raises `BrokerError` if none of them reports it.
+        Requires DescribeConfigs on the cluster.
         """
         asked = {
             broker_id: self._admin.describe_configs(
@@ -171,8 +170,8 @@ class Broker:
         return agreed_retention(told, silent)
 
     def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
-        """Return for how long the topic keeps a tombstone at least; Kafka's default where this user may not
-        know (it takes the right DescribeConfigs on the topic). Raises `BrokerError` if no broker answers."""
+        """Return how long the topic retains a tombstone at least; Kafka's default without DescribeConfigs on
+        the topic. Raises `BrokerError` if no broker answers."""
         asked = self._admin.describe_configs(
             [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=timeout_s
         )
@@ -269,9 +268,8 @@ class Broker:
         return found, failure
 
     def _learn_leaders(self) -> None:
-        """Ask who leads which partition since when, so that the next request goes by that.
-
-        By itself librdkafka asks every few minutes, and until then goes on with what brokers refuse.
+        """Refresh the leaders of the partitions, for the next request. By itself librdkafka does so every few
+        minutes, and until then repeats requests that brokers refuse.
         """
         self._may_have_moved = False
         with suppress(BrokerError):
@@ -323,7 +321,7 @@ def _topic_id(answer: Any) -> str | None:
 
 
 def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:
-    """Sleep, but not on when `give_up` says so; returns whether it did."""
+    """Sleep, but stop when `give_up` says so; returns whether it did."""
     end = time.monotonic() + seconds
     while not (given_up := give_up()) and (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _GIVE_UP_EVERY_S))

@@ -22,7 +22,7 @@ Others only look the same: `ssl.cipher.suites` has Java's names of ciphers, and 
 """
 
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The mechanisms that both clients know with nothing but a user name and a password."""
+"""The SASL mechanisms that both clients support with a user name and a password alone."""
 
 _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 

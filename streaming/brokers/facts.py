@@ -1,4 +1,5 @@
-"""What brokers tell, as values: of the topic, of a log, of how long offsets are kept. Needs no client."""
+"""What brokers report, as values: about the topic, a log, and how long offsets are retained. Needs no
+client."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,8 +47,8 @@ class LogRange:
 class BrokerRetention:
     """What the brokers say about keeping offsets, in milliseconds.
 
-    Where they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest of theirs, and
-    `complaint` tells; it tells also of brokers that did not answer.
+    If they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest of theirs, and
+    `complaint` says so; it also names brokers that did not answer.
     """
 
     retention_ms: int

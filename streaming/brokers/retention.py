@@ -1,4 +1,5 @@
-"""Finds out how long the brokers keep offsets: from the settings if they say so, else from the brokers."""
+"""Determines how long the brokers retain offsets: from the settings if they are set, else from the
+brokers."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +14,7 @@ DEFAULT_CHECK_INTERVAL_MS: Final = 600_000
 
 
 class RetentionReader:
-    """Reads the retention as often as it is asked to; tells what is wrong with it once, not every time."""
+    """Reads the retention on request; reports a problem with it once, not every time."""
 
     def __init__(self, broker: Broker, settings: Settings, say: Callable[[str], None]) -> None:
         self._broker = broker

@@ -16,10 +16,11 @@ FAR_BEHIND: Final = 100_000
 
 
 class Console:
-    """Prints sentences and one line per batch of real change; while catching up, one line that moves.
+    """Prints messages and one line per batch that changes something; while catching up, one line that is
+    updated.
 
-    Nothing that happens to the output stops the job: once a line cannot be printed, none is any more, but for
-    what `write` is asked to print.
+    A failing output never stops the job: once a line cannot be printed, no further lines are, except by
+    `write`.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -35,7 +36,7 @@ class Console:
         self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{shown(sentence)}\n")
 
     def write(self, line: str) -> None:
-        """Print a line that must not be lost: raises what printing raises, and tries again each time."""
+        """Print a line that must not be lost: raises what printing raises, and tries every time."""
         print(f"{_CLEAR_LINE if self._is_terminal else ''}{line}", file=self._out, flush=True)
 
     def batch(self, report: BatchReport) -> None:

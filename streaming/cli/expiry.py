@@ -1,4 +1,4 @@
-"""The commands about offsets that will go, and offsets that went."""
+"""The commands about offsets that will expire, and offsets that were removed."""
 
 import sys
 from collections.abc import Iterator

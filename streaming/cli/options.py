@@ -114,7 +114,7 @@ within_option = click.option(
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """How a question is meant: as of when, and what its answer must be at least."""
+    """The options of a query about its answer: as of when, and how complete and fresh it must be."""
 
     now: int
     as_of: datetime | None

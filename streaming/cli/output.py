@@ -1,4 +1,4 @@
-"""Standard output as command line tools have it: what cannot be written is said, and a reader may leave.
+"""Standard output as command line tools have it: failures are reported, and a closed pipe is not an error.
 
 Errors of the disk come from somewhere within Python's buffers, at a time that depends on them, and look like
 those of any other file. So standard output gets an end of its own that names them.
@@ -51,7 +51,7 @@ def watched_output() -> Iterator[None]:
 
 
 def finish(code: int) -> int:
-    """Write what is still buffered; return the exit code: `code`, or that of the error, which is said."""
+    """Write what is still buffered; return the exit code: `code`, or that of the error, which is reported."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

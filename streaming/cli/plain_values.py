@@ -1,7 +1,7 @@
 """Turns Arrow columns into values that JSON has, whatever their type, so that all formats print them alike.
 
-Text, numbers, true and false stay; lists and structs keep their shape, and a map is a list of pairs. What
-else there is becomes text that says it in full: moments and dates (ISO 8601, moments in UTC), times of day,
+Text, numbers, true and false stay; lists and structs keep their shape, and a map is a list of pairs.
+Everything else becomes text, without loss: moments and dates (ISO 8601, moments in UTC), times of day,
 durations and intervals (ISO 8601: PT1.5S, P1M2D), decimals, bytes (hex), and NaN, Infinity and -Infinity.
 """
 

@@ -1,7 +1,7 @@
 """Shows text from outside as it is, and never lets it act: on a terminal, in a line of a log.
 
-Names in the log are whatever somebody once sent to a broker: control characters that move the cursor, line
-breaks that make two messages of one, marks that turn the direction of writing.
+Names in the log are whatever a client sent to a broker: control characters that move the cursor, line breaks
+that make two messages of one, marks that turn the direction of writing.
 """
 
 import json

@@ -72,7 +72,7 @@ def holds_user(text: str) -> bool:
 def refused_header(headers: Mapping[str, object]) -> str | None:
     """Say what stands there instead of a header that a request can carry; None: all can be sent.
 
-    The name is said only if it is one: somebody may have written a whole header for a name.
+    The name is said only if it is valid: it may be a whole header, written in place of a name.
     """
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Names that a package has, and imports when somebody asks for them."""
+"""Names that a package offers, each imported when it is first used."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

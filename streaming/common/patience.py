@@ -1,24 +1,25 @@
-"""Not too often: what is wrong is said when it begins and when it ends, and work is done at its pace."""
+"""Limits repetition: problems are reported when they begin and when they end, and work is done at
+intervals."""
 
 import time
 from collections.abc import Callable
 
 
 class Complaints:
-    """Remembers what is wrong at present, by what it is about."""
+    """Remembers current problems, by what they are about."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._made: dict[str, str] = {}
 
     def make(self, about: str, sentence: str) -> None:
-        """Say the sentence, unless something is known to be wrong about this already."""
+        """Report a problem, unless one about the same thing is known already."""
         if about not in self._made:
             self._say(sentence)
         self._made[about] = sentence
 
     def settle(self, about: str, sentence: str) -> None:
-        """Say the sentence, if something was wrong about this."""
+        """Report that a problem is over, if there was one about this."""
         if self._made.pop(about, None) is not None:
             self._say(sentence)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, from_numbers, to_numbers
 
 ARRAY_BYTES: Final = 2**31 - 1
-"""So many bytes of texts fit into one array; tables of less are handled as they are."""
+"""Bytes of texts that fit into one array; smaller tables are handled as they are."""
 
 PIECE_BYTES: Final = 256 * 1024 * 1024
 """So much is well held at a time, and far from where arrays, cells and state values end."""

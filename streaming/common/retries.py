@@ -1,4 +1,4 @@
-"""Tries again what fails only because somebody else was faster."""
+"""Retries what fails only because another process was faster."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def retried(failure: type[Exception], act: Callable[[], T], attempts: int = ATTEMPTS) -> T:
-    """Do something, again while it raises `failure`; the last attempt may raise it.
+    """Do something; retry while it raises `failure`. The last attempt may raise it.
 
     >>> numbers = iter([0, 0, 2])
     >>> retried(ZeroDivisionError, lambda: 1 / next(numbers))

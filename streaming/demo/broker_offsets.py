@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 _REQUEST_S: Final = 10.0
 
 # Errors that pass by themselves: a coordinator that loads or moves, a rebalance, a broker that restarts, a
-# group that somebody else has just joined or deleted.
+# group that another client has just joined or deleted.
 _TRANSIENT: Final = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,

@@ -156,7 +156,7 @@ class _Scene:
     events: list[str] = field(default_factory=list)
 
     def play(self, job: _Job, traffic: DemoTraffic, stop: threading.Event, seconds: float | None) -> None:
-        """Show the table again and again until the time is over or somebody stops it."""
+        """Refresh the table until the time is over or the demo is stopped."""
         end = None if seconds is None else time.monotonic() + seconds
         printing = Every(_PRINT_EVERY_MS, at_once=True)
         with Live(console=self.console, auto_refresh=False) as live:

@@ -44,10 +44,10 @@ CLOCK_TOLERANCE_MS: Final = 10_000
 """How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""
 
 RECENT_MS: Final = MINUTE_MS
-"""For how long after a tombstone the brokers' present metadata tells what it was about."""
+"""For how long after a tombstone the brokers' current metadata says what it was about."""
 
 LARGE_CHECK: Final = 1_000
-"""From so many tombstones on, one check may be written in several appends, which batches may cut apart."""
+"""From this many tombstones on, brokers may write one check in several appends, which batches may split."""
 
 
 _KEY: Final = [field.name for field in KEY]
@@ -60,7 +60,7 @@ class Evidence:
     """What is known when a batch is written.
 
     `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows before
-    the batch. `topic_ids` are the brokers' present topics, as `Broker.topic_ids` gives them. `held_back` are
+    the batch. `topic_ids` are the brokers' current topics, as `Broker.topic_ids` gives them. `held_back` are
     the offsets partitions with an open transaction. `now` is in milliseconds.
     """
 

@@ -3,7 +3,7 @@
 The broker looks at every offset once per check interval and drops those that are due (Kafka 4.3:
 `OffsetMetadataManager.cleanupExpiredOffsets`, `OffsetExpirationConditionImpl`,
 `ClassicGroup.offsetExpirationCondition`; KIP-211, KIP-496). So an offset goes between its `expires_at` and
-one check interval later. The present time is no part of the rule: what is left of it is for the caller.
+one check interval later. The current time is not part of the rule: callers compute the time left.
 """
 
 from collections.abc import Collection

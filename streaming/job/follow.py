@@ -12,7 +12,7 @@ from streaming.model.progress import Progress
 
 
 def follow(reader: TopicReader, *, once: bool) -> None:
-    """Follow the topic until told to stop (with `once`: until its present end), rebuilding as needed."""
+    """Follow the topic until told to stop (with `once`: until its current end), rebuilding as needed."""
     _check_at_start(reader)
     reason: str | None = None
     while (topic := reader.topic_now(once=once)) is not None:

@@ -21,8 +21,8 @@ from streaming.tables.select import in_one_line
 _POLL_S: Final = 0.2
 
 ATTEMPTS: Final = 10
-"""How often in a row a heartbeat or a fold may fail, a heartbeat's interval apart, before the job ends. What
-object stores answer in passing is repeated below us for minutes already."""
+"""How often in a row a heartbeat or a fold may fail, a heartbeat's interval apart, before the job ends. The
+storage library already retries transient errors of object stores for minutes."""
 
 
 class Patience:
@@ -156,17 +156,17 @@ class Housekeeping(threading.Thread):
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """End after what is under way."""
+        """End after the current task."""
         self._done.set()
         self.join()
 
     def finish(self) -> None:
-        """Leave the tables folded and with the last word on how far they reach; after the `with` block."""
+        """Fold the tables and commit a last heartbeat; after the `with` block."""
         self._writer.fold()
         self.beat()
 
     def beat(self) -> None:
-        """Commit a heartbeat, with what the brokers say now if they answer."""
+        """Commit a heartbeat, with the current ends if the brokers answer."""
         asked_at = now_ms()  # before they answer: this process may be suspended between the two
         ends = self._ends()
         is_answered = len(ends) == len(self._writer.progress.partitions)
@@ -181,7 +181,7 @@ class Housekeeping(threading.Thread):
             self._frozen.beat({})
 
     def _ends(self) -> Mapping[int, PartitionEnds]:
-        """Ask where the partitions end, and tell of leaders that do not answer."""
+        """Ask where the partitions end, and report leaders that do not answer."""
         numbers = self._writer.progress.partitions.keys()
         try:
             ends = self._broker.ends(len(numbers))

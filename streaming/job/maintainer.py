@@ -41,7 +41,7 @@ class Maintainer(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the step that is under way."""
+        """End after the current step."""
         self._done.set()
         self.join(_STOP_LIMIT_S)
 

@@ -37,15 +37,15 @@ from streaming.spark.query import start_query
 from streaming.tables.tables import Tables
 
 Beside = Sequence[AbstractContextManager[object]]
-"""What runs while a query does: begun after it has started, ended after it."""
+"""What runs beside a query: started after it, ended after it."""
 
 _PAUSE_BEATS: Final = 3
-"""Who does not know for so many heartbeats that everything is read was paused, or is behind."""
+"""A job that has not had everything read for this many heartbeats was paused, or is behind."""
 
 
 @dataclass(frozen=True)
 class TopicReader:
-    """Reads one topic into tables, on a session that is there; what all readings of a process share.
+    """Reads one topic into tables, on an existing session; what all readings of a process share.
 
     `facts` are those of the start: they say which cluster it is.
     """
@@ -86,7 +86,7 @@ class TopicReader:
         return Checkpoint(self.spark, f"{self.settings.job.checkpoint}/{generation}")
 
     def topic_now(self, *, once: bool = False) -> TopicNow | None:
-        """Ask what the topic is like until everything is answered; None if told to stop before.
+        """Ask the brokers about the topic until everything is answered; None if told to stop before.
 
         With `once` brokers must answer within `connect_timeout`, else `BrokerError`.
         """
@@ -118,7 +118,8 @@ class TopicReader:
         frozen: BatchWriter | None = None,
         beside: Beside = (),
     ) -> Housekeeping:
-        """Read from where the progress is into its tables, until told to stop or (`once`) to the present end.
+        """Read from the position of the progress into its tables, until told to stop or (`once`) to the
+        current end.
 
         `frozen` is the writer of tables that stay as they are meanwhile. Returns what kept house, which tells
         a reason to rebuild that was found.

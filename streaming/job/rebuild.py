@@ -1,8 +1,9 @@
-"""The rebuild: reads the topic from its start into tables beside the live ones, then changes over to them.
+"""The rebuild: re-reads the topic into tables beside the live ones, then applies what differs to the live
+ones.
 
-The live tables stay as they are meanwhile, and keep answering. What is different in the end is one commit to
-them, with which they change over to the checkpoint of the next generation; before that commit an interrupted
-rebuild is taken up again, after it there is nothing left to do but to delete what it used.
+The live tables do not change meanwhile, and keep answering queries. At the end the differences are one commit
+to them, which also switches to the checkpoint of the next generation. Interrupted before that commit, a
+rebuild is resumed; after it, only what it used is left to be deleted.
 """
 
 from dataclasses import replace
@@ -22,15 +23,15 @@ from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
 
 ASKED_FOR: Final = "it was requested"
-"""The reason of a rebuild that a user wants."""
+"""The reason of a rebuild that a user requested."""
 
 _REBUILD_ATTEMPTS: Final = 5
-"""How often one rebuild may begin again: a topic that takes longer to read than its tombstones are kept can
-never be read whole."""
+"""How often one rebuild may start over: a topic that takes longer to read than its tombstones are retained
+can never be read completely."""
 
 
 def rebuild_as_asked(reader: TopicReader) -> None:
-    """Read the topic from its start because a user wants it."""
+    """Rebuild because a user requested it."""
     progress = reader.tables.progress_if_any()
     check_source(progress, reader.settings, reader.facts)
     if progress.rebuild is None:
@@ -39,8 +40,7 @@ def rebuild_as_asked(reader: TopicReader) -> None:
 
 
 def rebuild(reader: TopicReader, reason: str) -> bool:
-    """Read the topic from its start and change the tables over to that; False if told to stop before the
-    end."""
+    """Re-read the topic from the beginning and reconcile the tables; False if told to stop before the end."""
     live = reader.tables
     live.create()  # what an older release wrote gets the columns that it lacks
     progress = _announced(reader, live.progress(), reason)
@@ -104,7 +104,7 @@ def _with_unknown_ends(progress: Progress) -> Progress:
 def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | None:
     """Read the topic into tables beside the live ones, from where an interrupted rebuild left it.
 
-    Returns why that has come to nothing; None if it has not, or if told to stop.
+    Returns why the result cannot be used; None if it can, or if told to stop.
     """
     aside = live.aside()
     while (topic := reader.topic_now()) is not None:
@@ -155,7 +155,7 @@ def _progress_if_readable(tables: Tables) -> Progress:
 
 
 def _reason_not_to_change_over(reader: TopicReader, aside: Tables) -> str | None:
-    """Say why tables that have just been read from the start are not what the topic says; None if told to
+    """Say why tables that have just been filled do not match the topic; None if they do, or if told to
     stop."""
     topic = reader.topic_now()
     if topic is None:

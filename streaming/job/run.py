@@ -1,4 +1,4 @@
-"""Runs the job: sees to what it stands on, starts Spark, follows the topic, and stops cleanly."""
+"""Runs the job: checks its prerequisites, starts Spark, follows the topic, and stops cleanly."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ from streaming.spark.worker_memory import expect_many_rows
 
 
 def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
-    """Run until `stop` is set (with `once`: until the present end is reached), then stop after the current
+    """Run until `stop` is set (with `once`: until the current end is reached), then stop after the current
     batch.
 
     Raises `OffsetlakeError` for everything that a user can do something about.
@@ -37,7 +37,7 @@ def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, on
 
 
 def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event) -> None:
-    """Read the topic again from its start, bring the tables to what that gives, and end.
+    """Re-read the topic from the beginning, reconcile the tables, and end.
 
     Raises `OffsetlakeError` as `run_job` does.
     """

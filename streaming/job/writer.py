@@ -30,7 +30,7 @@ Missed = Callable[[Progress, Mapping[int, int]], str | None]
 """Says why records may have been missed on the way to these positions, as `TopicWatch.missed` does."""
 
 MAX_NAMED_GROUPS: Final = 500
-"""Up to so many groups are looked up by name; for more it is quicker to read the tables whole."""
+"""Up to this many groups are looked up by name; for more, reading the whole tables is faster."""
 
 
 class Commits:

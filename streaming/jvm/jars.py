@@ -120,7 +120,7 @@ def _retrieve(conf: JarSet, directory: Path) -> None:
 
 
 def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
-    if directory.exists() and not is_complete(conf, directory):  # somebody took a jar away or added one
+    if directory.exists() and not is_complete(conf, directory):  # a jar was removed or added
         directory.rename(retrieved.with_name("damaged"))
     try:
         retrieved.rename(directory)

@@ -43,7 +43,7 @@ SMALL_BYTES: Final = TARGET_BYTES // 4
 """Files below this are small. Those of catching up (500,000 changes) are not, nor what sorting leaves."""
 
 ENOUGH_FILES: Final = 8
-"""So many small files in a partition are worth a rewrite."""
+"""This many small files in a partition are worth a rewrite."""
 
 SORT_LIMIT_BYTES: Final = 2**30
 """Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
@@ -87,8 +87,8 @@ def maintain(
 ) -> list[TableReport]:
     """Do one round: for each table drop what is too old, compact, delete unused files, shorten the log.
 
-    `should_stop` is asked between steps. Raises `MaintenanceBusyError` when another process is at it, and
-    `MaintenanceError` for what went wrong, after having done the rest.
+    `should_stop` is asked between steps. Raises `MaintenanceBusyError` when another process maintains the
+    tables, and `MaintenanceError` for what went wrong, after having done the rest.
     """
     reports, failures = [], []
     try:

@@ -134,7 +134,7 @@ def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
 
 
 def _is_closed_before(moment: int) -> str:
-    # closed alerts of this rule say how many records have been told of; closed by a clock that was behind,
+    # closed alerts of this rule hold how many records were reported; closed by a clock that was behind,
     # an alert was opened later than it was closed
     is_past = " AND ".join(f'CAST("{at}" AS BIGINT) < {moment * 1_000}' for at in ("opened_at", "closed_at"))
     return f"""{is_past} AND "rule" <> '{UNKNOWN_RECORD_VERSION}'"""

@@ -21,7 +21,7 @@ from streaming.tables.select import between, select, written_after, written_unti
 from streaming.tables.tables import Tables
 
 _RECENT_BATCHES: Final = 1_000
-"""Among the records of so many batches the newest one is looked for: their files are few."""
+"""The newest record is looked up in this many batches: their files are few."""
 
 _WITH_RECORDS: Final = ("changes", "quarantine")
 

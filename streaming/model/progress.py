@@ -212,7 +212,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuild:
-    """The topic is being read again from its start, and why; the tables stay as they are until then."""
+    """The topic is being re-read from the beginning, and why; the tables do not change until that is done."""
 
     since: int  # ms
     reason: str
@@ -225,11 +225,11 @@ class Progress:
     `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
     written. `retention` is what was last known of the brokers' settings, so that readers can tell what
     expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
-    None: the brokers did not say. `generation` counts how often the topic was read again from its start,
+    None: the brokers did not say. `generation` counts how often the topic was re-read from the beginning,
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
-    `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote
-    this). `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds
-    since 1970 (UTC).
+    `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote this).
+    `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds since 1970
+    (UTC).
     """
 
     query_id: str | None = None

@@ -205,7 +205,7 @@ DELIVERY: Final = pa.struct(
         pa.field("error", pa.string()),  # of the last attempt
     ]
 )
-"""What one receiver of alerts has been told of an episode."""
+"""What was delivered of an alert episode to one receiver."""
 
 ALERTS: Final = table_schema(
     [
@@ -228,4 +228,4 @@ ALERTS: Final = table_schema(
 )
 
 UNKNOWN_RECORD_VERSION: Final = "unknown_record_version"
-"""The rule of `alerts` whose closed rows say how many records were told of: they are never dropped."""
+"""The rule of `alerts` whose closed rows hold how many records were reported: they are never dropped."""

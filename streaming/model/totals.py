@@ -29,7 +29,7 @@ class UnknownRecords:
 
 
 MAX_UNKNOWN_KINDS: Final = 100
-"""So many types and versions of unknown records are told apart; Kafka has some twenty types."""
+"""The number of types and versions of unknown records that are distinguished; Kafka has some twenty types."""
 
 
 @dataclass(frozen=True, kw_only=True)

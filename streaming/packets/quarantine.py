@@ -1,9 +1,9 @@
 """What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
 
-A record is at most about a megabyte, and a batch may hold a million. Of the failed records of a packet,
-and again of an offsets partition in one batch, the first are kept whole up to a number of bytes; of those
-after them the first bytes of key and value, enough to see what they are. The full lengths are always kept,
-and the place in the log, where the rest can be read.
+A record is at most about a megabyte, and a batch may hold a million. The first failed records of a packet,
+and again of an offsets partition in one batch, are kept whole up to a number of bytes; later ones keep the
+first bytes of key and value, enough to see what they are. The full lengths are always kept, and the place in
+the log, where the rest can be read.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from streaming.model.totals import Totals
 from streaming.packets import codec
 
 WHOLE_BYTES: Final = 4 * 1024 * 1024
-"""Up to so many bytes failed records are kept whole: more than a packet of ordinary ones holds."""
+"""Failed records are kept whole up to this many bytes: more than a packet of ordinary records holds."""
 
 FIRST_BYTES: Final = 256
-"""So many bytes of a key or value are kept at least: a million records in one batch make 512 MB at most."""
+"""At least this many bytes of a key or value are kept: a million records in one batch make 512 MB at most."""
 
 KEPT_KINDS: Final = pa.array(["malformed", "unsupported_version"])
-"""The kinds of errors whose records are kept. Those of unknown types are counted: new types are a part of
-Kafka's life."""
+"""The kinds of errors whose records are kept. Records of unknown types are only counted: Kafka adds types
+regularly."""
 
 Lengths = npt.NDArray[np.int64]
 

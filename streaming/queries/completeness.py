@@ -13,7 +13,7 @@ from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 
 QUIET_AFTER_MS: Final = 60_000
-"""After so long without a heartbeat of the job (there is one every 10 s) an answer says so."""
+"""An answer reports a last heartbeat of the job (one every 10 s by default) that is older than this."""
 
 
 class IncompleteError(OffsetlakeError):
@@ -161,7 +161,7 @@ class AsOf:
 def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozenset[int]:
     """Return the offsets partitions that can hold the groups (None: all of them).
 
-    Of Kafka's own topic that is known; groups of a copy may be anywhere.
+    That is known for Kafka's own topic; groups of a copy may be anywhere.
     """
     partitions = frozenset(progress.partitions)
     count = len(partitions)

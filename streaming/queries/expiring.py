@@ -30,7 +30,7 @@ EXPIRING: Final = pa.schema(
 
 
 class RetentionUnknownError(MisuseError):
-    """Neither the tables nor the settings say for how long the brokers keep offsets."""
+    """Neither the tables nor the settings say how long the brokers retain offsets."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,11 @@ def list_expiring(
     now: int,
     within_ms: int | None = None,
 ) -> Listing:
-    """Return the offsets that will expire as their groups are (schema `EXPIRING`), soonest first.
+    """Return the offsets that will expire if their groups stay as they are (schema `EXPIRING`), soonest
+    first.
 
-    With `within_ms` only those that are due by then. Those of which it cannot be told come last, and are not
-    left out. Offsets partitions that are still being loaded are.
+    With `within_ms` only those that are due by then. Offsets whose expiry is unknown come last, and are
+    always included; those of offsets partitions that are still being loaded are left out.
     """
     snapshot = tables.read(groups or None)
     partitions = snapshot.progress.partitions

@@ -41,9 +41,9 @@ def list_retired(
 ) -> Listing:
     """Return the offsets that were removed (schema `RETIRED`), those with the newest tombstones first.
 
-    Of the named groups or of all, and since a time (ms). An offset that was removed twice is there twice. The
-    last of its removals is that of the latest batch: brokers' clocks differ, and time may run backwards.
-    Left out are tombstones of offsets that the job did not hold: what they removed is not known.
+    Those of the named groups or of all, and since a time (ms). An offset that was removed twice is there
+    twice. The last of its removals is that of the latest batch: brokers' clocks differ, and time may run
+    backwards. Left out are tombstones of offsets that the job did not hold: what they removed is not known.
     """
     gone, offsets, progress = tables.ask(
         lambda at: (at.removals(groups or None), at.offsets(groups or None), at.progress)
@@ -72,7 +72,7 @@ def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
 def restorable(rows: pa.Table) -> pa.Table:
     """Return those of the rows (schema `RETIRED`) that can be put back.
 
-    Of each offset that is its last removal, unless something has been committed since, its topic is gone, or
+    That is the last removal of each offset, unless something has been committed since, its topic is gone, or
     its value is not known.
     """
     wanted = [

@@ -1,4 +1,4 @@
-"""Settings that contradict each other: each alone is possible, and together the answers would be wrong."""
+"""Conflicting settings: each is valid, but together answers would be wrong."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -32,7 +32,7 @@ class GroupAlerts:
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSettings:
-    """Where alerts are posted as JSON; an empty `url` is nowhere."""
+    """Where alerts are posted as JSON; an empty `url`: nowhere."""
 
     url: Address
     headers: Headers
@@ -40,7 +40,7 @@ class WebhookSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertmanagerSettings:
-    """Which Prometheus Alertmanager is told of alerts; an empty `url` is none."""
+    """The Prometheus Alertmanager that alerts are sent to; an empty `url`: none."""
 
     url: Address
     repeat_every_ms: Milliseconds
@@ -50,10 +50,7 @@ class AlertmanagerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertSettings:
-    """When people are warned, about which groups, and where.
-
-    Of `groups` the first whose pattern matches counts.
-    """
+    """When to warn, about which groups, and where. The first of `groups` whose pattern matches applies."""
 
     evaluate_every_ms: Milliseconds
     warning_ms: Milliseconds

@@ -20,7 +20,7 @@ _PIECE_KEY: Final = StructType([StructField("name", StringType()), StructField("
 _PIECE: Final = StructType([StructField("data", BinaryType())])
 
 _HELD_BYTES: Final = 256 * 1024 * 1024
-"""So much a worker holds of bases: those of a million keys and more."""
+"""Bytes of bases that a worker holds: enough for a million keys and more."""
 _BASES: Final = Bases(_HELD_BYTES)
 
 

@@ -27,7 +27,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start reading all partitions of the offsets topic; `write_batch` gets each micro-batch's shard results.
 
-    `once` reads to the present end, in as many batches as that takes, and ends the query.
+    `once` reads to the current end, in as many batches as that takes, and ends the query.
     """
     results = (
         read_records(spark, settings.source, partition_count)

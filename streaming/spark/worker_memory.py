@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 MANY_ROWS: Final = 50_000
-"""So many rows are worth memory for the next ones."""
+"""From this many rows on, freed memory is kept for the next ones."""
 
 KEPT_FOR_S: Final = 60.0
-"""So long after the last of many rows freed memory is kept; other work goes on in between."""
+"""How long freed memory is kept after the last of many rows; other work goes on in between."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8  # of glibc's malloc.h
 _KEPT: Final = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1}
@@ -85,7 +85,7 @@ def handled_rows(rows: int) -> None:
 
 
 def spare_modules_from_collection() -> None:
-    """Leave the present objects of this worker, those of its modules, out of garbage collections to come.
+    """Leave the current objects of this worker, those of its modules, out of garbage collections to come.
 
     PySpark's workers collect garbage after every task. With the 80,000 objects of pandas, pyarrow and
     PySpark that takes 0.05 s and more, as long as a small task itself. To be called within a task, where it

@@ -41,7 +41,7 @@ from streaming.state.layers import Layers
 GROUP_RECORD_TYPES: Final = pa.array(list(TYPE_OF_RECORD), pa.int16())
 
 LOOKED_THROUGH: Final = 5_000
-"""So many entries are merged as they are: to look for those of some groups would take longer."""
+"""Up to this many entries are merged as a whole: selecting those of some groups would take longer."""
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,8 @@ def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) ->
 def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read the offsets (schema `REMOVALS`) that were removed up to a sequence.
 
-    Of all groups or of the named ones, in no order. Left out are tombstones of offsets that were not held:
-    what they removed is not known.
+    Those of all groups or of the named ones, in no order. Left out are tombstones of offsets that were not
+    held: what they removed is not known.
     """
     conditions = [
         f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",

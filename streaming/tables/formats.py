@@ -1,4 +1,4 @@
-"""The formats of the tables: which one a table has, and how an older one is brought to the present one.
+"""The formats of the tables: which one a table has, and how an older one is upgraded.
 
 Up to format 2 bounds of long texts are missing in the log, and delta-rs misreads those of characters beyond
 U+FFFF in even planes. Other engines then do not find rows that are there. What is asked here finds them all

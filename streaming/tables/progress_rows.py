@@ -1,4 +1,4 @@
-"""When the job was at work and how far it had come: rows of `changes` of kind `progress`, for past moments.
+"""When the job was running and how far it had read: rows of `changes` of kind `progress`, for past moments.
 
 The newest progress is in the metadata of the newest commit, but metadata lasts only as long as Delta keeps
 its log. So every batch adds one row that says it too, and so does a heartbeat once a minute.
@@ -29,12 +29,12 @@ _WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
 
 
 class HistoryGoneError(MisuseError):
-    """The moment asked for lies before the history that is kept."""
+    """The time asked for is before the retained history."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time (ms) in which the job was not at work; None = since ever, or until now."""
+    """A time (ms) in which the job was not running; None = from the beginning, or until now."""
 
     start: int | None
     end: int | None
@@ -46,7 +46,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the job knew at a moment, and whether it was at work then (gap: None = it was)."""
+    """What the job knew at a moment, and whether it was running then (gap: None = it was)."""
 
     progress: Progress
     gap: Gap | None = None

@@ -26,8 +26,8 @@ def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tupl
 
 
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
-    """Convert large tables chunk by chunk: what need not change is not copied, a chunk is all that is held
-    twice. Of a small one all shards' chunks are joined first: their number is what would take time."""
+    """Convert large tables chunk by chunk: unchanged columns are not copied, and only one chunk is held
+    twice. The chunks of a small table are joined first, since their number would take time."""
     is_small = len(table) <= SMALL_TABLE_ROWS and table.nbytes <= PIECE_BYTES
     table = table.combine_chunks() if is_small else table
     constants = {

@@ -173,7 +173,8 @@ class Tables:
             self._append("quarantine", rows, {}, [Transaction(query_id, batch_id)])
 
     def restate_progress(self) -> None:
-        """See to it that the newest commit to `changes` says the progress, so that older ones may go.
+        """Make sure that the newest commit to `changes` contains the progress, so that older ones can be
+        deleted.
 
         Safe beside a running job: what is repeated is committed directly on top of what was read, or not.
         """

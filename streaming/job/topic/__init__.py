@@ -1,4 +1,4 @@
-"""What the topic itself is like now, and whether reading on from where the tables are is enough.
+"""The current state of the topic itself, and whether the tables can be updated by reading on.
 
 `reasons` is the pure part, `watch` asks the brokers, `question` repeats that until it is answered.
 """

@@ -1,4 +1,5 @@
-"""Asks what the topic is like until everything is answered; says what is waited for, and beats meanwhile."""
+"""Asks about the topic until everything is answered; reports what it waits for, and sends heartbeats
+meanwhile."""
 
 import threading
 import time

@@ -1,7 +1,7 @@
-"""Why the tables cannot be brought up to date by reading on, so that the topic must be read from its start.
+"""Why the tables cannot be updated by reading on, so that the topic must be re-read from the beginning.
 
-A compacted topic keeps a tombstone for a limited time. A job that was away for longer may miss it for ever,
-and with it the end of an offset; where the topic has other partitions, or another topic has its name, the
+A compacted topic keeps a tombstone for a limited time. A job that was down for longer may never see it, and
+with it the end of an offset; where the topic has other partitions, or another topic has its name, the
 positions in the tables mean nothing. Reading on from there would leave ghosts in the tables.
 
 Pure functions of what the tables say (`Progress`) and what the brokers say (`TopicNow`).
