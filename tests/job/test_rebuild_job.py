@@ -216,7 +216,7 @@ def test_an_interrupted_rebuild_begins_again_after_longer_than_tombstones_are_ke
     aside.append_changes(CHANGES.empty_table(), read_to_the_end(aside.progress(), at=late), is_batch=False)
     job.run_once()
     assert committed(job) == {"stays": 1}
-    assert any("longer ago than tombstones are kept" in line for line in job.said)
+    assert any("longer ago than tombstones are retained" in line for line in job.said)
     assert job.tables.progress().generation == 1
 
 
