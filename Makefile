@@ -43,7 +43,7 @@ test-kill: setup ## Kill the real job repeatedly under live traffic (KILLS=30 KI
 GRID ?=
 test-grid: setup ## Test every fault at every moment, and print the grid (45 minutes; GRID=folder: resume)
 	@folder=$(or $(GRID),$$(mktemp -d)); mkdir -p $$folder; \
-	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py $(ARGS); status=$$?; \
+	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py tests/whole/test_starved.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
 
 .PHONY: test-cluster

@@ -128,7 +128,8 @@ def _keep_tombstones(cell: Cell) -> None:
 
 def _has_noticed(cell: Cell) -> bool:
     return any(
-        "longer ago than tombstones are retained" in out.read_text() for out in cell.job.directory.glob("out-*")
+        "longer ago than tombstones are retained" in out.read_text()
+        for out in cell.job.directory.glob("out-*")
     )
 
 

@@ -23,16 +23,16 @@ from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
-KILLS = int(os.environ.get("KILLS", "8"))
+KILLS = int(os.environ.get("KILLS", "4"))
 SEED = int(os.environ.get("KILL_SEED", "1"))
 
 POINTS = (
     "after the append to quarantine",
     "in the state commit",
     "after the append",
+    "before the change-over",
     "between two folds",
     "after the change-over",
-    "before the change-over",
     "before the append",
     "in decode",
 )

@@ -1,5 +1,6 @@
 """A machine that is short of processor time is no reason to end a job of months."""
 
+import os
 from pathlib import Path
 
 import kafka_clients as kafka
@@ -8,7 +9,12 @@ from conftest import BrokerFactory
 from history_checks import table_offsets
 from job_process import JobProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.skipif("GRID" not in os.environ, reason="`make test-grid` runs it"),
+]
 
 LATE = Path(__file__).parents[1] / "support" / "late"
 
