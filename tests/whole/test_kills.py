@@ -23,7 +23,7 @@ from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
-KILLS = int(os.environ.get("KILLS", "4"))
+KILLS = int(os.environ.get("KILLS", "3"))
 SEED = int(os.environ.get("KILL_SEED", "1"))
 
 POINTS = (
