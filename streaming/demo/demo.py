@@ -66,14 +66,19 @@ def ask_command(table_root: str) -> list[str]:
 def _output() -> Iterator[TextIO]:
     """Print to standard output, even while Spark starts: the job then points descriptor 1 to its log.
 
-    Raises `BrokenPipeError` if the reader has gone: without its number, by which click would take it for a
-    failure.
+    Raises `BrokenPipeError` if the reader has gone (without its number, by which click would take it for a
+    failure), and `DemoError` for other errors of the output or of the temporary directory.
     """
     try:
         with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as out:
             yield out
     except BrokenPipeError as error:
         raise BrokenPipeError("the reader has gone") from error
+    except OSError as error:
+        raise DemoError(
+            "running the demo: expected to write to standard output and to the temporary directory (TMPDIR), "
+            f"found: {error}. Free some space, or write elsewhere."
+        ) from error
 
 
 def _show_job(settings: Settings, display: Display, stop: threading.Event, seconds: float | None) -> None:

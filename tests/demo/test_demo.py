@@ -114,6 +114,16 @@ def test_a_reader_that_has_gone_ends_the_demo_without_an_error(
     assert (code, err) == (0, "")
 
 
+def test_an_output_that_takes_no_more_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, offsetlake: Any
+) -> None:
+    monkeypatch.setattr(demo, "run_job", idle_job)
+    with output_of_descriptor_1(Path("/dev/full")):
+        code, _, err = offsetlake("demo", "--for", "5s")
+    assert code == 1
+    assert "found: [Errno 28] No space left on device. Free some space" in err
+
+
 # --- what it waits for -----------------------------------------------------------------------------------
 
 
