@@ -11,21 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
-from streaming.common.escapes import shown
-from streaming.common.patience import Every
 from streaming.common.times import now_ms
-from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, broker_offsets, shown_metadata
+from streaming.demo.broker_offsets import broker_offsets
+from streaming.demo.display import Display
 from streaming.demo.local_broker import LocalBroker
+from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
 from streaming.job.listener import Listener
 from streaming.job.run import run_job
@@ -35,17 +28,9 @@ from streaming.settings.reading import read_settings
 from streaming.tables.snapshot import LiveRows
 from streaming.tables.tables import Tables, TablesMissingError
 
-Offsets = dict[OffsetKey, CommittedOffset]
-
-_REFRESH_S: Final = 1.0
-_PRINT_EVERY_MS: Final = 10_000  # where there is no terminal to refresh
+_LOOK_S: Final = 1.0
 _AGREE_LIMIT_S: Final = 60.0
-_EVENTS_SHOWN: Final = 6
 _LOG_LINES_SHOWN: Final = 15
-_GIST: Final = (
-    "A Kafka broker listens on {bootstrap}, consumer groups of several kinds commit, and the job turns\n"
-    "__consumer_offsets into tables. Spark takes some 20 s to start."
-)
 
 
 class DemoError(OffsetlakeError):
@@ -53,38 +38,68 @@ class DemoError(OffsetlakeError):
 
 
 def run_demo(stop: threading.Event, seconds: float | None) -> None:
-    """Show the live table until `stop` is set or `seconds` are over, then compare it with the broker.
+    """Show the live tables until `stop` is set or `seconds` are over, then compare them with the broker.
 
     Raises `DemoError` if the tables and the broker do not agree in the end. Stopped before it showed any
     offsets, it ends without comparing.
     """
-    with _console() as console, tempfile.TemporaryDirectory(prefix="offsetlake-demo-") as directory:
+    with _output() as out, tempfile.TemporaryDirectory(prefix="offsetlake-demo-") as directory:
         root = Path(directory)
-        console.print("starting a local Kafka broker ...")
-        with LocalBroker(root / "broker") as broker:
-            settings = demo_settings(broker.bootstrap_servers, root)
-            console.print(_GIST.format(bootstrap=broker.bootstrap_servers))
-            traffic = DemoTraffic(broker.bootstrap_servers)
-            with _job(settings) as job:
-                with traffic:
-                    scene = _Scene(settings, console)
-                    scene.play(job, traffic, stop, seconds)
-                if stop.is_set() and not scene.offsets:
-                    return  # stopped in the first seconds: there is nothing to compare yet
-                console.print("groups stopped; waiting until the tables equal the broker's answers ...")
-                _wait_for_agreement(settings, job)
-                console.print(scene.picture())
-                groups = len({key.group for key in scene.offsets})
-                console.print(
-                    f"the tables agree with the broker: {len(scene.offsets)} offsets of {groups} groups"
-                )
+        broker = LocalBroker(root / "broker")
+        settings = demo_settings(broker.bootstrap_servers, root)
+        with Display(out, ask_command(settings.tables.root)) as display:
+            display.begin(f"starting a Kafka broker on {broker.bootstrap_servers}")
+            with broker:
+                if not stop.is_set():
+                    _show_job(settings, display, stop, seconds)
+
+
+def ask_command(table_root: str) -> list[str]:
+    """Return the command that asks the tables from another terminal, in whatever folder that is."""
+    program = Path(sys.argv[0])
+    is_command = program.name == "offsetlake" and program.is_file()
+    words = [str(program.absolute())] if is_command else [sys.executable, "-m", "streaming.cli"]
+    return [*words, "offsets", "--table-root", table_root]
 
 
 @contextmanager
-def _console() -> Iterator[Console]:
-    """Print to standard output, even while Spark starts: the job then points descriptor 1 to its log."""
-    with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as out:
-        yield Console(file=out, highlight=False)
+def _output() -> Iterator[TextIO]:
+    """Print to standard output, even while Spark starts: the job then points descriptor 1 to its log.
+
+    Raises `BrokenPipeError` if the reader has gone (without its number, by which click would take it for a
+    failure), and `DemoError` for other errors of the output or of the temporary directory.
+    """
+    try:
+        with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as out:
+            yield out
+    except BrokenPipeError as error:
+        raise BrokenPipeError("the reader has gone") from error
+    except OSError as error:
+        raise DemoError(
+            "running the demo: expected to write to standard output and to the temporary directory (TMPDIR), "
+            f"found: {error}. Free some space, or write elsewhere."
+        ) from error
+
+
+def _show_job(settings: Settings, display: Display, stop: threading.Event, seconds: float | None) -> None:
+    """Run the job and show what it writes; then see whether that is what the broker has."""
+    display.begin("starting Spark (some 20 s are usual)")
+    traffic = DemoTraffic(settings.source.bootstrap_servers)
+    with _job(settings) as job:
+        with traffic:
+            try:
+                scene = _watch(settings, display, job, traffic, stop, seconds)
+            finally:
+                display.close_screen()
+            display.begin("stopping the consumer groups")
+        if scene is not None or not stop.is_set():
+            display.begin("waiting until the tables equal the broker's answers")
+            scene = _agreed(settings, display, job, scene or Scene())
+            groups = len({key.group for key in scene.offsets})
+            display.conclude(
+                scene, f"the tables agree with the broker: {len(scene.offsets)} offsets of {groups} groups"
+            )
+        display.begin("stopping the job and the broker")
 
 
 def demo_settings(bootstrap_servers: str, root: Path) -> Settings:
@@ -145,108 +160,53 @@ def _job(settings: Settings) -> Iterator[_Job]:
     job.check()
 
 
-@dataclass
-class _Scene:
-    """The live table, and what happened to groups while it was watched."""
-
-    settings: Settings
-    console: Console
-    groups: dict[str, str] = field(default_factory=dict)  # name -> state
-    offsets: Offsets = field(default_factory=dict)
-    events: list[str] = field(default_factory=list)
-
-    def play(self, job: _Job, traffic: DemoTraffic, stop: threading.Event, seconds: float | None) -> None:
-        """Refresh the table until the time is over or the demo is stopped."""
-        end = None if seconds is None else time.monotonic() + seconds
-        printing = Every(_PRINT_EVERY_MS, at_once=True)
-        with Live(console=self.console, auto_refresh=False) as live:
-            while not stop.wait(_REFRESH_S) and (end is None or time.monotonic() < end):
-                job.check()
-                traffic.check()
-                picture = self.picture()
-                if self.console.is_terminal:
-                    live.update(picture, refresh=True)
-                elif self.offsets and printing.is_due():
-                    self.console.print(picture)
-
-    def picture(self) -> RenderableType:
-        """Read the tables and draw them, with what happened since the last picture."""
-        snapshot = _read(self.settings)
-        if snapshot is None or not len(snapshot.offsets):
-            return Text("waiting for the first batch ...")
-        before = dict(self.offsets)
-        self._take_in(snapshot)
-        return Group(
-            self._table(snapshot, before), *(Text(shown(event)) for event in self.events[-_EVENTS_SHOWN:])
-        )
-
-    def _take_in(self, snapshot: LiveRows) -> None:
-        now = time.strftime("%H:%M:%S")
-        groups = {row["group"]: row["state"] for row in snapshot.groups.to_pylist()}
-        self.events += [
-            f"{now}  group {name} appeared" for name in sorted(groups.keys() - self.groups.keys())
-        ]
-        self.events += [
-            f"{now}  group {name} vanished" for name in sorted(self.groups.keys() - groups.keys())
-        ]
-        self.groups, self.offsets = groups, table_offsets(snapshot)
-
-    def _table(self, snapshot: LiveRows, before: Offsets) -> Table:
-        age = (now_ms() - snapshot.progress.heartbeat) / 1_000
-        title = f"the offsets table, as of {age:.0f} s ago"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("group", "type", "state", "topic"):
-            table.add_column(name)
-        for name in ("partition", "offset", "step"):
-            table.add_column(name, justify="right")
-        types = {row["group"]: row["type"] for row in snapshot.groups.to_pylist()}
-        for key, committed in sorted(self.offsets.items()):
-            step = committed.offset - before[key].offset if key in before else None
-            table.add_row(
-                Text(shown(key.group)),
-                types.get(key.group, "-"),
-                self.groups.get(key.group, "-"),
-                Text(shown(key.topic)),
-                str(key.partition),
-                str(committed.offset),
-                "new" if step is None else f"{step:+d}" if step else "",
-                style="green" if step is None or step > 0 else "red" if step < 0 else "",
-            )
-        return table
+def _watch(
+    settings: Settings,
+    display: Display,
+    job: _Job,
+    traffic: DemoTraffic,
+    stop: threading.Event,
+    seconds: float | None,
+) -> Scene | None:
+    """Show the tables until the time is over or the demo is stopped; None: there was nothing to show yet."""
+    end = None if seconds is None else time.monotonic() + seconds
+    scene: Scene | None = None
+    is_spark_there = False
+    while not stop.wait(_LOOK_S) and (end is None or time.monotonic() < end):
+        job.check()
+        traffic.check()
+        display.check()
+        rows = _read(settings)
+        if rows is not None and not is_spark_there:
+            is_spark_there = True
+            display.begin("waiting for the first batch")
+        if rows is not None and (scene is not None or len(rows.offsets)):
+            scene = (scene or Scene()).after(rows, now_ms())
+            display.show(scene)
+    return scene
 
 
-def _wait_for_agreement(settings: Settings, job: _Job) -> None:
+def _agreed(settings: Settings, display: Display, job: _Job, scene: Scene) -> Scene:
     """Wait until the tables hold what the broker answers, now that no group commits any more."""
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:
         job.check()
-        snapshot = _read(settings)
-        found = {} if snapshot is None else table_offsets(snapshot)
+        display.check()
+        rows = _read(settings)
+        if rows is not None:
+            scene = scene.after(rows, now_ms())
         expected = broker_offsets(settings.source.bootstrap_servers)
-        if found == expected:
-            return
+        if scene.offsets == expected:
+            return scene
         if time.monotonic() > deadline:
-            raise DemoError(_difference(found, expected))
-        time.sleep(_REFRESH_S)
-
-
-def table_offsets(snapshot: LiveRows) -> Offsets:
-    """Return the tables' offsets as a client sees a broker's."""
-    columns = ["group", "topic", "partition", "committed_offset", "leader_epoch", "metadata"]
-    return {
-        OffsetKey(row["group"], row["topic"], row["partition"]): CommittedOffset(
-            row["committed_offset"], row["leader_epoch"], shown_metadata(row["metadata"])
-        )
-        for row in snapshot.offsets.select(columns).to_pylist()
-    }
+            raise DemoError(_difference(scene.offsets, expected))
+        time.sleep(_LOOK_S)
 
 
 def _difference(found: Offsets, expected: Offsets) -> str:
     keys = sorted(key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key))
     lines = [f"{key}: expected {expected.get(key)}, found {found.get(key)}" for key in keys[:10]]
-    return (
-        "comparing the tables with the broker: they differ in " + f"{len(keys)} offsets.\n" + "\n".join(lines)
-    )
+    return f"comparing the tables with the broker: they differ in {len(keys)} offsets.\n" + "\n".join(lines)
 
 
 def _read(settings: Settings) -> LiveRows | None:

@@ -27,6 +27,16 @@ from streaming.model.errors import OffsetlakeError
 
 TOPICS: Final[Mapping[str, int]] = {"orders": 3, "payments": 2, "clicks": 4}  # name -> partitions
 
+PURPOSES: Final[Mapping[str, str]] = {
+    "audit": "is assigned partitions, writes metadata",
+    "billing": "two members; clients commit automatically",
+    "recommendations": "a member of the consumer protocol, KIP-848",
+    "replay": "reads ahead, then rewinds to the beginning",
+    "settlement": "transactions; every second one is aborted",
+    "short-lived": "is deleted after a while, and comes back",
+}
+"""What each group of the cast shows, in a few words; how it does so is said with its actor."""
+
 _POLL_S: Final = 0.2  # the longest that an actor does not look at the stop signal
 _REQUEST_S: Final = 10.0
 _SHUTDOWN_S: Final = 15.0

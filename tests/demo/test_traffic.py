@@ -13,9 +13,9 @@ from kafka_clients import alter_offsets, create_topics, read_raw, retrying, wait
 from streaming.demo import traffic as traffic_module
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, broker_offsets, shown_metadata
 from streaming.demo.local_broker import LocalBroker
-from streaming.demo.traffic import DemoTraffic, Stage, TrafficError
+from streaming.demo.traffic import PURPOSES, DemoTraffic, Stage, TrafficError
 
-ALL_GROUPS = {"audit", "billing", "recommendations", "replay", "settlement", "short-lived"}
+ALL_GROUPS = set(PURPOSES)
 
 
 def failing_actor(stage: Stage) -> None:

@@ -1,0 +1,185 @@
+"""Lays out what the demo shows, as lines of text: all of it, or as much as a screen holds (pure).
+
+Lines are cut at the width of the screen, except the command to paste: the terminal itself folds it, and
+copies it in one piece.
+"""
+
+import os
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from streaming.common.times import from_ms
+from streaming.demo.broker_offsets import OffsetKey
+from streaming.demo.scene import Event, LiveGroup, Scene, printable
+from streaming.demo.traffic import PURPOSES
+
+INTRODUCTION: Final = (
+    "A Kafka broker and consumer groups of several kinds run on this machine;",
+    "the job turns their __consumer_offsets into tables. Times are UTC.",
+)
+ENDING: Final = "Ctrl-C ends it."
+EVENTS_HEAD: Final = "EVENTS (UTC)"
+
+_HEAD: Final = "bold"
+_LEAST_EVENTS: Final = 4
+_LEAST_ROWS: Final = 3  # of the offsets, beside the table of groups; with less room that one is left out
+_ROOMY: Final = 32  # lines from which on there are empty ones between the parts
+_WIDEST_NAME: Final = 40  # a longer one moves the rest of its own row only
+
+
+class Step(NamedTuple):
+    """Something that takes time: what is being done, and for how long (s) up to now or to its end."""
+
+    sentence: str
+    seconds: float
+    is_over: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.sentence}{':' if self.is_over else ' ...'} {self.seconds:.0f} s"
+
+
+# --- whole screens ---------------------------------------------------------------------------------------
+
+
+def waiting_screen(steps: Iterable[Step], size: os.terminal_size) -> list[Text]:
+    """Lay out what is being done until there is something to show, and what will be shown then."""
+    purposes = _aligned(("GROUP", "WHAT IT DOES"), sorted(PURPOSES.items()))
+    texts = [*INTRODUCTION, "", *map(str, steps), "", ENDING, ""]
+    return _cut([*map(Text, texts), *_headed(purposes)], size)
+
+
+def live_screen(scene: Scene, command: Sequence[str], size: os.terminal_size, now: int) -> list[Text]:
+    """Lay out the tables, what happened last, and how to go on, for a screen of this size at `now` (ms).
+
+    The rows of offsets that fit are those of all groups in turn; where there is room for more, more events
+    are shown.
+    """
+    age = f"As of {max(0, now - scene.as_of) / 1_000:.0f} s ago. {ENDING} In another terminal:"
+    commands = [Text(line) for line in folded(command, size.columns)]
+    height = size.lines - sum(_rows_of(line, size) for line in commands) - 1
+    gap = [Text()] * (size.lines >= _ROOMY)
+    groups = [*group_lines(scene), *gap]
+    heads = len(gap) + 2
+    if height < len(groups) + heads + _LEAST_ROWS + _LEAST_EVENTS:
+        groups = []
+    room = height - len(groups) - heads
+    offsets = offset_lines(scene, most=max(1, room - _LEAST_EVENTS))
+    room -= len(offsets) - 1
+    events = [Text(event_text(event)) for event in scene.events[-room:]] if room > 0 else []
+    rest = [Text()] * (room - len(events))
+    body = [*groups, *offsets, *gap, Text(EVENTS_HEAD, _HEAD), *events, *rest][: max(0, height)]
+    return [*_cut([*body, Text(age)], size), *commands]
+
+
+# --- their parts -----------------------------------------------------------------------------------------
+
+
+def group_lines(scene: Scene) -> list[Text]:
+    """Lay out the groups, those of the cast also while they are not there."""
+    nobody = LiveGroup("-", "-")
+    names = sorted({*PURPOSES, *scene.groups})
+    cells = [(printable(name), *scene.groups.get(name, nobody), PURPOSES.get(name, "")) for name in names]
+    return _headed(_aligned(("GROUP", "TYPE", "STATE", "WHAT IT DOES"), cells))
+
+
+def offset_lines(scene: Scene, most: int | None = None) -> list[Text]:
+    """Lay out the offsets, in at most so many lines below their head; the last one counts those left out."""
+    keys = sorted(scene.offsets)
+    if most is not None and len(keys) > most:
+        keys = fairly_chosen(keys, most - 1)
+    lines = _aligned(
+        ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "CHANGE"),
+        [_offset_cells(scene, key) for key in keys],
+        to_the_right=(2, 3, 4),
+    )
+    hidden = len(scene.offsets) - len(keys)
+    more = [Text(f"... and {hidden} more rows", "dim")] if hidden else []
+    styles = [_HEAD, *(_style(scene.changes[key]) for key in keys)]
+    return [Text(line, style) for line, style in zip(lines, styles, strict=True)] + more
+
+
+def event_text(event: Event) -> str:
+    """Write an event in a line, after the time (UTC) at which it was seen."""
+    return f"{clock(event.seen_at)}  {event.sentence}"
+
+
+def clock(moment: int) -> str:
+    """Write the time of day (UTC) of a moment (ms)."""
+    return from_ms(moment).strftime("%H:%M:%S")
+
+
+def fairly_chosen(keys: Collection[OffsetKey], count: int) -> list[OffsetKey]:
+    """Choose so many keys, one of every group before a second one of any; in order."""
+    turns = [
+        (turn, key)
+        for _, of_group in groupby(sorted(keys), key=lambda key: key.group)
+        for turn, key in enumerate(of_group)
+    ]
+    return sorted(key for _, key in sorted(turns)[: max(0, count)])
+
+
+def _offset_cells(scene: Scene, key: OffsetKey) -> tuple[str, ...]:
+    change = scene.changes[key]
+    return (
+        printable(key.group),
+        printable(key.topic),
+        str(key.partition),
+        str(scene.offsets[key].offset),
+        "new" if change is None else f"{change:+d}" if change else "",
+    )
+
+
+def _style(change: int | None) -> str:
+    return "green" if change is None or change > 0 else "red" if change < 0 else ""
+
+
+def _headed(lines: Sequence[str]) -> list[Text]:
+    return [Text(line, "" if number else _HEAD) for number, line in enumerate(lines)]
+
+
+def _aligned(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], to_the_right: Collection[int] = ()
+) -> list[str]:
+    """Lay rows out in columns as wide as their widest cell, the heads first."""
+    table = [heads, *rows]
+    widths = [
+        max(width for width in map(cell_len, column) if width <= _WIDEST_NAME)
+        for column in zip(*table, strict=True)
+    ]
+    return ["  ".join(_padded(row, widths, to_the_right)).rstrip() for row in table]
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], to_the_right: Collection[int]) -> list[str]:
+    blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+    return [
+        blank + cell if number in to_the_right else cell + blank
+        for number, (cell, blank) in enumerate(zip(row, blanks, strict=True))
+    ]
+
+
+# --- what fits -------------------------------------------------------------------------------------------
+
+
+def folded(command: Sequence[str], width: int | None = None) -> list[str]:
+    """Write a command to paste into a shell: in one line, or in two where it is wider than the screen."""
+    whole = shlex.join(command)
+    if width is None or cell_len(whole) <= width:
+        return [whole]
+    *program, option, value = command
+    return [f"{shlex.join(program)} \\", f"  {shlex.join([option, value])}"]
+
+
+def _rows_of(line: Text, size: os.terminal_size) -> int:
+    return max(1, -(-line.cell_len // size.columns))
+
+
+def _cut(lines: Iterable[Text], size: os.terminal_size) -> list[Text]:
+    cut = [line.copy() for line in lines]
+    for line in cut:
+        line.truncate(size.columns, overflow="ellipsis")
+    return cut

@@ -1,0 +1,108 @@
+"""What is known of the tables, and what happened to groups and offsets while they were watched (pure)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from streaming.common.escapes import shown
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, shown_metadata
+from streaming.tables.snapshot import LiveRows
+
+Offsets = Mapping[OffsetKey, CommittedOffset]
+
+_OFFSET_COLUMNS: Final = ("group", "topic", "partition", "committed_offset", "leader_epoch", "metadata")
+
+
+class LiveGroup(NamedTuple):
+    """A group as the tables have it."""
+
+    type: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What happened, in words, and when it was seen (ms)."""
+
+    seen_at: int
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """The live groups and offsets as of the last heartbeat (ms), and what happened up to then.
+
+    `changes` says by how much each offset differs from the look before; None: it was not there.
+    """
+
+    as_of: int = 0
+    groups: Mapping[str, LiveGroup] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
+    changes: Mapping[OffsetKey, int | None] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+
+    def after(self, rows: LiveRows, now: int) -> "Scene":
+        """Return the scene after another look at the tables, at `now` (ms)."""
+        groups = {
+            row["group"]: LiveGroup(row["type"], row["state"])
+            for row in rows.groups.select(["group", "type", "state"]).to_pylist()
+        }
+        offsets = table_offsets(rows)
+        sentences = [*_of_groups(self.groups, groups), *_of_offsets(self.offsets, offsets)]
+        return Scene(
+            as_of=rows.progress.heartbeat,
+            groups=groups,
+            offsets=offsets,
+            changes={key: _change(self.offsets.get(key), committed) for key, committed in offsets.items()},
+            events=self.events + tuple(Event(seen_at=now, sentence=sentence) for sentence in sentences),
+        )
+
+
+def table_offsets(rows: LiveRows) -> dict[OffsetKey, CommittedOffset]:
+    """Return the tables' offsets as a client sees a broker's."""
+    return {
+        OffsetKey(row["group"], row["topic"], row["partition"]): CommittedOffset(
+            row["committed_offset"], row["leader_epoch"], shown_metadata(row["metadata"])
+        )
+        for row in rows.offsets.select(_OFFSET_COLUMNS).to_pylist()
+    }
+
+
+def printable(name: str) -> str:
+    """Show control characters of a name as escapes; a name without visible characters in quotes.
+
+    >>> printable(" "), printable("a\\n")
+    ('" "', 'a\\\\n')
+    """
+    return shown(name) if name.strip() else f'"{shown(name)}"'
+
+
+def _change(before: CommittedOffset | None, after: CommittedOffset) -> int | None:
+    return None if before is None else after.offset - before.offset
+
+
+def _of_groups(before: Mapping[str, LiveGroup], after: Mapping[str, LiveGroup]) -> Iterator[str]:
+    for name in sorted(after.keys() - before.keys()):
+        yield f"group {printable(name)} appeared"
+    for name in sorted(before.keys() - after.keys()):
+        yield f"group {printable(name)} vanished"
+
+
+def _of_offsets(before: Offsets, after: Offsets) -> Iterator[str]:
+    """Tell of removed offsets and of rewinds, one sentence for each group and topic."""
+    for group, topic, keys in _by_topic(before.keys() - after.keys()):
+        partitions = ", ".join(str(key.partition) for key in keys)
+        yield f"offsets of {printable(group)} removed: {printable(topic)}:{partitions}"
+    rewound = {key for key in before.keys() & after.keys() if after[key].offset < before[key].offset}
+    for group, topic, (first, *others) in _by_topic(rewound):
+        more = f", and {len(others)} more partitions" if len(others) > 1 else ", and 1 more partition"
+        yield (
+            f"{printable(group)} rewound {printable(topic)}:{first.partition} "
+            f"from {before[first].offset} to {after[first].offset}{more if others else ''}"
+        )
+
+
+def _by_topic(keys: set[OffsetKey]) -> Iterator[tuple[str, str, list[OffsetKey]]]:
+    for (group, topic), of_topic in groupby(sorted(keys), key=lambda key: (key.group, key.topic)):
+        yield group, topic, list(of_topic)

@@ -1,0 +1,93 @@
+"""What the demo tells of groups and offsets between two looks at real tables."""
+
+from pathlib import Path
+
+import pytest
+from table_batches import Batch, append, group, offset
+
+from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
+from streaming.demo.scene import LiveGroup, Scene, printable
+from streaming.tables.tables import Tables
+
+NOW = 1_700_000_000_000
+BEFORE: Batch = {
+    "billing": group(),
+    ("billing", "orders", 0): offset(committed_offset=10),
+    ("billing", "orders", 1): offset(committed_offset=20),
+    "replay": group(state="Empty"),
+    ("replay", "clicks", 0): offset(committed_offset=30, metadata="note\0"),
+    ("replay", "clicks", 2): offset(committed_offset=40),
+}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    append(tables, BEFORE, now=NOW)
+    return tables
+
+
+@pytest.fixture
+def first(tables: Tables) -> Scene:
+    return Scene().after(tables.read(), NOW)
+
+
+def sentences_after(tables: Tables, first: Scene, batch: Batch) -> list[str]:
+    append(tables, batch, live=BEFORE, now=NOW + 1_000)
+    scene = first.after(tables.read(), NOW + 1_000)
+    assert scene.events[: len(first.events)] == first.events
+    assert {event.seen_at for event in scene.events[len(first.events) :]} <= {NOW + 1_000}
+    return [event.sentence for event in scene.events[len(first.events) :]]
+
+
+def test_the_first_look_takes_in_all_groups_and_offsets(first: Scene) -> None:
+    assert first.as_of == NOW
+    assert first.groups == {
+        "billing": LiveGroup("classic", "Stable"),
+        "replay": LiveGroup("classic", "Empty"),
+    }
+    assert first.offsets[OffsetKey("replay", "clicks", 0)] == CommittedOffset(30, metadata="note")
+    assert len(first.offsets) == 4
+    assert set(first.changes.values()) == {None}
+    assert [event.sentence for event in first.events] == ["group billing appeared", "group replay appeared"]
+
+
+def test_offsets_that_move_on_are_no_event(tables: Tables, first: Scene) -> None:
+    append(tables, {("billing", "orders", 1): offset(committed_offset=25)}, live=BEFORE, now=NOW + 1_000)
+    scene = first.after(tables.read(), NOW + 1_000)
+    assert scene.events == first.events
+    assert scene.changes[OffsetKey("billing", "orders", 1)] == 5
+    assert scene.changes[OffsetKey("billing", "orders", 0)] == 0
+
+
+def test_a_rewind_is_told_with_its_first_partition(tables: Tables, first: Scene) -> None:
+    batch: Batch = {("replay", "clicks", 2): offset(committed_offset=1)}
+    assert sentences_after(tables, first, batch) == ["replay rewound clicks:2 from 40 to 1"]
+
+
+def test_a_rewind_of_several_partitions_is_one_event(tables: Tables, first: Scene) -> None:
+    batch: Batch = {("replay", "clicks", part): offset(committed_offset=0) for part in (0, 2)}
+    told = ["replay rewound clicks:0 from 30 to 0, and 1 more partition"]
+    assert sentences_after(tables, first, batch) == told
+
+
+def test_a_group_that_is_deleted_vanishes_with_its_offsets(tables: Tables, first: Scene) -> None:
+    batch: Batch = {"billing": None, ("billing", "orders", 0): None, ("billing", "orders", 1): None}
+    told = ["group billing vanished", "offsets of billing removed: orders:0, 1"]
+    assert sentences_after(tables, first, batch) == told
+
+
+def test_an_offset_that_is_removed_alone_is_an_event(tables: Tables, first: Scene) -> None:
+    batch: Batch = {("billing", "orders", 1): None}
+    assert sentences_after(tables, first, batch) == ["offsets of billing removed: orders:1"]
+
+
+def test_a_name_cannot_act_on_the_terminal(tables: Tables, first: Scene) -> None:
+    batch: Batch = {"a\x1b[2J\n": group(), "": group()}
+    assert sentences_after(tables, first, batch) == ['group "" appeared', "group a\\x1b[2J\\n appeared"]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("", '""'), (" ", '" "'), ("\n", '"\\n"'), ("a b", "a b")])
+def test_a_name_without_visible_characters_is_quoted(name: str, shown: str) -> None:
+    assert printable(name) == shown
