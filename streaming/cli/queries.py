@@ -15,7 +15,6 @@ from streaming.cli.options import (
     broker_of,
     broker_options,
     group_options,
-    moment_of,
     print_answer,
     refuse_both,
     settings_of,
@@ -209,8 +208,7 @@ def history(
 
     refuse_both(groups, all_groups=all_groups)
     wanted_events = words_of(events, EVENTS, name="--event")
-    first = moment_of(since, asking.now, name="--since")
-    last = moment_of(until, asking.now, name="--until")
+    first, last = asking.moment("--since", since), asking.moment("--until", until)
     if first and last and last < first:
         raise MisuseError(
             f"--until: expected a time after --since {since}, found {until}, which is before it."

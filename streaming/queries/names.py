@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from heapq import nlargest
 from itertools import chain
 from typing import Final
 
@@ -19,7 +20,7 @@ from streaming.common.arrays import from_numbers, from_texts
 from streaming.model.errors import MisuseError
 
 _SUGGESTED: Final = 3
-_COMPARED: Final = 5_000  # names that are compared with a mistyped one: more would take seconds
+_COMPARED: Final = 500  # names that are looked at closely when one is mistyped: more would take seconds
 _COMPARED_LENGTH: Final = 300  # characters; of longer names comparing takes the square
 _PLAIN: Final = re.compile(r"[\w.-]+")
 
@@ -244,9 +245,19 @@ def nearest(text: str, names: Iterable[str]) -> list[str]:
     containing = sorted((name for name in named if wanted in name), key=len)
     alike = list(named)
     if len(alike) > _COMPARED:
-        alike = [name for name in alike if name[:2] == wanted[:2]][:_COMPARED]
+        alike = nlargest(_COMPARED, alike, key=lambda name: _common_ends(name, wanted))
     found = dict.fromkeys([*get_close_matches(wanted, alike, _SUGGESTED), *containing])
     return [named[name] for name in list(found)[:_SUGGESTED]]
+
+
+def _common_ends(one: str, other: str) -> int:
+    """Count the characters with which both begin, and with which both end."""
+    return _common_start(one, other) + _common_start(one[::-1], other[::-1])
+
+
+def _common_start(one: str, other: str) -> int:
+    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
 
 
 def _not_there(kind: str, text: str, known: Collection[str]) -> str:

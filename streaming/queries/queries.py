@@ -14,6 +14,7 @@ from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
 from streaming.common.times import to_ms
+from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.queries.answers import (
     Answer,
@@ -28,6 +29,7 @@ from streaming.queries.answers import (
 )
 from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.names import Names, TopicPartitions, of_topics
+from streaming.tables.feed import EVENTS
 from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Among, Snapshot
 from streaming.tables.tables import Tables
@@ -139,8 +141,10 @@ class OffsetQueries:
         """Return how positions moved (schema `HISTORY`), in order: one step of a key for each batch.
 
         Of one group, of several, or of all (None); all steps that are kept, or those since a moment and until
-        another, these included; of all `EVENTS` or of some.
+        another, these included; of all `EVENTS` or of some (`MisuseError` for others).
         """
+        if unknown := set(events).difference(EVENTS):
+            raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
         names = [groups] if isinstance(groups, str) else None if groups is None else list(groups)
         start, end, moment = to_ms(since), to_ms(until), to_ms(as_of)
 

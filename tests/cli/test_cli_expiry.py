@@ -1,6 +1,7 @@
 """`expiring` and `retired`: what goes soonest, what went and why, and how it is put back."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -244,6 +245,13 @@ def test_the_command_asks_the_brokers_what_is_at_stake(
         ("deleted-long-ago", None, None, None, None, None),
         ("stakes", 0, 10, 6, 4, 6),
     ]
+    ended = offsetlake("offsets", "--topic", "stakes", *options)
+    assert (ended.code, ended.err) == (0, "")
+    assert re.search(r"\nlag: commits up to \S+Z, log end offsets of \S+Z\n$", ended.out)
+    stale = replace(history.progress.partitions[0], stable=Reached(as_of=history.now - HOUR))
+    history.write(partitions={**history.progress.partitions, 0: stale})
+    for command in ("offsets", "expiring"):
+        assert "offsetlake: the lag is not that of the groups: " in offsetlake(command, *options).err
 
 
 # --- retired ---------------------------------------------------------------------------------------------

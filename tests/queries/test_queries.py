@@ -8,10 +8,10 @@ from table_batches import Batch, Row, append, beat, group, offset
 
 from streaming.common.times import from_ms
 from streaming.model.errors import MisuseError
-from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress
+from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress, Reached
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
-from streaming.queries.completeness import IncompleteError, partitions_of
+from streaming.queries.completeness import AsOf, IncompleteError, partitions_of
 from streaming.queries.names import TopicPartitions
 from streaming.queries.queries import OffsetQueries
 from streaming.settings.model import OFFSETS_TOPIC
@@ -272,6 +272,10 @@ def test_history_of_several_groups_or_of_all_and_of_some_events(moved: OffsetQue
     assert steps(moved, events=["retired", "rewind"]) == [*rewinds, ("a", None, "retired")]
     assert {row[0] for row in steps(moved)} == {"", "a", "b"}
     assert steps(moved, []) == []
+    with pytest.raises(
+        MisuseError, match="events: expected some of first, commit, rewind, retired; found 'back'"
+    ):
+        moved.list_history(events=["rewind", "back"])
 
 
 def test_history_between_two_moments_has_both_of_them(moved: OffsetQueries) -> None:
@@ -371,6 +375,44 @@ def test_what_nobody_answers_for_is_not_complete_now_nor_later(tmp_path: Any) ->
     with pytest.raises(IncompleteError, match="the ends of offsets partitions 1 were not known at that time"):
         queries.list_offsets(["a"], as_of=then).as_of.check(is_complete=True)
     queries.list_offsets(["b"], as_of=then).as_of.check(is_complete=True)
+
+
+def as_of(moment: int, **partition: Any) -> AsOf:
+    """What an answer at a moment reflects, after a heartbeat at T0; heartbeats come every 10 s."""
+    partitions = {0: PartitionProgress(position=5, **partition), 1: PartitionProgress()}
+    progress = Progress(topic="copy", heartbeat=T0, partitions=partitions)
+    return AsOf.of(None, progress, None, None, now=moment).expecting(10_000)
+
+
+def test_an_answer_is_what_was_last_known_after_three_heartbeats_are_missing() -> None:
+    young, old = as_of(T0 + 30_000), as_of(T0 + 30_001)
+    assert (young.is_last_known, old.is_last_known) == (False, True)
+    assert (young.silence(), "offsets partitions: " in str(young)) == ([], True)
+    assert old.silence() == [
+        "the job's last heartbeat was 30 s ago (2023-11-14T22:13:20Z): nothing later is included"
+    ]
+    assert str(old).endswith("; last known state of offsets partitions: 2 loading")
+    assert (young.document()["is_last_known"], old.document()["is_last_known"]) == (False, True)
+    assert old.document()["complaints"] == old.caveats()
+    never = AsOf.of(None, Progress(), None, None, now=T0).expecting(10_000)
+    assert (never.is_last_known, never.silence()) == (False, [])
+
+
+def test_an_answer_says_as_of_when_the_two_sides_of_a_lag_are() -> None:
+    until = Reached(as_of=T0 - 10_000)
+    soon = as_of(T0, stable=until).with_log_ends(T0 + 20_000)
+    assert soon.read_until == T0 - 10_000
+    assert str(soon).splitlines()[1] == (
+        "lag: commits up to 2023-11-14T22:13:10Z, log end offsets of 2023-11-14T22:13:40Z"
+    )
+    assert not any("the lag is not" in caveat for caveat in soon.caveats())
+    late = as_of(T0, stable=until).with_log_ends(T0 + 20_001)
+    assert late.caveats()[-1].startswith(
+        "the lag is not that of the groups: it is between commits up to 2023-"
+    )
+    assert late.document()["log_ends_at"] == "2023-11-14T22:13:40.001Z"
+    assert late.document()["read_until"] == "2023-11-14T22:13:10.000Z"
+    assert as_of(T0).read_until == T0  # no end is known: as the job said last
 
 
 def test_the_age_of_an_answer_can_be_limited(queries: OffsetQueries) -> None:

@@ -194,10 +194,10 @@ def test_suggested_names_are_shown_as_data() -> None:
     assert did_you_mean("x", []) == ""
 
 
-def test_a_million_names_and_very_long_ones_take_no_time() -> None:
-    names = [f"consumer-group-{number:07}" for number in range(200_000)] + ["x" * 32_767]
+def test_very_many_names_and_very_long_ones_take_little_time() -> None:
+    names = [f"consumer-group-{number:07}" for number in range(50_000)] + ["x" * 32_767]
     started = time.process_time()
-    assert nearest("consumer-group-000001x", names)
+    assert nearest("consumer-grup-0030001", names)[0] == "consumer-group-0030001"
     assert nearest("y" * 32_767, names) == []
     assert time.process_time() - started < 10
 
