@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_numbers, from_texts
+from streaming.common.arrays import from_numbers, from_texts, to_numbers
+from streaming.common.keys import numbered
 from streaming.model.errors import MisuseError
 
 _SUGGESTED: Final = 3
@@ -85,11 +86,13 @@ class Names:
 
 def _partitions_by_topic(rows: pa.Table) -> dict[str, frozenset[int]]:
     """Return the partitions of each topic in rows with `topic` and `partition`; null is none."""
-    held = rows.filter(pc.is_valid(rows["topic"])).group_by(["topic", "partition"]).aggregate([])
-    found: dict[str, set[int]] = {}
-    for topic, partition in zip(held["topic"].to_pylist(), held["partition"].to_pylist(), strict=True):
-        found.setdefault(topic, set()).add(partition)
-    return {topic: frozenset(partitions) for topic, partitions in found.items()}
+    rows = rows.filter(pc.is_valid(rows["topic"]))  # pyarrow's own `group_by` would import pandas
+    codes, topics = numbered(rows["topic"])
+    pairs = np.unique(codes << 32 | to_numbers(rows["partition"]).astype(np.int64) & 0xFFFF_FFFF)
+    found: list[set[int]] = [set() for _ in topics]
+    for code, partition in zip((pairs >> 32).tolist(), pairs.astype(np.int32).tolist(), strict=True):
+        found[code].add(partition)
+    return dict(zip(topics.to_pylist(), map(frozenset, found), strict=True))
 
 
 AskNames = Callable[[tuple[str, ...] | None], Names]
