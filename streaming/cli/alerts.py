@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.options import broker_of, broker_options, query_options, settings_of, tables_of
+from streaming.cli.options import (
+    answer_options,
+    broker_of,
+    broker_options,
+    print_answer,
+    settings_of,
+    tables_of,
+)
 from streaming.cli.output import warn
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
-    from streaming.cli.render import Format
+    from streaming.cli.options import Output
+    from streaming.queries.completeness import AsOf
 
 
 @click.command()
@@ -23,14 +31,14 @@ if TYPE_CHECKING:
     "--evaluate", is_flag=True, help="Evaluate the rules and deliver once, instead of listing (for cron)."
 )
 @broker_options
-@query_options
+@answer_options
 def alerts(
     closed_too: bool,
     evaluate: bool,
     bootstrap_server: str | None,
     command_config: Path | None,
     table_root: str | None,
-    output: "Format",
+    output: "Output",
     config: Path | None,
 ) -> None:
     """List open alerts, or evaluate the rules once.
@@ -45,7 +53,6 @@ def alerts(
       offsetlake alerts --evaluate --config alerts.toml    # where no job is running
     """
     from streaming.alerts.listing import list_alerts
-    from streaming.cli.render import print_rows
 
     if not evaluate and (bootstrap_server or command_config):
         raise MisuseError(
@@ -59,8 +66,9 @@ def alerts(
     if evaluate:
         _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
-        print_rows(list_alerts(tables, closed_too=closed_too), output)
-        _tell_what_holds_alerts(tables)
+        about = _about(tables, settings)
+        print_answer(list_alerts(tables, closed_too=closed_too), output, about)
+        warn(about.caveats())
 
 
 def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None:
@@ -90,11 +98,8 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
         sys.exit(1)
 
 
-def _tell_what_holds_alerts(tables: Tables) -> None:
-    """Say why no alert need not mean that all is well."""
-    from streaming.common.times import now_ms
-    from streaming.queries.completeness import AsOf, partitions_of
+def _about(tables: Tables, settings: Settings) -> "AsOf":
+    """Return how complete the tables are: no alert need not mean that all is well."""
+    from streaming.queries.completeness import AsOf
 
-    progress = tables.progress()
-    about = AsOf(moment=now_ms(), progress=progress, partitions=partitions_of(None, progress))
-    warn([*about.complaints(), *about.silence()])
+    return AsOf.of(None, tables.progress(), None, None).expecting(settings.job.heartbeat_every_ms)

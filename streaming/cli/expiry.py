@@ -2,27 +2,33 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from streaming.cli.options import (
+    Asking,
+    all_of,
     answer_options,
+    asking_options,
     broker_of,
     broker_options,
     config_option,
-    group_option,
+    group_options,
     output_option,
     print_answer,
     settings_of,
     since_option,
     table_root_option,
     tables_of,
+    tell,
+    topic_option,
+    topics_of,
     within_option,
 )
-from streaming.cli.output import warn
-from streaming.common.times import parse_duration_ms
+from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -30,21 +36,26 @@ if TYPE_CHECKING:
 
     from streaming.cli.options import Output
 
+asked_options = all_of(group_options, topic_option)
+
 
 @click.command()
-@group_option
+@asked_options
 @within_option
 @broker_options
+@asking_options
 @answer_options
 def expiring(
     groups: tuple[str, ...],
+    topics: tuple[str, ...],
     within: str | None,
+    asking: Asking,
     output: "Output",
     table_root: str | None,
     config: Path | None,
     bootstrap_server: str | None,
     command_config: Path | None,
-) -> None:
+) -> int:
     """Show which committed offsets the brokers will drop, soonest first, with the time and the rule.
 
     A negative time_left means due, and dropped at the brokers' next check. With --bootstrap-server or
@@ -53,41 +64,62 @@ def expiring(
 
     \b
       offsetlake expiring --within 24h
-      offsetlake expiring --group billing --bootstrap-server localhost:9092
+      offsetlake expiring billing --topic 'orders*' --bootstrap-server localhost:9092
     """
-    from streaming.common.times import now_ms
     from streaming.lag.log_ends import partitions_in, with_stakes
     from streaming.queries.expiring import RetentionUnknownError, list_expiring
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
 
+    asks_brokers = bool(bootstrap_server or command_config)
+    if asking.as_of and asks_brokers:
+        raise MisuseError(
+            "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know the current "
+            "log start and end offsets."
+        )
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
-    within_ms = None if within is None else parse_duration_ms(within, name="--within")
+    tables, as_of = tables_of(settings), asking.as_of
+    search = Search(groups, topics_of(topics), partial(OffsetQueries(tables).names, as_of=as_of))
     try:
         listing = list_expiring(
-            tables_of(settings), groups, settings=settings.expiry, now=now_ms(), within_ms=within_ms
+            tables,
+            search.groups or (),
+            search.topics,
+            settings=settings.expiry,
+            now=asking.now,
+            within_ms=None if within is None else parse_duration_ms(within, name="--within"),
+            as_of=to_ms(as_of),
         )
     except RetentionUnknownError as error:
         advice = 'Use --config with [expiry] retention = "7d", or the value of your brokers.'
         raise MisuseError(f"{error} {advice}") from error
+    about = asking.checked(listing.about, settings)
+    errors = about.loading_of(search.groups)
+    missing = search.missing(listing.seen, errors, nothing="committed offsets")
     rows = listing.rows
-    if bootstrap_server or command_config:
+    if asks_brokers:
+        about = about.with_log_ends(now_ms())
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
-    print_answer(rows, output, listing.about)
-    warn(listing.complaints())
+    print_answer(rows, output, about, errors, missing)
+    return tell(about, errors, missing, listing.all_remarks())
 
 
 @click.command()
-@group_option
+@asked_options
 @since_option
+@asking_options
 @config_option
 @table_root_option
 @output_option("document", "reset-csv")
 def retired(
     groups: tuple[str, ...],
+    topics: tuple[str, ...],
     since: str | None,
+    asking: Asking,
     output: "Output | Literal['reset-csv']",
     table_root: str | None,
     config: Path | None,
-) -> None:
+) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
 
     current_offset is what has been committed since: such an offset is not lost. reset-csv contains lost
@@ -95,21 +127,33 @@ def retired(
 
     \b
       offsetlake retired --group billing --since 7d
-      offsetlake retired --group billing --output reset-csv | tee lost.csv
+      offsetlake retired billing --topic orders --output reset-csv | tee lost.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --execute
     """
-    from streaming.common.times import now_ms
-    from streaming.queries.retired import PRINTED, list_retired, parse_since
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
+    from streaming.queries.retired import PRINTED, list_retired
 
-    now, tables = now_ms(), tables_of(settings_of(config, table_root=table_root))
-    moment = None if since is None else parse_since(since, now, name="--since")
-    listing = list_retired(tables, groups, now=now, since=moment)
+    start = to_ms(asking.moment("--since", since))
+    settings = settings_of(config, table_root=table_root)
+    tables, as_of = tables_of(settings), asking.as_of
+    names = partial(OffsetQueries(tables).names, as_of=as_of, among="history")
+    search = Search(groups, topics_of(topics), names)
+    listing = list_retired(
+        tables, search.groups or (), search.topics, now=asking.now, since=start, as_of=to_ms(as_of)
+    )
+    about = asking.checked(listing.about, settings)
+    errors = about.loading_of(search.groups)
+    missing = search.missing(listing.seen, errors, nothing="removed offsets")
+    remarks = listing.all_remarks()
     if output == "reset-csv":
-        sys.stdout.writelines(reset_lines(listing.rows))
+        lines = list(reset_lines(listing.rows))
+        sys.stdout.writelines(lines)
+        remarks += [] if lines or missing else ["no offset is lost: there is nothing to restore"]
     else:
-        print_answer(listing.rows.select(PRINTED.names), output, listing.about)
-    warn(listing.complaints())
+        print_answer(listing.rows.select(PRINTED.names), output, about, errors, missing)
+    return tell(about, errors, missing, remarks)
 
 
 def reset_lines(rows: "pa.Table") -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What the commands share: their options, each defined once, and the settings and tables these name."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from streaming.common.times import now_ms, parse_duration_ms, parse_moment
+from streaming.cli.output import warn
+from streaming.common.times import from_ms, iso, now_ms, parse_duration_ms, parse_moment
+from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
     from streaming.brokers.broker import Broker
     from streaming.cli.render import Format
     from streaming.queries.completeness import AsOf
+    from streaming.queries.names import Missing, TopicPartitions
 
     Output = Format | Literal["document"]
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
-_A_TIME: Final = "ISO 8601 (UTC unless it says otherwise), or -2h for two hours ago"
+_A_TIME: Final = "2h (ago), now, 02:34, a date, ISO 8601 or epoch milliseconds; UTC without a zone"
 
 
 def all_of(*options: Option) -> Option:
@@ -99,17 +102,81 @@ def broker_of(settings: Settings) -> "Broker":
 
 # --- what is asked ---------------------------------------------------------------------------------------
 
-group_option = click.option(
-    "--group", "groups", multiple=True, help="Only this group; repeatable. '' is the empty group id."
-)
-one_group_option = click.option("--group", required=True, help="The group. '' is the empty group id.")
+
+def group_options(command: Command) -> Command:
+    """Add the argument GROUP... and the option `--group`; the command gets both as `groups`."""
+
+    @click.argument("named", nargs=-1, metavar="[GROUP]...")
+    @click.option(
+        "-g",
+        "--group",
+        "groups",
+        multiple=True,
+        help="Only this group, or groups that match a pattern such as 'bill*' (* and ?); repeatable. "
+        "'' is the empty group id.",
+    )
+    @functools.wraps(command)
+    def with_groups(*arguments: Any, named: tuple[str, ...], groups: tuple[str, ...], **options: Any) -> Any:
+        return command(*arguments, groups=(*named, *groups), **options)
+
+    return with_groups
+
+
 topic_option = click.option(
-    "--topic", "topics", multiple=True, metavar="T[:0,1]", help="Only this topic; repeatable."
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T[:0,1]",
+    help="Only this topic, or topics that match a pattern; repeatable.",
 )
+all_groups_option = click.option("--all-groups", is_flag=True, help="All groups, as without --group.")
 since_option = click.option("--since", metavar="TIME", help=f"Only changes since this time: {_A_TIME}.")
+until_option = click.option("--until", metavar="TIME", help="Only changes until this time.")
 within_option = click.option(
     "--within", metavar="DURATION", help="Only offsets expiring within this time, such as 24h."
 )
+
+
+def refuse_both(groups: Sequence[str], *, all_groups: bool) -> None:
+    """Raise `MisuseError` where groups are named and all are asked for."""
+    if groups and all_groups:
+        raise MisuseError("--group and --all-groups: expected one of them, found both. Leave one out.")
+
+
+def topics_of(texts: Iterable[str]) -> list["TopicPartitions"]:
+    """Read what `--topic` names."""
+    from streaming.queries.names import TopicPartitions
+
+    return [TopicPartitions.parse(text, name="--topic") for text in texts]
+
+
+def words_of(
+    texts: Iterable[str], known: Sequence[str], *, name: str, comparable: Callable[[str], str] = str.lower
+) -> list[str]:
+    """Read words with commas between them, in any case and with blanks around them, and return them as they
+    are known. Raises `MisuseError` for a word that is not known."""
+    from streaming.queries.names import did_you_mean
+
+    as_known = {comparable(word): word for word in known}
+    words = [word.strip() for text in texts for word in text.split(",")]
+    for word in words:
+        if comparable(word) not in as_known:
+            raise MisuseError(
+                f"{name}: expected one of {', '.join(known)}; found {word!r}{did_you_mean(word, known)}"
+            )
+    return [as_known[comparable(word)] for word in words]
+
+
+def moment_of(text: str | None, now: int, *, name: str) -> datetime | None:
+    """Read a moment that an option names; if it has no zone, say on standard error how it is understood."""
+    if text is None:
+        return None
+    typed = parse_moment(text, now, name=name)
+    if typed.lacks_zone:
+        understood = iso(typed.ms, "milliseconds" if typed.ms % 1_000 else "seconds")
+        warn([f"{name} {text}: {understood} (UTC)"])
+    return from_ms(typed.ms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +190,16 @@ class Asking:
 
     def moment(self, name: str, text: str | None) -> datetime | None:
         """Read another moment that an option names."""
-        return None if text is None else parse_moment(text, self.now, name=name)
+        return moment_of(text, self.now, name=name)
 
-    def check(self, about: "AsOf") -> None:
-        """Raise `IncompleteError` where an answer is less than was asked for."""
+    def checked(self, about: "AsOf", settings: Settings) -> "AsOf":
+        """Return what an answer reflects, with a judgement of its age; raises `IncompleteError` where it is
+        less than was asked for."""
         with _naming("--require-complete"):
             about.check(is_complete=self.is_complete)
         with _naming("--max-age"):
             about.check(max_age_ms=self.max_age_ms)
+        return about.expecting(settings.job.heartbeat_every_ms)
 
 
 @contextmanager
@@ -163,7 +232,7 @@ def asking_options(command: Command) -> Command:
         now = now_ms()
         asking = Asking(
             now=now,
-            as_of=None if as_of is None else parse_moment(as_of, now, name="--as-of"),
+            as_of=moment_of(as_of, now, name="--as-of"),
             is_complete=require_complete,
             max_age_ms=None if max_age is None else parse_duration_ms(max_age, name="--max-age"),
         )
@@ -175,7 +244,7 @@ def asking_options(command: Command) -> Command:
 # --- output ----------------------------------------------------------------------------------------------
 
 _EXPLAINED: Final = {
-    "document": "document: a JSON object with the rows, what they reflect (as_of) and errors",
+    "document": "document: a JSON object with the rows, what they reflect (as_of), errors and missing names",
     "reset-csv": "reset-csv: for kafka-consumer-groups --reset-offsets --from-file",
 }
 
@@ -196,12 +265,31 @@ answer_options = all_of(config_option, table_root_option, output_option("documen
 
 
 def print_answer(
-    rows: "pa.Table", output: "Output", about: "AsOf", errors: Mapping[str | None, str] | None = None
+    rows: "pa.Table",
+    output: "Output",
+    about: "AsOf",
+    errors: Mapping[str | None, str] | None = None,
+    missing: "Missing | None" = None,
 ) -> None:
-    """Print rows under the names of their columns; a document also says what they reflect."""
+    """Print rows under the names of their columns; a document also says what they reflect, which groups have
+    errors, and what was asked for by name and is not there."""
     from streaming.cli.render import print_document, print_rows
+    from streaming.queries.names import Missing
 
     if output == "document":
-        print_document({"as_of": about.document(), "errors": dict(errors or {})}, rows)
+        absent = (missing or Missing()).document()
+        beside = {"as_of": about.document(), "errors": dict(errors or {}), "missing": absent}
+        print_document(beside, rows)
     else:
         print_rows(rows, output)
+
+
+def tell(
+    about: "AsOf", errors: Mapping[str | None, str], missing: "Missing", remarks: Iterable[str] = ()
+) -> int:
+    """Say on standard error what is to be known beside an answer. Return the exit code: 1 where something is
+    still being read, or a name is not there or has an error."""
+    warn([*about.caveats(), *remarks])
+    warn(f"group {group!r}: {error}" for group, error in errors.items())
+    warn(missing.sentences)
+    return 1 if errors or missing or about.is_loading else 0

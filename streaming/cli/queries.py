@@ -1,7 +1,7 @@
 """The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets."""
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,21 +9,26 @@ import click
 
 from streaming.cli.options import (
     Asking,
+    all_groups_option,
     answer_options,
     asking_options,
     broker_of,
     broker_options,
-    group_option,
-    one_group_option,
+    group_options,
     print_answer,
+    refuse_both,
     settings_of,
     since_option,
     tables_of,
+    tell,
     topic_option,
+    topics_of,
+    until_option,
+    words_of,
 )
 from streaming.cli.output import warn
 from streaming.common.escapes import shown
-from streaming.common.times import iso
+from streaming.common.times import in_words, iso, now_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -31,8 +36,10 @@ if TYPE_CHECKING:
 
     from streaming.cli.options import Output
     from streaming.model.progress import Progress
-    from streaming.queries.answers import Answer
+    from streaming.queries.answers import Answer, History
     from streaming.queries.completeness import AsOf
+    from streaming.queries.names import Missing
+    from streaming.settings.model import Settings
     from streaming.tables.tables import Tables
 
 _NOT_FOR_PEOPLE = ("source_", "topic_id")
@@ -40,8 +47,8 @@ _NOT_FOR_PEOPLE = ("source_", "topic_id")
 
 
 @click.command()
-@group_option
-@click.option("--all-groups", is_flag=True, help="All groups, as without --group.")
+@group_options
+@all_groups_option
 @topic_option
 @broker_options
 @asking_options
@@ -59,34 +66,39 @@ def offsets(
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    With --bootstrap-server or --command-config, also the log end offset of each partition, and the lag.
+    With --bootstrap-server or --command-config, also the log end offset of each partition, and the lag. A
+    group or topic that is named and not there: exit code 1.
 
     \b
-      offsetlake offsets --group billing --group audit
-      offsetlake offsets --topic orders:0,1 --output json
+      offsetlake offsets billing audit
+      offsetlake offsets --group 'bill*' --topic orders:0,1 --output json
       offsetlake offsets --group billing --bootstrap-server localhost:9092
-      offsetlake offsets --group billing --as-of -2h
+      offsetlake offsets --group billing --as-of 2h
     """
-    from streaming.queries import queries
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
 
-    if groups and all_groups:
-        raise MisuseError("--group and --all-groups: expected one of them, found both. Leave one out.")
+    refuse_both(groups, all_groups=all_groups)
     if asking.as_of and (bootstrap_server or command_config):
         raise MisuseError(
             "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know the current "
             "log end offsets."
         )
-    asked = [queries.TopicPartitions.parse(topic, name="--topic") for topic in topics]
-    client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
-    answer = client.list_offsets(groups or None, asked, asking.as_of)
-    asking.check(answer.as_of)
-    rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
-    _print_rows(_for_people(rows) if output == "table" else rows, output, answer)
-    return _tell_errors(answer)
+    settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
+    client = OffsetQueries(tables_of(settings))
+    search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of))
+    answer = client.list_offsets(search.groups, search.topics, asking.as_of)
+    about = asking.checked(answer.as_of, settings)
+    missing = search.missing(answer.rows, answer.errors, nothing="committed offsets")
+    is_with_ends = bool(bootstrap_server or command_config)
+    about = about.with_log_ends(now_ms()) if is_with_ends else about
+    rows = _with_ends(answer.rows, settings if is_with_ends else None)
+    _print_rows(_for_people(rows) if output == "table" else rows, output, answer, about, missing)
+    return tell(about, answer.errors, missing)
 
 
 @click.command()
-@group_option
+@group_options
 @click.option("--list", "only_names", is_flag=True, help="Print only the names, one per line.")
 @click.option(
     "--state",
@@ -119,66 +131,102 @@ def groups(
     \b
       offsetlake groups --list
       offsetlake groups --state Stable,Empty --type consumer
-      offsetlake groups --group billing --output json
+      offsetlake groups billing --output json
       offsetlake groups --as-of 2026-11-20T14:03:00Z
     """
     from streaming.queries import queries
+    from streaming.queries.answers import LOGGED_STATES, STATES, TYPES
+    from streaming.queries.names import Search
 
     if groups and (states or types):
         raise MisuseError(
             "--group: expected no --state or --type beside it, found one. "
             "Named groups are shown whatever their state and type."
         )
-    client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
-    if groups:
-        answer: Answer = client.describe_groups(groups, asking.as_of)
+    wanted_states = words_of(states, STATES, name="--state", comparable=queries.comparable_state)
+    wanted_types = words_of(types, TYPES, name="--type")
+    settings = settings_of(config, table_root=table_root)
+    client = queries.OffsetQueries(tables_of(settings))
+    search = Search(groups, (), partial(client.names, as_of=asking.as_of, among="groups"))
+    answer: Answer
+    if search.groups is not None:
+        answer = client.describe_groups(search.groups, asking.as_of)
     else:
-        answer = client.list_groups(_split(states), _split(types), asking.as_of)
-    asking.check(answer.as_of)
+        answer = client.list_groups(wanted_states, wanted_types, asking.as_of)
+    about = asking.checked(answer.as_of, settings)
+    loading = about.loading_of(search.groups)
+    missing = search.missing(answer.rows, loading, nothing="state or members")
+    remarks = [f"brokers do not log the state {name}" for name in wanted_states if name not in LOGGED_STATES]
     if only_names and output == "table":
-        _print_names(answer)
-        return _tell_errors(answer)
-    rows = answer.rows.select(["group"]) if only_names else answer.rows
-    _print_rows(_for_people(rows) if output == "table" else rows, output, answer)
-    return _tell_errors(answer)
+        _print_names(answer, about)
+    else:
+        rows = answer.rows.select(["group"]) if only_names else answer.rows
+        _print_rows(_for_people(rows) if output == "table" else rows, output, answer, about, missing)
+    return tell(about, loading, missing, remarks)
 
 
 @click.command()
-@one_group_option
+@group_options
+@all_groups_option
 @topic_option
 @since_option
+@until_option
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    metavar="E[,E]",
+    help="Only these events: first, commit, rewind, retired.",
+)
 @asking_options
 @answer_options
 def history(
-    group: str,
+    groups: tuple[str, ...],
+    all_groups: bool,
     topics: tuple[str, ...],
     since: str | None,
+    until: str | None,
+    events: tuple[str, ...],
     asking: Asking,
     table_root: str | None,
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show how a group's positions moved, one line per batch.
+    """Show how the positions of groups moved, one line per batch.
 
     Commits within a batch are merged. `rewind` is a step back; `retired` is the removal of the offset, with
-    its cause.
+    its cause. Without --group: of all groups.
 
     \b
-      offsetlake history --group billing --since -2h
+      offsetlake history --event rewind --since 2h
+      offsetlake history billing audit --since 02:00 --until 02:34
       offsetlake history --group billing --topic orders:0 --output csv
     """
-    from streaming.queries import queries
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
+    from streaming.tables.feed import EVENTS
 
-    asked = [queries.TopicPartitions.parse(topic, name="--topic") for topic in topics]
-    client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
-    answer = client.list_history(group, asked, asking.moment("--since", since), asking.as_of)
-    asking.check(answer.as_of)
-    _print_rows(answer.rows, output, answer)
+    refuse_both(groups, all_groups=all_groups)
+    wanted_events = words_of(events, EVENTS, name="--event")
+    first, last = asking.moment("--since", since), asking.moment("--until", until)
+    if first and last and last < first:
+        raise MisuseError(
+            f"--until: expected a time after --since {since}, found {until}, which is before it."
+        )
+    settings = settings_of(config, table_root=table_root)
+    client = OffsetQueries(tables_of(settings))
+    search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of, among="history"))
+    answer = client.list_history(
+        search.groups, search.topics, first, asking.as_of, until=last, events=wanted_events
+    )
+    about = asking.checked(answer.as_of, settings)
+    nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
+    then = " in that time" if first or last else ""
+    missing = search.missing(answer.rows, about.loading_of(search.groups), nothing=nothing, when=then)
+    _print_rows(answer.rows, output, answer, about, missing)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")
-    if answer.whole_since is not None:
-        warn([f"before {iso(answer.whole_since)} only the removal of offsets is kept ([tables] history)"])
-    return _tell_errors(answer)
+    return tell(about, answer.errors, missing, _start_of_history(answer))
 
 
 @click.command()
@@ -197,12 +245,13 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
     """
     from streaming.queries.sql import run_sql
 
-    answer = run_sql(tables_of(settings_of(config, table_root=table_root)), query, asking.as_of)
-    asking.check(answer.as_of)
-    print_answer(answer.rows, output, answer.as_of)
+    settings = settings_of(config, table_root=table_root)
+    answer = run_sql(tables_of(settings), query, asking.as_of)
+    about = asking.checked(answer.as_of, settings)
+    print_answer(answer.rows, output, about)
     if output == "table":
-        print(answer.as_of)
-    warn(answer.as_of.complaints())
+        print(about)
+    warn(about.caveats())
 
 
 @click.command()
@@ -224,9 +273,9 @@ def status(
 
     if only_totals and asking.as_of:
         raise MisuseError("--totals and --as-of: expected one of them, found both. Past totals are not kept.")
-    tables = tables_of(settings_of(config, table_root=table_root))
-    about = OffsetQueries(tables).how_complete(asking.as_of)
-    asking.check(about)
+    settings = settings_of(config, table_root=table_root)
+    tables = tables_of(settings)
+    about = asking.checked(OffsetQueries(tables).how_complete(asking.as_of), settings)
     if not only_totals:
         print_answer(status.partitions(about.progress, about.moment), output, about)
     if only_totals or (output == "table" and not asking.as_of):
@@ -234,6 +283,7 @@ def status(
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _last_heartbeat(about)]), sep="\n")
+    warn(about.silence())
 
 
 def _rebuild(progress: "Progress") -> list[str]:
@@ -246,7 +296,8 @@ def _last_heartbeat(about: "AsOf") -> str:
         return "no data recorded yet"
     if about.gap is not None:
         return f"topic {about.progress.topic}; {about.gap}"
-    return f"topic {about.progress.topic}; last heartbeat {about.age_ms / 1_000:.0f} s ago"
+    states = "; the states are the last known ones" if about.is_last_known else ""
+    return f"topic {about.progress.topic}; last heartbeat {in_words(about.age_ms)} ago{states}"
 
 
 def _alerts(tables: "Tables") -> list[str]:
@@ -259,46 +310,41 @@ def _alerts(tables: "Tables") -> list[str]:
         return []
 
 
-def _split(words: Sequence[str]) -> list[str]:
-    return [word for each in words for word in each.split(",")]
-
-
-def _with_ends(
-    rows: "pa.Table", bootstrap_server: str | None, command_config: Path | None, config: Path | None
-) -> "pa.Table":
-    """Add how far each topic partition reaches, and the lag; unknown without a broker."""
+def _with_ends(rows: "pa.Table", brokers: "Settings | None") -> "pa.Table":
+    """Add how far each topic partition reaches, and the lag; unknown without settings that name brokers."""
     from streaming.lag.log_ends import partitions_in, with_log_ends
 
-    if not bootstrap_server and not command_config:
+    if brokers is None:
         return with_log_ends(rows, {})
-    settings = settings_of(config, command_config, bootstrap_server=bootstrap_server)
-    ranges = broker_of(settings).log_ranges(partitions_in(rows))
+    ranges = broker_of(brokers).log_ranges(partitions_in(rows))
     return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()})
+
+
+def _start_of_history(answer: "History") -> list[str]:
+    if answer.whole_since is not None:
+        start = iso(answer.whole_since)
+        return [f"history starts at {start}: before, only the removal of offsets is kept ([tables] history)"]
+    return [] if answer.starts_at is None else [f"history starts at {iso(answer.starts_at)}"]
 
 
 def _for_people(rows: "pa.Table") -> "pa.Table":
     return rows.select([name for name in rows.column_names if not name.startswith(_NOT_FOR_PEOPLE)])
 
 
-def _print_rows(rows: "pa.Table", output: "Output", answer: "Answer") -> None:
+def _print_rows(
+    rows: "pa.Table", output: "Output", answer: "Answer", about: "AsOf", missing: "Missing"
+) -> None:
     """Print rows of an answer: in a table for people under Kafka's titles, and with what they reflect."""
     from streaming.cli.render import with_kafka_titles
 
     named = with_kafka_titles(rows) if output == "table" else rows
-    print_answer(named, output, answer.as_of, answer.errors)
+    print_answer(named, output, about, answer.errors, missing)
     if output == "table":
-        print(answer.as_of)
+        print(about)
 
 
-def _print_names(answer: "Answer") -> None:
+def _print_names(answer: "Answer", about: "AsOf") -> None:
     """Print the names of groups as `kafka-consumer-groups --list` does; what they reflect is said aside."""
     for group in answer.rows["group"].to_pylist():
         print(shown(group))
-    print(answer.as_of, file=sys.stderr)
-
-
-def _tell_errors(answer: "Answer") -> int:
-    """Say on standard error what is missing from an answer; return the exit code."""
-    warn(answer.as_of.complaints())
-    warn(f"group {group!r}: {error}" for group, error in answer.errors.items())
-    return 1 if answer.errors or answer.as_of.is_loading else 0
+    print(about, file=sys.stderr)

@@ -6,7 +6,7 @@ How Arrow holds them is `streaming.common.timestamps`: settings are read without
 import re
 import time
 from datetime import UTC, date, datetime, timedelta
-from typing import Final, overload
+from typing import Final, NamedTuple, overload
 
 from streaming.model.errors import MisuseError
 
@@ -18,7 +18,12 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"(\d{1,18})\s*(ms|s|m|h|d)")
+_TIME_OF_DAY: Final = re.compile(r"\d{1,2}:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?")
+_EPOCH_DIGITS: Final = 13  # of milliseconds since 1970, from 2001 to 2286
+_MOMENTS: Final = (
+    "now, 2h (ago), 02:34, 2026-11-20, 2026-11-20T14:03:00Z (UTC without a zone), or milliseconds since 1970"
+)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,24 +44,62 @@ def parse_duration_ms(text: str, *, name: str) -> int:
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
-def parse_moment(text: str, now: int, *, name: str) -> datetime:
-    """Read `2026-11-20T14:03:00Z` or `-2h` (from `now`, ms); a time without zone is UTC.
+class TypedMoment(NamedTuple):
+    """A moment that someone has typed (ms), and whether it came without a zone, and so was taken as UTC."""
 
-    >>> parse_moment("-2h", 7_200_000, name="--as-of").isoformat()
-    '1970-01-01T00:00:00+00:00'
+    ms: int
+    lacks_zone: bool = False
+
+
+def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
+    """Read a moment of the past, in any of the forms that people type.
+
+    `2h` and `-2h` (before `now`, ms), `now`, `02:34` and `02:34:10` (the last such time of day), ISO 8601, a
+    date, and milliseconds since 1970 (13 digits). A time without zone is UTC. `name` is what a `MisuseError`
+    calls it.
+
+    >>> parse_moment("-2h", 7_200_000, name="--as-of")
+    TypedMoment(ms=0, lacks_zone=False)
     """
-    present = from_ms(now)
-    if text.startswith("-"):
-        duration = parse_duration_ms(text[1:], name=name)
-        if duration > now:
-            raise MisuseError(
-                f"{name}: expected a time after 1970-01-01, found {text!r}, which is before it."
-            )
-        return present - timedelta(milliseconds=duration)
-    moment = _parse_iso(text, name)
-    if moment > present:
+    typed = _typed_moment(text.strip(), now, name)
+    if typed.ms > now:
         raise MisuseError(f"{name}: expected a time in the past, found {text!r}, which is in the future.")
-    return moment
+    if typed.ms < 0:
+        raise MisuseError(f"{name}: expected a time after 1970-01-01, found {text!r}, which is before it.")
+    return typed
+
+
+def _typed_moment(text: str, now: int, name: str) -> TypedMoment:
+    if text.lower() == "now":
+        return TypedMoment(now)
+    if _DURATION.fullmatch(text.removeprefix("-")):
+        return TypedMoment(now - parse_duration_ms(text.removeprefix("-"), name=name))
+    if text.isdecimal():
+        return TypedMoment(_parse_milliseconds(text, name))
+    if not _TIME_OF_DAY.fullmatch(text):
+        return _parse_iso(text, text, name)
+    today = from_ms(now).date().isoformat()
+    of_today = _parse_iso(f"{today}T{'0' if text[1] == ':' else ''}{text}", text, name)
+    return of_today._replace(ms=now - (now - of_today.ms) % DAY_MS)
+
+
+def _parse_milliseconds(digits: str, name: str) -> int:
+    if len(digits) == _EPOCH_DIGITS:
+        return int(digits)
+    is_seconds = len(digits) == _EPOCH_DIGITS - 3
+    meant = f"If these are seconds, append 000: {digits}000." if is_seconds else f"Write {_MOMENTS}."
+    raise MisuseError(
+        f"{name}: expected milliseconds since 1970 ({_EPOCH_DIGITS} digits), found {digits!r}. {meant}"
+    )
+
+
+def _parse_iso(text: str, typed: str, name: str) -> TypedMoment:
+    try:
+        moment = datetime.fromisoformat(text)
+        in_utc = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise MisuseError(f"{name}: expected a time, found {typed!r}. Write {_MOMENTS}.") from error
+    return TypedMoment(to_ms(in_utc), lacks_zone=moment.tzinfo is None)
 
 
 @overload
@@ -108,11 +151,16 @@ def iso(milliseconds: int, timespec: str = "milliseconds") -> str:
     return from_ms(milliseconds).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-def _parse_iso(text: str, name: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise MisuseError(
-            f"{name}: expected a time such as 2026-11-20T14:03:00Z, or -2h for two hours ago; found {text!r}."
-        ) from error
+def in_words(milliseconds: int) -> str:
+    """Write a duration in the two largest units that it has, for people.
+
+    >>> in_words(312_000), in_words(40_900), in_words(2 * DAY_MS + 5 * MINUTE_MS)
+    ('5 min 12 s', '40 s', '2 d')
+    """
+    minutes, seconds = divmod(max(0, milliseconds) // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
+    return " ".join(said) or "0 s"

@@ -4,6 +4,7 @@ Needs neither Spark nor a broker. An error stands at the level where it belongs 
 """
 
 from streaming.queries.completeness import IncompleteError
-from streaming.queries.queries import OffsetQueries, TopicPartitions
+from streaming.queries.names import TopicPartitions
+from streaming.queries.queries import OffsetQueries
 
 __all__ = ["IncompleteError", "OffsetQueries", "TopicPartitions"]

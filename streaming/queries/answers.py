@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 
 _LISTED: Final = ["group", "type", "state", "protocol_type"]
 
+TYPES: Final = ("classic", "consumer", "share", "streams")
+"""The types of groups, as `GroupType` of Kafka 4.3 writes them."""
+
+LOGGED_STATES: Final = ("Empty", "Stable", "Assigning", "Reconciling", "NotReady")
+"""The states of groups that the log shows."""
+
+STATES: Final = (*LOGGED_STATES, "PreparingRebalance", "CompletingRebalance", "Dead")
+"""All states of groups (`GroupState` of Kafka 4.3). Brokers do not log the last three."""
+
 
 @dataclass(frozen=True)
 class PartitionOffset:
@@ -106,10 +115,12 @@ class History(Answer):
     """How positions moved; rows have schema `HISTORY`.
 
     `whole_since`: the moment (ms) before which only the steps of retired offsets are kept, if any were asked
-    for; None: all that were asked for are there.
+    for; None: all that were asked for are there. `starts_at`: when history starts (ms), if the moment since
+    which steps were asked for is before it; None: it is not.
     """
 
     whole_since: int | None = None
+    starts_at: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,21 @@
 """How complete an answer is: the batch it reflects, and how far the offsets partitions were read."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import iso, now_ms
+from streaming.common.times import in_words, iso, now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 
-QUIET_AFTER_MS: Final = 60_000
-"""An answer reports a last heartbeat of the job (one every 10 s by default) that is older than this."""
+LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
+
+_QUIET_INTERVALS: Final = 3
+"""An answer reports a last heartbeat of the job that is older than so many of the intervals between them."""
 
 
 class IncompleteError(OffsetlakeError):
@@ -24,7 +26,9 @@ class IncompleteError(OffsetlakeError):
 class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
-    `gap` is the time without heartbeats of the job in which a past moment lies, if any.
+    `gap` is the time without heartbeats of the job in which a past moment lies, if any. A last heartbeat is
+    old after `quiet_after_ms` (None: it is not judged). `log_ends_at` is when the brokers were asked for log
+    end offsets (None: they were not).
     """
 
     moment: int
@@ -32,14 +36,24 @@ class AsOf:
     partitions: frozenset[int]
     gap: Gap | None = None
     is_past: bool = False
+    quiet_after_ms: int | None = None
+    log_ends_at: int | None = None
 
     @classmethod
     def of(
-        cls, groups: Collection[str] | None, progress: Progress, gap: Gap | None, moment: int | None
+        cls,
+        groups: Collection[str] | None,
+        progress: Progress,
+        gap: Gap | None,
+        moment: int | None,
+        *,
+        now: int | None = None,
     ) -> Self:
-        """Say what an answer about groups (None: all) reflects, at a moment (ms; None: now)."""
+        """Say what an answer about groups (None: all) reflects: at a past moment, or at `now` (ms; None: as
+        the clock says)."""
+        present = now_ms() if now is None else now
         return cls(
-            moment=now_ms() if moment is None else moment,
+            moment=present if moment is None else moment,
             progress=progress,
             partitions=partitions_of(groups, progress),
             gap=gap,
@@ -67,6 +81,46 @@ class AsOf:
         """How old the job's last commit or heartbeat was at the moment."""
         return self.moment - self.progress.heartbeat
 
+    @property
+    def read_until(self) -> int:
+        """Up to when (ms) every commit in these partitions was read; without an end to go by, as the job said
+        last."""
+        known = [self.progress.partitions[number].stable.as_of for number in self.partitions]
+        return min((moment for moment in known if moment is not None), default=self.progress.heartbeat)
+
+    @property
+    def is_last_known(self) -> bool:
+        """Whether the states are those before the job fell silent, which need not be those at the moment."""
+        if self.is_past:
+            return self.gap is not None
+        return bool(self.progress.partitions) and self._is_old(self.age_ms)
+
+    def _is_old(self, age_ms: int) -> bool:
+        return self.quiet_after_ms is not None and age_ms > self.quiet_after_ms
+
+    def expecting(self, heartbeat_every_ms: int) -> Self:
+        """Return it with the interval (ms) between heartbeats of the job, by which its silence is judged."""
+        return replace(self, quiet_after_ms=_QUIET_INTERVALS * heartbeat_every_ms)
+
+    def with_log_ends(self, asked_at: int) -> Self:
+        """Return it for an answer with log end offsets for which the brokers were asked at a moment (ms)."""
+        return replace(self, log_ends_at=asked_at)
+
+    def loading_of(self, groups: Collection[str] | None) -> dict[str | None, str]:
+        """Return the error of each named group whose offsets partition is still being read."""
+        if groups is None or not self.is_loading:
+            return {}
+        loading = set(self.loading)
+        return {
+            group: LOAD_IN_PROGRESS
+            for group in groups
+            if not self.progress.partitions or partitions_of([group], self.progress) & loading
+        }
+
+    def caveats(self) -> list[str]:
+        """Say all that is to be known beside the answer: what it lacks, and how old it is."""
+        return [*self.complaints(), *self.silence(), *self._false_lag()]
+
     def complaints(self) -> list[str]:
         """Say in what way the answer may differ from the broker's; nothing if it is complete."""
         stalled = [number for number, state in self.states.items() if state == "stalled"]
@@ -78,11 +132,10 @@ class AsOf:
                 "the tables do not change until it is complete"
             )
         if not self.progress.partitions:
-            found.append("COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet")
+            found.append(f"{LOAD_IN_PROGRESS}: nothing has been read yet")
         elif self.loading:
             found.append(
-                f"COORDINATOR_LOAD_IN_PROGRESS: offsets partitions {_listed(self.loading)} "
-                "are still being read"
+                f"{LOAD_IN_PROGRESS}: offsets partitions {_listed(self.loading)} are still being read"
             )
         if stalled:
             found.append(
@@ -109,10 +162,24 @@ class AsOf:
         return []
 
     def silence(self) -> list[str]:
-        """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began."""
-        if not self.progress.partitions or self.age_ms <= QUIET_AFTER_MS:
+        """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began.
+
+        (Of past moments only longer gaps are kept: `complaints` has them.)
+        """
+        if self.is_past or not self.is_last_known:
             return []
-        return [f"the job's last heartbeat was {self.age_ms // 1_000} s ago: nothing later is included"]
+        return [
+            f"the job's last heartbeat was {in_words(self.age_ms)} ago "
+            f"({iso(self.progress.heartbeat, 'seconds')}): nothing later is included"
+        ]
+
+    def _false_lag(self) -> list[str]:
+        if self.log_ends_at is None or not self._is_old(self.log_ends_at - self.read_until):
+            return []
+        return [
+            "the lag is not that of the groups: it is between commits up to "
+            f"{iso(self.read_until, 'seconds')} and log end offsets of {iso(self.log_ends_at, 'seconds')}"
+        ]
 
     def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
         """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
@@ -135,6 +202,9 @@ class AsOf:
             "batch": progress.sequence,
             "written": None if progress.batch_time is None else iso(progress.batch_time),
             "last_sign_of_life": iso(progress.heartbeat) if progress.heartbeat else None,
+            "is_last_known": self.is_last_known,
+            "read_until": iso(self.read_until) if progress.heartbeat else None,
+            "log_ends_at": None if self.log_ends_at is None else iso(self.log_ends_at),
             "partitions": {
                 number: {
                     "state": state,
@@ -144,18 +214,25 @@ class AsOf:
                 }
                 for number, state in self.states.items()
             },
-            "complaints": self.complaints(),
+            "complaints": self.caveats(),
         }
 
     def __str__(self) -> str:
-        """Name the batch, and sum up the partitions."""
+        """Name the batch, and sum up the partitions; of a lag, say as of when its two sides are."""
         if self.progress.batch_time is None:
             batch = "as of the start: no changes yet"
         else:
             batch = f"as of batch {self.progress.sequence}, written {iso(self.progress.batch_time)}"
         states = list(self.states.values())
         counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        return f"{batch}; offsets partitions: {counted or 'none known'}"
+        known = "last known state of offsets partitions" if self.is_last_known else "offsets partitions"
+        lines = [f"{batch}; {known}: {counted or 'none known'}"]
+        if self.log_ends_at is not None:
+            lines.append(
+                f"lag: commits up to {iso(self.read_until, 'seconds')}, "
+                f"log end offsets of {iso(self.log_ends_at, 'seconds')}"
+            )
+        return "\n".join(lines)
 
 
 def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozenset[int]:

@@ -8,13 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.keys import KEY_NAMES
-from streaming.common.times import LAST_MS
+from streaming.common.times import LAST_MS, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES, expiry
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
-from streaming.queries.completeness import AsOf, partitions_of
+from streaming.queries.completeness import AsOf
+from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
 from streaming.tables.tables import Tables
 
@@ -35,55 +36,72 @@ class RetentionUnknownError(MisuseError):
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows, and how complete they are."""
+    """Rows, what they reflect, and what is to be known beside them.
+
+    `seen` has the keys of all that was looked at, whether it made a row or not: what is not among them is not
+    there.
+    """
 
     rows: pa.Table
     about: AsOf
+    seen: pa.Table
+    remarks: tuple[str, ...] = ()
 
-    def complaints(self) -> list[str]:
-        """Say in what way the rows may not be the whole truth of this moment; nothing if they are."""
-        found = self.about.complaints()
+    def all_remarks(self) -> list[str]:
+        """Say in what way the rows may not be the whole truth of their moment, beside what `about` says."""
         behind = ", ".join(str(number) for number, state in self.about.states.items() if state == "behind")
-        if behind:
-            found.append(f"offsets partitions {behind} are not current: newer commits not read yet")
-        return found + self.about.silence()
-
-
-def listing(rows: pa.Table, progress: Progress, groups: Sequence[str], now: int) -> Listing:
-    """Return rows about the named groups (none: all) as of `now` (ms)."""
-    partitions = partitions_of(groups or None, progress)
-    return Listing(rows, AsOf(moment=now, progress=progress, partitions=partitions))
+        late = [f"offsets partitions {behind} are not current: newer commits not read yet"] if behind else []
+        return [*late, *self.remarks]
 
 
 def list_expiring(
     tables: Tables,
     groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
     *,
     settings: ExpirySettings,
     now: int,
     within_ms: int | None = None,
+    as_of: int | None = None,
 ) -> Listing:
     """Return the offsets that will expire if their groups stay as they are (schema `EXPIRING`), soonest
-    first.
+    first, at `now` or as it was at a past moment (ms).
 
     With `within_ms` only those that are due by then. Offsets whose expiry is unknown come last, and are
     always included; those of offsets partitions that are still being loaded are left out.
     """
-    snapshot = tables.read(groups or None)
-    partitions = snapshot.progress.partitions
-    loaded = [number for number, partition in partitions.items() if partition.loaded]
-    stalled = [number for number, partition in partitions.items() if partition.is_stalled(now)]
-    is_loaded = pc.is_in(snapshot.offsets["source_partition"], value_set=pa.array(loaded, pa.int32()))
-    held = snapshot.offsets.filter(is_loaded)
-    retention_ms = known_retention_ms(snapshot.progress, settings) if len(held) else 0
-    rows = expiry(held, snapshot.groups, retention_ms, stalled=stalled)
+    named, moment = list(groups) or None, now if as_of is None else as_of
+    offsets, held_groups, progress, gap = tables.ask(
+        lambda at: (at.offsets(named), at.groups(named), at.progress, at.gap), as_of=as_of
+    )
+    seen = of_topics(offsets, topics)
+    loaded = [number for number, partition in progress.partitions.items() if partition.loaded]
+    stalled = [number for number, partition in progress.partitions.items() if partition.is_stalled(moment)]
+    held = seen.filter(pc.is_in(seen["source_partition"], value_set=pa.array(loaded, pa.int32())))
+    retention_ms = known_retention_ms(progress, settings) if len(held) else 0
+    rows = expiry(held, held_groups, retention_ms, stalled=stalled)
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
-    rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], now, within_ms)))
+    rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
-    left = pa.array([_time_left(moment, now) for moment in moments], pa.string())
+    left = pa.array([_time_left(at, moment) for at in moments], pa.string())
     rows = rows.append_column("time_left", left).select(EXPIRING.names)
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
-    return listing(rows.sort_by(by), snapshot.progress, groups, now)
+    return Listing(
+        rows.sort_by(by),
+        AsOf.of(named, progress, gap, as_of, now=now),
+        seen.select(KEY_NAMES),
+        remarks=_retention_remarks(progress, moment),
+    )
+
+
+def _retention_remarks(progress: Progress, moment: int) -> tuple[str, ...]:
+    retention = progress.retention
+    if retention is None or retention.known_since <= moment:
+        return ()
+    return (
+        f"how long the brokers keep offsets is known since {iso(retention.known_since)} only, "
+        "and taken to have been the same before",
+    )
 
 
 def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:

@@ -1,10 +1,8 @@
 """Kafka's questions about groups and offsets, answered from the tables: no JVM, and while the job runs."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -29,14 +27,15 @@ from streaming.queries.answers import (
     Member,
     PartitionOffset,
 )
-from streaming.queries.completeness import AsOf, partitions_of
+from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
+from streaming.queries.names import Names, TopicPartitions, of_topics
+from streaming.tables.feed import EVENTS
 from streaming.tables.progress_rows import Gap
-from streaming.tables.snapshot import Snapshot
+from streaming.tables.snapshot import Among, Snapshot
 from streaming.tables.tables import Tables
 
 INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
 GROUP_ID_NOT_FOUND: Final = "GROUP_ID_NOT_FOUND"
-LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
 
 _FETCHED: Final = [
     "group",
@@ -57,29 +56,6 @@ _DESCRIBED: Final = [
     "members",
     "subscribed_topics",
 ]
-
-
-@dataclass(frozen=True)
-class TopicPartitions:
-    """A topic, and the partitions of it that are asked for (None = all)."""
-
-    topic: str
-    partitions: frozenset[int] | None = None
-
-    @classmethod
-    def parse(cls, text: str, *, name: str) -> "TopicPartitions":
-        """Read `T` or `T:0,1`, as Kafka's own tools take it; `name` is what a `MisuseError` calls it.
-
-        >>> TopicPartitions.parse("orders:0,1", name="topic").topic
-        'orders'
-        """
-        found = re.fullmatch(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?", text)
-        if found is None:
-            raise MisuseError(
-                f"{name}: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
-            )
-        topic, numbers = found.groups()
-        return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
 
 
 class TopicPartition(NamedTuple):
@@ -149,33 +125,47 @@ class OffsetQueries:
         Groups whose offsets partition is still being read are left out, named ones with an error.
         """
         rows, about = self._ask("offsets", groups, as_of)
-        if topics:
-            rows = rows.filter(_of_topics(rows, topics))
-        return Answer(_sorted(rows, "group", "topic", "partition"), about, _loading(groups, about))
+        rows = of_topics(rows, topics)
+        return Answer(_sorted(rows, "group", "topic", "partition"), about, about.loading_of(groups))
 
     def list_history(
         self,
-        group: str,
+        groups: str | Collection[str] | None = None,
         topics: Sequence[TopicPartitions] = (),
         since: datetime | None = None,
         as_of: datetime | None = None,
+        *,
+        until: datetime | None = None,
+        events: Sequence[str] = (),
     ) -> History:
-        """Return how the group's positions moved (schema `HISTORY`), in order: one step for each batch.
+        """Return how positions moved (schema `HISTORY`), in order: one step of a key for each batch.
 
-        All steps that are kept, or those since a moment and up to another.
+        Of one group, of several, or of all (None); all steps that are kept, or those since a moment and until
+        another, these included; of all `EVENTS` or of some (`MisuseError` for others).
         """
-        start = to_ms(since)
-        moment = to_ms(as_of)
-        rows, whole_since, progress, gap = self.tables.ask(
-            lambda at: (at.history([group], start), at.whole_since(), at.progress, at.gap),
-            as_of=moment,
-            bases=[],
+        if unknown := set(events).difference(EVENTS):
+            raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
+        names = [groups] if isinstance(groups, str) else None if groups is None else list(groups)
+        start, end, moment = to_ms(since), to_ms(until), to_ms(as_of)
+
+        def question(at: Snapshot) -> tuple[pa.Table, int | None, int | None, Progress, Gap | None]:
+            steps = at.history(names, since=start, until=end, events=events)
+            return (
+                steps,
+                at.whole_since(),
+                at.starts_after(end if start is None else start),
+                at.progress,
+                at.gap,
+            )
+
+        rows, whole_since, starts_at, progress, gap = self.tables.ask(question, as_of=moment, bases=[])
+        is_whole = start is not None and whole_since is not None and whole_since <= start
+        return History(
+            of_topics(rows, topics),
+            AsOf.of(names, progress, gap, moment),
+            whole_since=None if is_whole else whole_since,
+            starts_at=starts_at,
         )
-        if start is not None and whole_since is not None and whole_since <= start:
-            whole_since = None
-        if topics:
-            rows = rows.filter(_of_topics(rows, topics))
-        return History(rows, AsOf.of([group], progress, gap, moment), whole_since=whole_since)
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), as_of: datetime | None = None
@@ -187,7 +177,7 @@ class OffsetQueries:
         only the second).
         """
         rows, about = self._ask("groups", None, as_of)
-        wanted_states = {_state(state) for state in states}
+        wanted_states = {comparable_state(state) for state in states}
         wanted_types = {kind.lower() for kind in types}
         if wanted_states:
             rows = rows.filter(_is_in(rows["state"], wanted_states))
@@ -201,7 +191,7 @@ class OffsetQueries:
         asked = list(dict.fromkeys(groups))
         names = [group for group in asked if group is not None]
         rows, about = self._ask("groups", names, as_of)
-        loading = _loading(names, about)
+        loading = about.loading_of(names)
         found = {row["group"]: _described(row) for row in rows.select(_DESCRIBED).to_pylist()}
 
         def describe(group: str | None) -> DescribedGroup:
@@ -211,6 +201,16 @@ class OffsetQueries:
         described = {group: describe(group) for group in asked}
         errors = {group: one.error for group, one in described.items() if one.error}
         return DescribedGroups(_sorted(rows, "group"), about, errors, described)
+
+    def names(
+        self, groups: Collection[str] | None = None, as_of: datetime | None = None, *, among: Among = "live"
+    ) -> Names:
+        """Return the names that are there, of the named groups or of all: groups, and topics with partitions.
+
+        That costs about as much as all offsets.
+        """
+        asked = None if groups is None else list(groups)
+        return Names.of(self.tables.ask(lambda at: at.keys(asked, among=among), as_of=to_ms(as_of)))
 
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
         """Return what an answer about all groups would reflect."""
@@ -234,18 +234,6 @@ class OffsetQueries:
         if about.loading:
             rows = rows.filter(pc.invert(_is_in_partitions(rows, about.loading)))
         return rows, about
-
-
-def _loading(groups: Collection[str] | None, about: AsOf) -> dict[str | None, str]:
-    """Return the error of each named group whose offsets partition is still being read."""
-    if groups is None or not about.is_loading:
-        return {}
-    known, loading = about.progress.partitions, set(about.loading)
-    return {
-        group: LOAD_IN_PROGRESS
-        for group in groups
-        if not known or partitions_of([group], about.progress) & loading
-    }
 
 
 def _is_in_partitions(rows: pa.Table, partitions: list[int]) -> pa.ChunkedArray:
@@ -298,25 +286,17 @@ def _described(row: Mapping[str, Any]) -> DescribedGroup:
     )
 
 
-def _state(text: str) -> str:
-    """Write a state as it is compared."""
+def comparable_state(text: str) -> str:
+    """Write a group state as states are compared: without case and blanks around it, and `not_ready` too.
+
+    >>> comparable_state(" not_ready")
+    'notready'
+    """
     return text.strip().lower().replace("not_ready", "notready")
 
 
 def _is_in(column: pa.ChunkedArray, lower_case: set[str]) -> pa.ChunkedArray:
     return pc.is_in(pc.utf8_lower(column), value_set=pa.array(sorted(lower_case), pa.string()))
-
-
-def _of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.ChunkedArray:
-    return reduce(pc.or_, (_of_topic(rows, topic) for topic in topics))
-
-
-def _of_topic(rows: pa.Table, asked: TopicPartitions) -> pa.ChunkedArray:
-    of_topic = pc.equal(rows["topic"], asked.topic)
-    if asked.partitions is None:
-        return of_topic
-    numbers = pa.array(sorted(asked.partitions), pa.int32())
-    return pc.and_(of_topic, pc.is_in(rows["partition"], value_set=numbers))
 
 
 def _sorted(rows: pa.Table, *columns: str) -> pa.Table:

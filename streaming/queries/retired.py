@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes
-from streaming.common.times import FIRST_MS, parse_duration_ms, parse_moment, to_ms
+from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.causes import TOPIC_DELETED
-from streaming.queries.expiring import Listing, listing
+from streaming.queries.completeness import AsOf
+from streaming.queries.expiring import Listing
+from streaming.queries.names import TopicPartitions, of_topics
 from streaming.tables.feed import REMOVALS
 from streaming.tables.tables import Tables
 
@@ -37,22 +39,38 @@ _NEWEST_FIRST: Final = [
 
 
 def list_retired(
-    tables: Tables, groups: Sequence[str] = (), *, now: int, since: int | None = None
+    tables: Tables,
+    groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    now: int,
+    since: int | None = None,
+    as_of: int | None = None,
 ) -> Listing:
     """Return the offsets that were removed (schema `RETIRED`), those with the newest tombstones first.
 
-    Those of the named groups or of all, and since a time (ms). An offset that was removed twice is there
-    twice. The last of its removals is that of the latest batch: brokers' clocks differ, and time may run
-    backwards. Left out are tombstones of offsets that the job did not hold: what they removed is not known.
+    Those of the named groups or of all, and since a time (ms), as it is `now` or was at a past moment. An
+    offset that was removed twice is there twice. The last of its removals is that of the latest batch:
+    brokers' clocks differ, and time may run backwards. Left out are tombstones of offsets that the job did
+    not hold: what they removed is not known.
     """
-    gone, offsets, progress = tables.ask(
-        lambda at: (at.removals(groups or None), at.offsets(groups or None), at.progress)
+    named = list(groups) or None
+    gone, offsets, progress, gap, starts_at = tables.ask(
+        lambda at: (at.removals(named), at.offsets(named), at.progress, at.gap, at.starts_after(since)),
+        as_of=as_of,
     )
+    gone, offsets = of_topics(gone, topics), of_topics(offsets, topics)
+    seen = pa.concat_tables([gone.select(KEY_NAMES), offsets.select(KEY_NAMES)])
     live = offsets.select([*KEY_NAMES, "committed_offset"]).rename_columns([*KEY_NAMES, "current_offset"])
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
     rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(RETIRED.names).cast(RETIRED)
-    return listing(rows.sort_by(_NEWEST_FIRST), progress, groups, now)
+    return Listing(
+        rows.sort_by(_NEWEST_FIRST),
+        AsOf.of(named, progress, gap, as_of, now=now),
+        seen,
+        remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
+    )
 
 
 def _is_last(gone: pa.Table) -> pa.Array:
@@ -82,16 +100,3 @@ def restorable(rows: pa.Table) -> pa.Table:
         pc.not_equal(rows["cause"], TOPIC_DELETED),
     ]
     return rows.filter(reduce(pc.and_, wanted))
-
-
-def parse_since(text: str, now: int, *, name: str) -> int:
-    """Read a duration before `now`, such as 7d, or an ISO 8601 time (UTC unless it says otherwise), as ms.
-
-    `name` is what a `MisuseError` calls it.
-
-    >>> parse_since("1970-01-01T00:00:01Z", 2_000, name="since")
-    1000
-    """
-    if text[:1].isdigit() and text[-1] in "smhd":
-        return max(FIRST_MS, now - parse_duration_ms(text, name=name))
-    return to_ms(parse_moment(text, now, name=name))

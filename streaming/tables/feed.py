@@ -13,9 +13,10 @@ from deltalake import DeltaTable
 
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, day_of, start_of
+from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES, KEY, OFFSETS, TIMESTAMP
 from streaming.tables.formats import is_of_groups
-from streaming.tables.select import is_one_of, names, select, written_after
+from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
 """The application id under which `changes` notes the first day (days since 1970) that is whole."""
@@ -57,50 +58,60 @@ REMOVALS: Final = pa.schema(
 )
 """What is read of removed offsets for people."""
 
+EVENTS: Final = ("first", "commit", "rewind", "retired")
+"""What a step of a position can be: the first commit of a key, one forward or in place, one back, its end."""
+
 _STEPS_READ: Final = pa.schema(
-    [
-        *[field for field in HISTORY if field.name not in ("step", "event")],
-        ("earlier", pa.int64()),
-        ("is_first", pa.bool_()),
-        ("is_removed", pa.bool_()),
-    ]
+    [*[field for field in HISTORY if field.name != "step"], ("earlier", pa.int64())]
 )
+
+_EVENT: Final = """
+    CASE WHEN "op" = 'remove' THEN 'retired' WHEN "before" IS NULL THEN 'first'
+        WHEN "after"['committed_offset'] < "before"['committed_offset'] THEN 'rewind' ELSE 'commit' END
+    """
 
 
 # --- the steps of positions ------------------------------------------------------------------------------
 
 
 def read_steps(
-    changes: DeltaTable, groups: Sequence[str], *, up_to: int, since: int | None = None
+    changes: DeltaTable,
+    groups: Sequence[str] | None,
+    *,
+    up_to: int,
+    since: int | None = None,
+    until: int | None = None,
+    events: Sequence[str] = (),
 ) -> pa.Table:
-    """Return the steps of the groups' positions (schema `HISTORY`), in order, up to a sequence.
+    """Return the steps of the positions of groups (None: all; schema `HISTORY`), in order, up to a sequence.
 
-    Those since a moment (ms), or all that are kept. Commits of one key that came within one batch are one
-    step, that of the last of them.
+    Those since a moment and up to another (ms), or all that are kept, and of the named `EVENTS` or of all.
+    Commits of one key that came within one batch are one step, that of the last of them.
     """
+    conditions = [
+        f""""kind" = 'offset' AND "sequence" <= {up_to}""",
+        """NOT ("op" = 'remove' AND "before" IS NULL)""",  # of what was not held
+        *([] if groups is None else [is_of_groups(changes, groups)]),
+        *([] if since is None else [written_after(since - 1)]),
+        *([] if until is None else [written_until(until)]),
+    ]
     rows = select(
         f"""
-        SELECT "batch_time", "group", "topic", "partition", "after"['committed_offset'] AS "committed_offset",
-            "cause", "after"['metadata'] AS "metadata", "after"['commit_timestamp'] AS "commit_timestamp",
-            "sequence", "before"['committed_offset'] AS "earlier", "before" IS NULL AS "is_first",
-            "op" = 'remove' AS "is_removed"
-        FROM changes
-        WHERE "kind" = 'offset' AND {is_of_groups(changes, groups)}
-            AND "sequence" <= {up_to} AND {"true" if since is None else written_after(since - 1)}
+        SELECT * FROM (
+            SELECT "batch_time", "group", "topic", "partition",
+                "after"['committed_offset'] AS "committed_offset", {_EVENT} AS "event", "cause",
+                "after"['metadata'] AS "metadata", "after"['commit_timestamp'] AS "commit_timestamp",
+                "sequence", "before"['committed_offset'] AS "earlier"
+            FROM changes WHERE {" AND ".join(conditions)}
+        ) AS steps
+        WHERE {is_one_of("event", events) if events else "true"}
         ORDER BY "sequence", "group", "topic", "partition"
         """,
         changes=changes,
-    ).cast(_STEPS_READ)
-    rows = rows.filter(pc.invert(pc.and_(rows["is_first"], rows["is_removed"])))  # of what was not held
-    step = pc.subtract(rows["committed_offset"], rows["earlier"])
-    event = pc.case_when(
-        pc.make_struct(rows["is_removed"], rows["is_first"], pc.fill_null(pc.less(step, 0), False)),
-        "retired",
-        "first",
-        "rewind",
-        "commit",
     )
-    return rows.append_column("step", step).append_column("event", event).select(HISTORY.names).cast(HISTORY)
+    rows = rows.select(_STEPS_READ.names).cast(_STEPS_READ)
+    step = pc.subtract(rows["committed_offset"], rows["earlier"])
+    return rows.append_column("step", step).select(HISTORY.names).cast(HISTORY)
 
 
 # --- the offsets that were removed -----------------------------------------------------------------------
@@ -145,6 +156,20 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     return rows.cast(REMOVALS)
 
 
+def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+    """Read which keys changed up to a sequence (columns `KEY_NAMES`; for groups the last two are null):
+    those of all groups or of the named ones, each once."""
+    of_groups = "true" if groups is None else is_of_groups(changes, groups)
+    rows = select(
+        f"""
+        SELECT DISTINCT {names(KEY_NAMES)} FROM changes
+        WHERE "kind" IN ('offset', 'group') AND "sequence" <= {up_to} AND {of_groups}
+        """,
+        changes=changes,
+    )
+    return rows.cast(pa.schema(KEY))
+
+
 # --- all rows --------------------------------------------------------------------------------------------
 
 
@@ -184,3 +209,15 @@ def whole_since(changes: DeltaTable) -> int | None:
     """Return the moment (ms) before which changes have been dropped; None: the tables are younger."""
     start = start_of(history_start(changes))
     return start if (changes.metadata().created_time or 0) < start else None
+
+
+def starts_after(changes: DeltaTable, moment: int) -> int | None:
+    """Return when the first change was written (ms) if that was after a moment; None: it was not.
+
+    Asks only where the table was created after the moment.
+    """
+    if (changes.metadata().created_time or 0) <= moment:
+        return None
+    first = select('SELECT min("batch_time") AS "first" FROM changes', changes=changes)["first"]
+    start: int | None = to_milliseconds(first)[0].as_py()
+    return start if start is not None and start > moment else None

@@ -101,21 +101,43 @@ def rows_at(
 
     Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
     """
+    return _live(name, base, changes, sequence, groups, ROWS[name])
+
+
+def keys_at(
+    name: str, base: DeltaTable, changes: DeltaTable, sequence: int, groups: Sequence[str] | None
+) -> pa.Table:
+    """Return the keys alone (the columns `KEYS`) of what `rows_at` returns."""
+    columns = pa.schema([ROWS[name].field(column) for column in (*KEYS[name], "source_partition")])
+    return _live(name, base, changes, sequence, groups, columns).select(KEYS[name])
+
+
+def _live(
+    name: str,
+    base: DeltaTable,
+    changes: DeltaTable,
+    sequence: int,
+    groups: Sequence[str] | None,
+    columns: pa.Schema,
+) -> pa.Table:
     mark = fold_mark(base)
-    held = _held(name, base, groups)
+    held = _held(base, groups, columns)
     if sequence == mark:
         return held
     low, high = sorted((mark, sequence))
-    changed = _changed(name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups)
+    changed = _changed(
+        name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups, columns=columns
+    )
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
 
 
-def value_columns(name: str, value: Value) -> str:
-    """Write the columns `ROWS` of a folded table as rows of `changes` have them before or after a change."""
+def value_columns(name: str, value: Value, columns: Sequence[str] | None = None) -> str:
+    """Write the columns `ROWS` of a folded table, or some of them, as rows of `changes` have them before or
+    after a change."""
     own = {*KEYS[name], "source_partition"}
     return ", ".join(
         f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
-        for column in ROWS[name].names
+        for column in columns or ROWS[name].names
     )
 
 
@@ -168,9 +190,9 @@ def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
     return [removal(file, {BUCKET.name: str(bucket)}) for bucket, own in files.items() for file in own]
 
 
-def _held(name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table:
-    rows = select(f"SELECT {names(ROWS[name].names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
-    return rows.cast(ROWS[name])
+def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:
+    rows = select(f"SELECT {names(columns.names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
+    return rows.cast(columns)
 
 
 def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
@@ -188,23 +210,26 @@ def _changed(
     up_to: int,
     is_undone: bool,
     groups: Sequence[str] | None = None,
+    columns: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return the keys that changed between two sequences: the columns `ROWS`, and `is_absent`.
+    """Return the keys that changed between two sequences: `columns` of `ROWS` (None: all), and `is_absent`.
 
     Each with its value after the last of its changes, or (`is_undone`) before the first. A batch holds one
     change of a key for each offsets partition. There is one such partition, but for a copy of the topic that
     spread a group over several: of those the highest is taken.
     """
+    columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_of_groups(changes, groups)
     rows = select(
         f"""
-        SELECT {value_columns(name, value)}, "{value}" IS NULL AS "is_absent", "sequence" FROM changes
+        SELECT {value_columns(name, value, columns.names)}, "{value}" IS NULL AS "is_absent", "sequence"
+        FROM changes
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
         """,
         changes=changes,
     )
-    schema = ROWS[name].append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
+    schema = columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
     return _last_of_each_key(rows.cast(schema), KEYS[name], is_undone).drop_columns("sequence")
 
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, to_ms
 from streaming.common.timestamps import to_milliseconds
-from streaming.model.errors import MisuseError
+from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import whole_since
@@ -28,20 +28,20 @@ _WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
 """How far around a moment rows are looked for first, to open few files; after these everywhere."""
 
 
-class HistoryGoneError(MisuseError):
-    """The time asked for is before the retained history."""
+class HistoryGoneError(OffsetlakeError):
+    """The time asked for is before history starts: what is older was deleted, or there were no tables."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time (ms) in which the job was not running; None = from the beginning, or until now."""
+    """A time (ms) in which the job was not running; `end` None = until now."""
 
-    start: int | None
+    start: int
     end: int | None
 
     def __str__(self) -> str:
         """Say so in words."""
-        return f"not observed from {_shown(self.start, 'the beginning')} to {_shown(self.end, 'now')}"
+        return f"not observed from {iso(self.start)} to {'now' if self.end is None else iso(self.end)}"
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,10 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
     if newest.heartbeat <= moment:
         return Observation(newest, _gap(newest.heartbeat, None, moment))
     row = _last_row(changes, moment)
+    if row is None:
+        raise _history_gone(changes, newest, moment)
     following = _first_time_after(changes, moment)
     following = newest.heartbeat if following is None else min(following, newest.heartbeat)
-    if row is None:
-        _refuse_if_history_is_gone(changes, newest, moment)
-        return Observation(Progress(topic=newest.topic, cluster_id=newest.cluster_id), Gap(None, following))
     progress = _progress(row, newest)
     return Observation(progress, _gap(progress.heartbeat, following, moment))
 
@@ -146,15 +145,16 @@ def _one_time(changes: DeltaTable, condition: str) -> int | None:
     return found
 
 
-def _refuse_if_history_is_gone(changes: DeltaTable, newest: Progress, moment: int) -> None:
+def _history_gone(changes: DeltaTable, newest: Progress, moment: int) -> HistoryGoneError:
     sql = """SELECT min("sequence") AS "s", min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress'"""
     oldest = select(sql, changes=changes)
     sequence, time = oldest["s"][0].as_py() or 0, to_milliseconds(oldest["t"])[0].as_py()
-    if sequence > 1 or whole_since(changes) is not None:
-        raise HistoryGoneError(
-            f"as of {iso(moment)}: expected a time within the retained history ([tables] history), "
-            f"which begins at {iso(newest.heartbeat if time is None else time)}. Ask for a later time."
-        )
+    start = newest.heartbeat if time is None else time
+    is_trimmed = sequence > 1 or whole_since(changes) is not None
+    reason = "what is older was deleted ([tables] history)" if is_trimmed else "the tables are no older"
+    return HistoryGoneError(
+        f"as of {iso(moment)}: history starts at {iso(start)}; {reason}. Ask for a later time."
+    )
 
 
 def _progress(row: dict[str, Any], newest: Progress) -> Progress:
@@ -167,6 +167,7 @@ def _progress(row: dict[str, Any], newest: Progress) -> Progress:
         heartbeat=to_ms(row["batch_time"]) or 0,
         topic=newest.topic,
         cluster_id=newest.cluster_id,
+        retention=newest.retention,
         partitions={
             one.pop("partition"): PartitionProgress(
                 **{**one, "held_back_since": to_ms(one["held_back_since"])}
@@ -178,7 +179,3 @@ def _progress(row: dict[str, Any], newest: Progress) -> Progress:
 
 def _loaded(progress: Progress) -> list[int]:
     return [number for number, one in progress.partitions.items() if one.loaded]
-
-
-def _shown(milliseconds: int | None, otherwise: str) -> str:
-    return otherwise if milliseconds is None else iso(milliseconds)

@@ -1,15 +1,26 @@
 """The tables as of one batch, the newest or a past one: what is read from one snapshot belongs together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from streaming.common.arrays import from_texts
+from streaming.common.keys import KEY_NAMES
 from streaming.model.progress import Progress
-from streaming.tables.feed import drops_between, read_steps, removals_of, whole_since
-from streaming.tables.folding import rows_at
+from streaming.model.schemas import KEY
+from streaming.tables.feed import drops_between, keys_in, read_steps, removals_of, starts_after, whole_since
+from streaming.tables.folding import keys_at, rows_at
 from streaming.tables.progress_rows import Gap
+
+Among = Literal["groups", "live", "history"]
+"""Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
+
+_MOST_NAMED: Final = 500
+"""Groups that are named in a query; of more, all rows are read and chosen from: SQL would be megabytes."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +53,75 @@ class Snapshot:
         """Read the live groups (schema `GROUPS`), the named ones or all, in no order."""
         return self._rows("groups", groups)
 
+    def keys(self, groups: Sequence[str] | None = None, *, among: Among) -> pa.Table:
+        """Read the keys (columns `KEY_NAMES`; for groups the last two are null) that are `among` these,
+        of the named groups or of all. In no order; a key may come twice."""
+        reads = [self._keys_of("groups")]
+        reads += [] if among == "groups" else [self._keys_of("offsets")]
+        reads += [self._keys_in_changes] if among == "history" else []
+        return pa.concat_tables([_of(groups, read) for read in reads])
+
     def drops(self, cause: str, *, after: int) -> pa.Table:
         """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
         return drops_between(self.changes, cause, after=after, up_to=self.progress.sequence)
 
-    def history(self, groups: Sequence[str], since: int | None = None) -> pa.Table:
-        """Read how the groups' positions moved up to this batch (schema `HISTORY`), since `since` (ms)."""
-        return read_steps(self.changes, groups, up_to=self.progress.sequence, since=since)
+    def history(
+        self,
+        groups: Sequence[str] | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        events: Sequence[str] = (),
+    ) -> pa.Table:
+        """Read how the positions of groups (None: all) moved up to this batch (schema `HISTORY`).
+
+        Between two moments (ms), these included; only the steps of these events, or all.
+        """
+
+        def steps(of: Sequence[str] | None) -> pa.Table:
+            up_to = self.progress.sequence
+            return read_steps(self.changes, of, up_to=up_to, since=since, until=until, events=events)
+
+        return _of(groups, steps)
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""
         return whole_since(self.changes)
 
+    def starts_after(self, moment: int | None) -> int | None:
+        """Return when history starts (ms) if that is after a moment (ms); None: it is not, or there is none.
+
+        (Of tables from which changes were dropped it is `whole_since`.)
+        """
+        return None if moment is None else starts_after(self.changes, moment)
+
     def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, in no
         order."""
-        return removals_of(self.changes, groups, up_to=self.progress.sequence)
+        return _of(groups, lambda of: removals_of(self.changes, of, up_to=self.progress.sequence))
 
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
-        return rows_at(name, self.bases[name], self.changes, self.progress.sequence, groups)
+        return _of(
+            groups, lambda of: rows_at(name, self.bases[name], self.changes, self.progress.sequence, of)
+        )
+
+    def _keys_of(self, name: str) -> Callable[[Sequence[str] | None], pa.Table]:
+        def keys(of: Sequence[str] | None) -> pa.Table:
+            rows = keys_at(name, self.bases[name], self.changes, self.progress.sequence, of)
+            columns = [
+                rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+                for field in KEY
+            ]
+            return pa.table(columns, KEY_NAMES)
+
+        return keys
+
+    def _keys_in_changes(self, groups: Sequence[str] | None) -> pa.Table:
+        return keys_in(self.changes, groups, up_to=self.progress.sequence)
+
+
+def _of(groups: Sequence[str] | None, read: Callable[[Sequence[str] | None], pa.Table]) -> pa.Table:
+    """Read the rows of the named groups or of all; of very many names all, of which theirs are kept."""
+    if groups is None or len(groups) <= _MOST_NAMED:
+        return read(groups)
+    return (rows := read(None)).filter(pc.is_in(rows["group"], value_set=from_texts(groups)))

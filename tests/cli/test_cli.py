@@ -16,6 +16,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
+from streaming.common.times import now_ms
 from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.model.totals import Totals
@@ -34,8 +35,19 @@ SOURCE_PARTITION = pa.field("source_partition", pa.int32())
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Tables with the groups "" and shop, and billing in offsets partition 1, which is still being read."""
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    """Tables that a job writes to, whose last heartbeat stays young."""
+    return fill(tmp_path_factory.mktemp("tables"), heartbeat=now_ms() + 3_600_000)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same tables, to which no job has written for long."""
+    return fill(tmp_path_factory.mktemp("tables"), heartbeat=1)
+
+
+def fill(directory: Path, *, heartbeat: int) -> str:
+    """Fill tables with the groups "" and shop, and billing in offsets partition 1, still being read."""
+    tables = Tables(str(directory))
     tables.create()
     rows = [
         {
@@ -53,7 +65,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
     ends = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
     progress = Progress(
-        topic="__consumer_offsets", sequence=1, batch_time=1, heartbeat=1, totals=Totals(decoded=4)
+        topic="__consumer_offsets", sequence=1, batch_time=1, heartbeat=heartbeat, totals=Totals(decoded=4)
     )
     progress = progress.with_positions({0: 5, 1: 0}).with_ends(ends, now=0)
     tables.append_changes(change_rows(changes, sequence=1, batch_time=0)[0], progress, is_batch=False)
@@ -64,7 +76,8 @@ def create_loaded(directory: Path) -> None:
     """Create tables without rows, whose one offsets partition was read to its end."""
     tables = Tables(str(directory))
     tables.create()
-    progress = Progress(topic="__consumer_offsets").with_ends({0: PartitionEnds(0, 0)}, now=0)
+    progress = Progress(topic="__consumer_offsets", heartbeat=now_ms() + 3_600_000)
+    progress = progress.with_ends({0: PartitionEnds(0, 0)}, now=0)
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, is_observation=False)
 
 
@@ -73,24 +86,44 @@ def create_loaded(directory: Path) -> None:
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
+NO_PARTITION = "topic partition 'orders:1' is not there: committed offsets are in partitions 0 to 0"
+NO_TOPIC = "topic 'order' is not there (no group has committed offsets of it); did you mean orders?"
+NO_OFFSETS = ["group 'shop' has no committed offsets of these topics"]
 ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "offsets": (["", "shop"], [IS_READ]),
     "offsets --all-groups": (["", "shop"], [IS_READ]),
     "offsets --group billing": ([], [IS_READ, NOT_READ]),
     "offsets --group shop --group billing": (["shop"], [IS_READ, NOT_READ]),
-    "offsets --group '' --group none": ([""], []),
-    "offsets --group shop --topic orders:0,1": (["shop"], []),
-    "offsets --group shop --topic orders:1": ([], []),
+    "offsets --group '' --group none": ([""], ["group 'none' is not there"]),
+    "offsets shop ''": (["", "shop"], []),
+    "offsets shop -g billing": (["shop"], [IS_READ, NOT_READ]),
+    "offsets -g 'sh*' -t 'ord?rs'": (["shop"], []),
+    "offsets --group sohp": ([], ["group 'sohp' is not there; did you mean shop?"]),
+    "offsets --group 'x*'": ([], ["no group matches 'x*'"]),
+    "offsets --group shop --topic orders:0,1": (["shop"], [NO_PARTITION]),
+    "offsets --group shop --topic orders:1": ([], [*NO_OFFSETS, NO_PARTITION]),
+    "offsets --group shop --topic order": ([], [*NO_OFFSETS, NO_TOPIC]),
     "groups": (["", "shop"], [IS_READ]),
     "groups --list": (["", "shop"], [IS_READ]),
     "groups --state stable,EMPTY --type classic": (["", "shop"], [IS_READ]),
     "groups --state Stable": ([], [IS_READ]),
     "groups --type share": ([], [IS_READ]),
+    "groups --state dead": ([], [IS_READ, "brokers do not log the state Dead"]),
     "groups --group shop": (["shop"], []),
-    "groups --group shop --group none": (["shop"], ["group 'none': GROUP_ID_NOT_FOUND"]),
+    "groups shop": (["shop"], []),
+    "groups --group '?hop'": (["shop"], []),
+    "groups --group shop --group none": (["shop"], ["group 'none' is not there"]),
     "groups --group billing": ([], [IS_READ, NOT_READ]),
     "history --group shop": (["shop"], []),
     "history --group billing": (["billing"], [IS_READ]),
+    "history": (["", "billing", "shop"], [IS_READ]),
+    "history --all-groups --event First": (["", "billing", "shop"], [IS_READ]),
+    "history --event rewind": ([], [IS_READ]),
+    "history -g shop ''": (["", "shop"], []),
+    "history shop --event rewind": ([], ["group 'shop' has no rewind events"]),
+    "history shop --until 2h": (["shop"], []),
+    "history shop --since 2h": ([], ["group 'shop' has no changes of positions in that time"]),
+    "history --group hsop": ([], ["group 'hsop' is not there; did you mean shop?"]),
     "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], [IS_READ]),
     "sql 'SELECT * FROM offsets'": ([], [IS_READ]),
 }
@@ -102,7 +135,8 @@ def test_query_answers_in_json_and_names_what_is_missing(
 ) -> None:
     groups, complaints = expected
     code, out, err = offsetlake(*shlex.split(line), "--table-root", root, "--output", "json")
-    is_failure = bool(complaints) and "sql" not in line  # which is about the tables as they are
+    is_told = {one for one in complaints if one.startswith("group 'shop' has no ")}  # it is there
+    is_failure = bool({*complaints} - is_told) and "sql" not in line  # which is about the tables as they are
     assert (code, [row["group"] for row in json.loads(out)]) == (int(is_failure), groups)
     assert [re.sub(r"^offsetlake: (COORDINATOR_\w+: )?", "", line) for line in err.splitlines()] == complaints
 
@@ -126,8 +160,8 @@ def test_a_list_of_groups_is_their_names_alone_as_kafkas_own_tool_prints_it(
         "status",
     ],
 )
-def test_document_says_what_the_rows_reflect(offsetlake: Any, root: str, line: str) -> None:
-    arguments = [*shlex.split(line), "--table-root", root, "--output"]
+def test_document_says_what_the_rows_reflect(offsetlake: Any, left: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", left, "--output"]
     document = json.loads(offsetlake(*arguments, "document").out)
     assert document["rows"] == json.loads(offsetlake(*arguments, "json").out)
     assert document["errors"] == ({"billing": "COORDINATOR_LOAD_IN_PROGRESS"} if "billing" in line else {})
@@ -136,7 +170,33 @@ def test_document_says_what_the_rows_reflect(offsetlake: Any, root: str, line: s
     assert (about["batch"], about["written"], about["last_sign_of_life"]) == (1, written, written)
     read = {"state": "current", "position": 5, "last_stable_offset": 5, "high_watermark": 5}
     assert about["partitions"]["0"] == read
-    assert bool(about["complaints"]) is ("1" in about["partitions"])
+    assert about["is_last_known"]
+    complaints = [
+        text for text in about["complaints"] if not text.startswith("the job's last heartbeat was ")
+    ]
+    assert bool(complaints) is ("1" in about["partitions"])
+    assert len(about["complaints"]) == len(complaints) + 1
+
+
+def test_document_says_what_was_asked_for_and_is_not_there(offsetlake: Any, root: str) -> None:
+    arguments = ["shop", "-g", "sohp", "-t", "orders:0,7", "-t", "order", "--table-root", root]
+    for command in ("offsets", "history", "retired"):
+        code, out, _ = offsetlake(command, *arguments, "--output", "document")
+        missing = {"groups": ["sohp"], "topics": ["orders:7", "order"]}
+        assert (code, json.loads(out)["missing"]) == (1, missing)
+
+
+@pytest.mark.parametrize(
+    "line", ["offsets --group shop", "groups --group shop", "history shop", "sql 'SELECT 1 AS n'", "status"]
+)
+def test_the_age_of_an_answer_is_said_once_the_job_is_silent(offsetlake: Any, left: str, line: str) -> None:
+    _, out, err = offsetlake(*shlex.split(line), "--table-root", left)
+    heard = re.findall(r"the job's last heartbeat was \d+ d( \d+ h)? ago \(1970-01-01T00:00:00Z\)", err)
+    assert len(heard) == 1
+    assert ("the states are the last known ones" if line == "status" else "last known state of ") in out
+    _, out, err = offsetlake(*shlex.split(line), "--table-root", left, "--as-of", "1970-01-01T00:00:30Z")
+    assert "heartbeat was" not in err  # of the past, gaps are said
+    assert "last known" not in out
 
 
 def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, root: str) -> None:
@@ -148,23 +208,44 @@ def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, ro
 
 
 @pytest.mark.parametrize("line", ["offsets", "groups", "history --group shop"])
-def test_past_moments_can_be_asked_about(offsetlake: Any, root: str, line: str) -> None:
-    arguments = [*shlex.split(line), "--table-root", root, "--output", "json", "--as-of"]
+def test_past_moments_can_be_asked_about(offsetlake: Any, left: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", left, "--output", "json", "--as-of"]
     code, out, err = offsetlake(*arguments, "1970-01-01T00:00:00.000Z")
-    assert (code, out) == (1, "[]\n")
-    assert "not observed from the beginning to 1970-01-01T00:00:00.001Z" in err
+    assert (code, out) == (1, "")
+    assert (
+        "as of 1970-01-01T00:00:00.000Z: history starts at 1970-01-01T00:00:00.001Z; the tables are no" in err
+    )
     assert [row["group"] for row in json.loads(offsetlake(*arguments, "-1s").out)][-1] == "shop"
 
 
-def test_status_of_a_past_moment(offsetlake: Any, root: str) -> None:
-    out = offsetlake("status", "--table-root", root, "--as-of", "1970-01-01T01:00:00Z").out
+def test_times_without_a_zone_are_said_to_be_utc(offsetlake: Any, left: str) -> None:
+    arguments = [
+        "history",
+        "shop",
+        "--table-root",
+        left,
+        "--since",
+        "1970-01-02",
+        "--until",
+        "1970-01-02T01:00:00",
+    ]
+    err = offsetlake(*arguments).err
+    assert err.startswith(
+        "offsetlake: --since 1970-01-02: 1970-01-02T00:00:00Z (UTC)\n"
+        "offsetlake: --until 1970-01-02T01:00:00: 1970-01-02T01:00:00Z (UTC)\n"
+    )
+    assert "(UTC)" not in offsetlake(*arguments[:-4], "--since", "1970-01-02T00:00:00Z").err
+
+
+def test_status_of_a_past_moment(offsetlake: Any, left: str) -> None:
+    out = offsetlake("status", "--table-root", left, "--as-of", "1970-01-01T01:00:00Z").out
     assert "decoded" not in out
     assert out.endswith("topic __consumer_offsets; not observed from 1970-01-01T00:00:00.001Z to now\n")
 
 
 @pytest.mark.parametrize("line", ["offsets --group shop", "groups", "history --group shop"])
-def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, root: str, line: str) -> None:
-    arguments = [*shlex.split(line), "--table-root", root, "--output", "json"]
+def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, left: str, line: str) -> None:
+    arguments = [*shlex.split(line), "--table-root", left, "--output", "json"]
     code, out, err = offsetlake(*arguments, "--max-age", "30s")
     assert (code, out) == (1, "")
     assert "--max-age: expected a heartbeat of the job within 30 s" in err
@@ -214,7 +295,7 @@ def test_status_for_people_ends_with_the_last_sign_of_life(
     offsetlake: Any, root: str, tmp_path: Path
 ) -> None:
     out = offsetlake("status", "--table-root", root).out
-    assert re.search(r"topic __consumer_offsets; last heartbeat \d+ s ago\n$", out)
+    assert re.search(r"topic __consumer_offsets; last heartbeat 0 s ago\n$", out)
     Tables(str(tmp_path)).create()
     assert offsetlake("status", "--table-root", str(tmp_path)).out.endswith("no data recorded yet\n")
 
@@ -276,15 +357,24 @@ MISUSE = {
     "offsets --topic orders:x": "expected a topic, or topic:partition,partition",
     "offsets --group a --all-groups": "--group and --all-groups: expected one of them",
     "offsets --as-of -2h --bootstrap-server b:1": "--as-of and --bootstrap-server: expected one of them",
-    "offsets --as-of noon": "--as-of: expected a time such as",
+    "offsets --as-of noon": "--as-of: expected a time, found 'noon'. Write now, 2h (ago), 02:34,",
+    "offsets --as-of 1700000000": "append 000",
     "offsets --as-of 2999-01-01": "which is in the future",
     "offsets --as-of -99999999999d": "--as-of: expected a time after 1970-01-01",
     "offsets --group \udcff": "expected text in UTF-8, found '\\udcff'",
     "offsets --max-age soon": "--max-age: expected a duration",
     "groups --group a --state Empty": "--group: expected no --state or --type beside it",
+    "groups --state stabel": "--state: expected one of Empty, Stable, Assigning, Reconciling, NotReady, "
+    "PreparingRebalance, CompletingRebalance, Dead; found 'stabel'; did you mean Stable?",
+    "groups --state Stable,": "found ''",
+    "groups --type clasic": "--type: expected one of classic, consumer, share, streams; found 'clasic'",
     "status --totals --as-of -1h": "--totals and --as-of: expected one of them",
-    "history": "Missing option '--group'",
-    "history --group a --since noon": "--since: expected a time such as",
+    "history --event rewound": "--event: expected one of first, commit, rewind, retired; found 'rewound'",
+    "history --group a --all-groups": "--group and --all-groups: expected one of them",
+    "history --group a --since noon": "--since: expected a time, found 'noon'",
+    "history --since 1h --until 2h": "--until: expected a time after --since 1h, found 2h",
+    "retired --since yesterday": "--since: expected a time",
+    "expiring --as-of 2h --bootstrap-server b:1": "--as-of and --bootstrap-server: expected one of them",
     "sql": "Missing argument 'QUERY'",
     "offsets --config {tmp}/none.toml": "none.toml: cannot be read",
     "offsets --config {tmp}/bad.toml": "unknown setting 'tables.rot'",

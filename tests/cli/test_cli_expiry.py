@@ -1,6 +1,7 @@
 """`expiring` and `retired`: what goes soonest, what went and why, and how it is put back."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,9 +13,8 @@ import pytest
 from kafka_clients import create_topics, produce_raw
 
 from streaming.cli.expiry import reset_lines
-from streaming.common.times import now_ms
+from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
-from streaming.model.errors import MisuseError
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
     STALLED_AFTER_MS,
@@ -24,14 +24,13 @@ from streaming.model.progress import (
     Retention,
 )
 from streaming.model.schemas import CHANGES_IN_BATCH
-from streaming.queries.completeness import QUIET_AFTER_MS
-from streaming.queries.expiring import RetentionUnknownError, list_expiring
-from streaming.queries.retired import list_retired, parse_since
+from streaming.queries.expiring import Listing, RetentionUnknownError, list_expiring
+from streaming.queries.retired import list_retired
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
-HOUR, DAY = 3_600_000, 86_400_000
+HOUR, DAY, HEARTBEAT = 3_600_000, 86_400_000, 10_000
 RETENTION = Retention(
     retention_ms=7 * DAY, check_interval_ms=600_000, source="broker", read_at=0, known_since=0
 )
@@ -117,6 +116,11 @@ def soon(history: History) -> History:
     return history
 
 
+def caveats(listing: Listing) -> list[str]:
+    """What is said beside a listing, where a heartbeat comes every 10 s."""
+    return [*listing.about.expecting(HEARTBEAT).caveats(), *listing.all_remarks()]
+
+
 def listed(
     history: History, groups: Sequence[str] = (), within_ms: int | None = None
 ) -> list[tuple[Any, ...]]:
@@ -163,8 +167,8 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
         ("behind", 1, "simple", "6d 00:00:00"),
         ("stalled", 1, "unknown (stalled)", None),
     ]
-    complaints = list_expiring(history.tables, settings=SETTINGS, now=history.now).complaints()
-    assert [complaint.split(":")[0] for complaint in complaints] == [
+    listing = list_expiring(history.tables, settings=SETTINGS, now=history.now)
+    assert [caveat.split(":")[0] for caveat in caveats(listing)] == [
         "COORDINATOR_LOAD_IN_PROGRESS",
         "offsets partitions 1 are stalled",
         "offsets partitions 2 are not current",
@@ -172,12 +176,14 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
 
 
 def test_a_job_that_has_gone_quiet_is_spoken_of(soon: History) -> None:
-    def complaints(now: int) -> list[str]:
-        return list_expiring(soon.tables, settings=SETTINGS, now=now).complaints()
+    def said(now: int) -> list[str]:
+        return caveats(list_expiring(soon.tables, settings=SETTINGS, now=now))
 
-    assert complaints(soon.now + QUIET_AFTER_MS) == []
-    [complaint] = complaints(soon.now + QUIET_AFTER_MS + 1_000)
-    assert complaint.startswith("the job's last heartbeat was 61 s ago")
+    assert said(soon.now + 3 * HEARTBEAT) == []
+    [sentence] = said(soon.now + 3 * HEARTBEAT + 1)
+    assert sentence.startswith("the job's last heartbeat was 30 s ago (")
+    [sentence] = said(soon.now + 2 * HOUR + 300_000)
+    assert sentence.startswith("the job's last heartbeat was 2 h 5 min ago (")
 
 
 def test_without_a_retention_the_error_says_how_to_give_it(soon: History, offsetlake: Any) -> None:
@@ -194,7 +200,7 @@ def test_without_a_retention_the_error_says_how_to_give_it(soon: History, offset
 
 def test_where_nothing_was_read_yet_nobody_need_know_the_retention(offsetlake: Any) -> None:
     code, out, err = offsetlake("expiring", "--output", "json")
-    assert (code, out) == (0, "[]\n")
+    assert (code, out) == (1, "[]\n")
     assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet\n"
 
 
@@ -212,7 +218,7 @@ def test_a_document_says_what_the_rows_reflect(history: History, offsetlake: Any
     history.write(history.commit("soon", "t", 2, history.now))
     ended = offsetlake(command, "--output", "document")
     document = json.loads(ended.out)
-    assert list(document) == ["as_of", "errors", "rows"]
+    assert list(document) == ["as_of", "errors", "missing", "rows"]
     assert document["as_of"]["batch"] == history.progress.sequence
     assert document["as_of"]["partitions"]["0"]["state"] == "current"
     assert document["rows"] == json.loads(offsetlake(command, "--output", "json").out)
@@ -239,6 +245,13 @@ def test_the_command_asks_the_brokers_what_is_at_stake(
         ("deleted-long-ago", None, None, None, None, None),
         ("stakes", 0, 10, 6, 4, 6),
     ]
+    ended = offsetlake("offsets", "--topic", "stakes", *options)
+    assert (ended.code, ended.err) == (0, "")
+    assert re.search(r"\nlag: commits up to \S+Z, log end offsets of \S+Z\n$", ended.out)
+    stale = replace(history.progress.partitions[0], stable=Reached(as_of=history.now - HOUR))
+    history.write(partitions={**history.progress.partitions, 0: stale})
+    for command in ("offsets", "expiring"):
+        assert "offsetlake: the lag is not that of the groups: " in offsetlake(command, *options).err
 
 
 # --- retired ---------------------------------------------------------------------------------------------
@@ -314,7 +327,8 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
 
 def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     ended = offsetlake("retired", "--since", "9d", "--group", "twice", "--output", "json")
-    assert (ended.code, ended.err, json.loads(ended.out)) == (0, "", [])
+    starts = f"offsetlake: history starts at {iso(gone.now)}\n"
+    assert (ended.code, ended.err, json.loads(ended.out)) == (0, starts, [])
     ended = offsetlake("retired", "--since", "30d", "--group", "twice", "--output", "csv")
     assert ended.out.startswith(
         "group,topic,partition,committed_offset,removed_at,cause,current_offset\ntwice,t,0,5,"
@@ -323,23 +337,86 @@ def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     assert offsetlake("retired", "--since", "yesterday").code == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "milliseconds"),
-    [
-        ("7d", 10 * DAY - 7 * DAY),
-        ("-7d", 10 * DAY - 7 * DAY),
-        ("500ms", 10 * DAY - 500),
-        ("1970-01-02", DAY),
-        ("1970-01-02T01:00:00Z", DAY + HOUR),
-        ("1970-01-02T01:00:00+01:00", DAY),
-        ("1970-01-02T01:00:00", DAY + HOUR),
-    ],
-)
-def test_since_is_a_duration_or_a_time(text: str, milliseconds: int) -> None:
-    assert parse_since(text, 10 * DAY, name="--since") == milliseconds
+# --- topics, past moments, and names that are not there --------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "7 parsecs", "2026"])
-def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(MisuseError, match="--since: expected a "):
-        parse_since(text, 0, name="--since")
+def test_topics_may_be_chosen(soon: History, gone: History, offsetlake: Any) -> None:
+    """Both fixtures fill the same tables."""
+
+    def groups(*arguments: str) -> list[str]:
+        return [row["group"] for row in json.loads(offsetlake(*arguments, "--output", "json").out)]
+
+    assert groups("retired", "--topic", "u") == ["topic"]
+    assert groups("retired", "-t", "?:0,1", "twice", "to*") == ["twice", "topic", "twice"]
+    assert groups("expiring", "--topic", "t") == ["overdue", "soon", "later", "unknown"]
+    assert groups("expiring", "--topic", "t:0", "soon") == ["soon"]
+    assert groups("expiring", "--topic", "u") == groups("expiring", "--topic", "t:7") == []
+
+
+def test_what_expires_is_told_as_of_a_past_moment(history: History, offsetlake: Any) -> None:
+    history.now -= HOUR
+    then, at = history.now, history.now - 7 * DAY + HOUR
+    history.write(group("g"), history.commit("g", "t", 1, at), heartbeat=then)
+    history.now += 60_000
+    history.write(history.commit("g", "t", 2, at + DAY), heartbeat=history.now)
+    history.write(history.removal("g", "t", 2, at + DAY, "deleted"), heartbeat=history.now + 1)
+
+    def listed_as_of(moment: int) -> list[tuple[int, str]]:
+        rows = list_expiring(history.tables, settings=SETTINGS, now=history.now + 1, as_of=moment).rows
+        return [(row["committed_offset"], row["time_left"]) for row in rows.to_pylist()]
+
+    assert listed_as_of(then) == [(1, "01:00:00")]
+    assert listed_as_of(then + 59_000) == [(1, "00:59:01")]
+    assert listed_as_of(history.now) == [(2, "1d 00:59:00")]
+    assert listed_as_of(history.now + 1) == []
+    since = replace(RETENTION, known_since=history.now)
+    history.write(retention=since, heartbeat=history.now + 2)
+    listing = list_expiring(history.tables, settings=SETTINGS, now=history.now, as_of=then)
+    assert listing.all_remarks()[0].startswith(
+        f"how long the brokers keep offsets is known since {iso(history.now)}"
+    )
+    before = offsetlake("retired", "--as-of", str(history.now), "--output", "json")
+    after = offsetlake("retired", "--output", "json")
+    assert (before.out, len(json.loads(after.out))) == ("[]\n", 1)
+
+
+@pytest.mark.parametrize("command", ["expiring", "retired"])
+def test_an_answer_can_be_required_to_be_fresh(history: History, offsetlake: Any, command: str) -> None:
+    history.write(heartbeat=history.now - HOUR)
+    ended = offsetlake(command, "--max-age", "1m")
+    assert (ended.code, ended.out) == (1, "")
+    assert "--max-age: expected a heartbeat of the job within 60 s" in ended.err
+    assert offsetlake(command, "--max-age", "2h", "--require-complete").code == 0
+
+
+@pytest.mark.parametrize("arguments", [["expiring"], ["retired"], ["retired", "--output", "reset-csv"]])
+def test_a_mistyped_name_is_named(soon: History, offsetlake: Any, arguments: list[str]) -> None:
+    ended = offsetlake(*arguments, "--group", "neverr", "--topic", "tt", "never")
+    assert ended.code == 1
+    assert "offsetlake: group 'neverr' is not there; did you mean never?\n" in ended.err
+    assert "topic 'tt' is not there (no group has committed offsets of it)" in ended.err
+    ended = offsetlake(*arguments, "never", "--topic", "t:3")
+    assert (ended.code, "topic partition 't:3' is not there" in ended.err) == (1, True)
+
+
+def test_a_group_of_which_nothing_is_gone_is_no_error(soon: History, offsetlake: Any) -> None:
+    ended = offsetlake("retired", "soon", "--output", "reset-csv")
+    assert ended == (0, "", "offsetlake: no offset is lost: there is nothing to restore\n")
+    assert offsetlake("expiring", "never", "--output", "json") == (0, "[]\n", "")
+
+
+def test_a_group_that_is_gone_is_known_to_its_history(gone: History, offsetlake: Any) -> None:
+    assert offsetlake("retired", "twice", "--since", iso(gone.now), "--output", "json") == (0, "[]\n", "")
+    assert offsetlake("offsets", "twice", "--output", "json").code == 1
+    assert offsetlake("history", "twice", "--event", "rewind").code == 0
+
+
+@pytest.mark.parametrize("output", ["json", "reset-csv"])
+def test_groups_that_are_still_being_read_have_an_error(
+    history: History, offsetlake: Any, output: str
+) -> None:
+    partitions = {number: replace(one, loaded=False) for number, one in history.progress.partitions.items()}
+    history.write(history.commit("g", "t", 1, history.now), partitions=partitions)
+    ended = offsetlake("retired", "g", "none", "--output", output)
+    assert (ended.code, "is not there" in ended.err) == (1, False)
+    assert "group 'none': COORDINATOR_LOAD_IN_PROGRESS" in ended.err

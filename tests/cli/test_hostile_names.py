@@ -101,7 +101,7 @@ def test_commands_print_names_as_data(lake: tuple[Tables, Batch], arguments: lis
         assert (result.exception, result.exit_code) == (None, 0)
         assert all(line.isprintable() for line in result.output.split("\n"))
     if arguments == ["offsets"]:
-        assert {row["group"] for row in json.loads(result.output)} == set(NAMES)
+        assert {row["group"] for row in json.loads(result.stdout)} == set(NAMES)
 
 
 def test_csv_for_a_program_gives_every_name_back(lake: tuple[Tables, Batch]) -> None:
@@ -116,7 +116,7 @@ def test_sql_takes_names_as_values_alone(lake: tuple[Tables, Batch]) -> None:
     tables, _ = lake
     query = """SELECT count(*) AS n FROM live_offsets WHERE "group" = '''; DROP TABLE offsets; --'"""
     result = CliRunner().invoke(cli, ["sql", query, "--table-root", tables.root, "--output", "json"])
-    assert json.loads(result.output) == [{"n": 2}]
+    assert json.loads(result.stdout) == [{"n": 2}]
 
 
 def test_errors_and_sentences_are_printable(

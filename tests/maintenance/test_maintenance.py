@@ -302,7 +302,7 @@ def test_history_says_from_when_on_it_has_every_step(tables: Tables) -> None:
     assert answer.whole_since is not None
     assert 0 <= start + 13 * DAY_MS - answer.whole_since < DAY_MS
     said = CliRunner().invoke(cli, ["history", "--group", "a", "--table-root", tables.root]).stderr
-    assert f"before {iso(answer.whole_since)} only the removal of offsets is kept" in said
+    assert f"history starts at {iso(answer.whole_since)}: before, only the removal of offsets is kept" in said
     since = from_ms(answer.whole_since)
     assert queries.list_history("b", since=since).whole_since is None
     assert queries.list_history("b", since=since - timedelta(milliseconds=1)).whole_since is not None

@@ -207,7 +207,9 @@ def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: s
     assert loaded & set(HEAVY) == set()
 
 
-@pytest.mark.parametrize("command", ["offsets --group billing", "groups --group billing", "groups --list"])
+@pytest.mark.parametrize(
+    "command", ["offsets --group billing", "offsets billing -t orders:0", "groups billing", "groups --list"]
+)
 def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str) -> None:
     tables = Tables(str(tmp_path))
     tables.create()

@@ -1,20 +1,21 @@
 """Kafka's questions, answered from real tables: filters, errors of one group alone, and completeness."""
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
 from table_batches import Batch, Row, append, beat, group, offset
 
-from streaming.common.times import from_ms, parse_moment
+from streaming.common.times import from_ms
 from streaming.model.errors import MisuseError
-from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress
+from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress, Reached
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
-from streaming.queries.completeness import IncompleteError, partitions_of
-from streaming.queries.queries import OffsetQueries, TopicPartitions
+from streaming.queries.completeness import AsOf, IncompleteError, partitions_of
+from streaming.queries.names import TopicPartitions
+from streaming.queries.queries import OffsetQueries
 from streaming.settings.model import OFFSETS_TOPIC
+from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.tables import Tables
 
 T0 = 1_700_000_000_000
@@ -243,39 +244,90 @@ def test_history_has_a_step_for_each_batch_that_moved_a_position(tmp_path: Any) 
     assert len(queries.list_history("none").rows) == 0
 
 
-def test_before_the_first_sign_of_life_every_group_is_loading(queries: OffsetQueries) -> None:
+@pytest.fixture
+def moved(tmp_path: Any) -> OffsetQueries:
+    """Each of the groups a and b commits, rewinds and commits again, a second apart; a loses an offset."""
+    queries, live = filled(tmp_path, {0, 1, 2}), LIVE
+    for seconds, offsets in enumerate([(9, 20), (2, 30), (8, 10)], start=1):
+        batch: Batch = {
+            ("a", "t", 0): in_partition(1, offset(committed_offset=offsets[0])),
+            ("b", "t", 0): in_partition(2, offset(committed_offset=offsets[1])),
+        }
+        append(queries.tables, batch, live=live, now=T0 + seconds * 1_000)
+        live = live | batch
+    append(queries.tables, {("a", "t", 0): None}, live=live, now=T0 + 4_000)
+    return queries
+
+
+def steps(queries: OffsetQueries, *asked: Any, **more: Any) -> list[tuple[Any, ...]]:
+    rows = queries.list_history(*asked, **more).rows.select(["group", "committed_offset", "event"])
+    return [tuple(row.values()) for row in rows.to_pylist()]
+
+
+def test_history_of_several_groups_or_of_all_and_of_some_events(moved: OffsetQueries) -> None:
+    rewinds = [("a", 2, "rewind"), ("b", 10, "rewind")]
+    assert steps(moved, events=["rewind"]) == rewinds
+    assert steps(moved, ["b", "a"], events=["rewind"]) == rewinds
+    assert steps(moved, "b", events=["rewind"]) == rewinds[1:]
+    assert steps(moved, events=["retired", "rewind"]) == [*rewinds, ("a", None, "retired")]
+    assert {row[0] for row in steps(moved)} == {"", "a", "b"}
+    assert steps(moved, []) == []
+    with pytest.raises(
+        MisuseError, match="events: expected some of first, commit, rewind, retired; found 'back'"
+    ):
+        moved.list_history(events=["rewind", "back"])
+
+
+def test_history_between_two_moments_has_both_of_them(moved: OffsetQueries) -> None:
+    second, third = from_ms(T0 + 2_000), from_ms(T0 + 3_000)
+    between = steps(moved, since=second, until=third)
+    assert between == [("a", 2, "rewind"), ("b", 30, "commit"), ("a", 8, "commit"), ("b", 10, "rewind")]
+    assert steps(moved, since=second, until=second) == between[:2]
+    assert steps(moved, "a", until=from_ms(T0 + 999)) == [("a", 6, "first"), ("a", None, "first")]
+
+
+def test_history_says_when_it_starts_where_more_was_asked_for(moved: OffsetQueries) -> None:
+    assert moved.list_history(since=from_ms(T0 - 1)).starts_at == T0
+    assert moved.list_history(until=from_ms(T0 - 1)).starts_at == T0
+    assert moved.list_history(since=from_ms(T0)).starts_at is None
+    assert moved.list_history().starts_at is None
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def test_names_are_those_that_are_there_at_a_moment(moved: OffsetQueries) -> None:
+    append(moved.tables, {"c": None, ("", "u", 0): None, "": None}, live=LIVE, now=T0 + 5_000)
+    named = moved.names()
+    assert named.groups == {"a", "b"}
+    assert named.topics == {"u": {1}, "t": {0, 9, 10}}
+    then = moved.names(as_of=from_ms(T0 + 4_000))
+    assert (then.groups, then.topics["u"]) == ({"", "a", "b", "c"}, {0, 1})
+    assert moved.names(["c", "a"]).groups == {"a"}
+    assert moved.names(["c", "a"], among="history").groups == {"a", "c"}
+    assert moved.names(among="groups").topics == {}
+    assert moved.names(["c"], as_of=from_ms(T0 + 4_000), among="groups").groups == {"c"}
+
+
+def test_very_many_names_are_asked_for_at_once(moved: OffsetQueries) -> None:
+    names = ["a", *(f"none {number}" for number in range(2_000))]
+    assert set(moved.list_offsets(names).rows["group"].to_pylist()) == {"a"}
+    assert {row[0] for row in steps(moved, names)} == {"a"}
+    assert moved.names(names).groups == {"a"}
+
+
+def test_a_moment_before_the_tables_is_refused_and_says_when_history_starts(queries: OffsetQueries) -> None:
     before = from_ms(T0 - 1)
-    answer = queries.fetch_offsets({"a": None}, before)
-    assert answer.errors == {"a": LOADING}
-    assert queries.list_groups(as_of=before).error == LOADING
-    assert answer.as_of.complaints()[0] == f"{LOADING}: nothing has been read yet"
-    assert "not observed from the beginning to 2023-11-14T22:13:20" in answer.as_of.complaints()[1]
+    for ask in (queries.list_offsets, queries.list_groups, queries.list_history, queries.how_complete):
+        with pytest.raises(
+            HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z; the tables"
+        ):
+            ask(as_of=before)
 
 
 def test_a_moment_needs_a_time_zone(queries: OffsetQueries) -> None:
     with pytest.raises(MisuseError, match="expected a datetime with a time zone"):
         queries.list_groups(as_of=datetime(2026, 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds_ago"),
-    [
-        ("-2h", 7_200),
-        ("-500ms", 0.5),
-        ("2023-11-14T22:13:00Z", 20),
-        ("2023-11-14T22:13:00", 20),
-        ("2023-11-15T00:13:00+02:00", 20),
-    ],
-)
-def test_moments_are_written_as_times_or_as_how_long_ago(text: str, seconds_ago: float) -> None:
-    expected = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC) - timedelta(seconds=seconds_ago)
-    assert parse_moment(text, T0, name="--as-of") == expected
-
-
-@pytest.mark.parametrize("text", ["yesterday", "", "-", "-2", "2h", "2023-13-01", "2023-11-14T22:13:21Z"])
-def test_bad_moments_are_explained(text: str) -> None:
-    with pytest.raises(MisuseError, match=r"^--as-of: expected a (time|duration)"):
-        parse_moment(text, T0, name="--as-of")
 
 
 # --- how complete an answer is ---------------------------------------------------------------------------
@@ -325,6 +377,44 @@ def test_what_nobody_answers_for_is_not_complete_now_nor_later(tmp_path: Any) ->
     queries.list_offsets(["b"], as_of=then).as_of.check(is_complete=True)
 
 
+def as_of(moment: int, **partition: Any) -> AsOf:
+    """What an answer at a moment reflects, after a heartbeat at T0; heartbeats come every 10 s."""
+    partitions = {0: PartitionProgress(position=5, **partition), 1: PartitionProgress()}
+    progress = Progress(topic="copy", heartbeat=T0, partitions=partitions)
+    return AsOf.of(None, progress, None, None, now=moment).expecting(10_000)
+
+
+def test_an_answer_is_what_was_last_known_after_three_heartbeats_are_missing() -> None:
+    young, old = as_of(T0 + 30_000), as_of(T0 + 30_001)
+    assert (young.is_last_known, old.is_last_known) == (False, True)
+    assert (young.silence(), "offsets partitions: " in str(young)) == ([], True)
+    assert old.silence() == [
+        "the job's last heartbeat was 30 s ago (2023-11-14T22:13:20Z): nothing later is included"
+    ]
+    assert str(old).endswith("; last known state of offsets partitions: 2 loading")
+    assert (young.document()["is_last_known"], old.document()["is_last_known"]) == (False, True)
+    assert old.document()["complaints"] == old.caveats()
+    never = AsOf.of(None, Progress(), None, None, now=T0).expecting(10_000)
+    assert (never.is_last_known, never.silence()) == (False, [])
+
+
+def test_an_answer_says_as_of_when_the_two_sides_of_a_lag_are() -> None:
+    until = Reached(as_of=T0 - 10_000)
+    soon = as_of(T0, stable=until).with_log_ends(T0 + 20_000)
+    assert soon.read_until == T0 - 10_000
+    assert str(soon).splitlines()[1] == (
+        "lag: commits up to 2023-11-14T22:13:10Z, log end offsets of 2023-11-14T22:13:40Z"
+    )
+    assert not any("the lag is not" in caveat for caveat in soon.caveats())
+    late = as_of(T0, stable=until).with_log_ends(T0 + 20_001)
+    assert late.caveats()[-1].startswith(
+        "the lag is not that of the groups: it is between commits up to 2023-"
+    )
+    assert late.document()["log_ends_at"] == "2023-11-14T22:13:40.001Z"
+    assert late.document()["read_until"] == "2023-11-14T22:13:10.000Z"
+    assert as_of(T0).read_until == T0  # no end is known: as the job said last
+
+
 def test_the_age_of_an_answer_can_be_limited(queries: OffsetQueries) -> None:
     about = queries.list_offsets(as_of=from_ms(T0 + 30_000)).as_of
     assert about.age_ms == 30_000
@@ -344,35 +434,3 @@ def test_partitions_of_groups_are_known_of_kafka_s_own_topic_only() -> None:
     assert partitions_of(["c"], copy) == {0, 1, 2}  # a copy may be spread in another way
     some = Progress(topic=OFFSETS_TOPIC, partitions={0: three[0], 2: three[2]})
     assert partitions_of(["c"], some) == {0, 2}  # one or more partitions did not answer yet
-
-
-# --- --topic ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "partitions"),
-    [("orders", None), ("orders:0", {0}), ("orders:0,12,0", {0, 12}), ("orders:999999999", {999_999_999})],
-)
-def test_topic_is_asked_for_as_kafka_tools_do(text: str, partitions: set[int] | None) -> None:
-    assert TopicPartitions.parse(text, name="--topic") == TopicPartitions(
-        "orders", partitions and frozenset(partitions)
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        ":0",
-        "orders:",
-        "orders:x",
-        "orders:-1",
-        "orders:0,",
-        "orders:0;1",
-        "orders:٣",
-        "orders:9999999999",
-    ],
-)
-def test_bad_topic_is_explained(text: str) -> None:
-    with pytest.raises(MisuseError, match=re.escape(f"such as orders:0,1; found {text!r}")):
-        TopicPartitions.parse(text, name="--topic")

@@ -49,7 +49,7 @@ def retention(**changed: int) -> KeepTimes:
 def commanded(tables: Tables, *arguments: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(cli, [*arguments, "--table-root", tables.root, "--output", "json"])
     assert (result.exception, result.exit_code) == (None, 0)
-    rows: list[dict[str, Any]] = json.loads(result.output)
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
     return rows
 
 

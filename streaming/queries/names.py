@@ -1,0 +1,296 @@
+"""What is asked for by name: groups and topics, patterns of them, and what of it is not there.
+
+In a pattern `*` stands for any text and `?` for one character; everything else, brackets too, for itself. A
+name that is there is meant as it stands, also with `*` in it: names can be any text.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from heapq import nlargest
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import from_numbers, from_texts, to_numbers
+from streaming.common.keys import numbered
+from streaming.model.errors import MisuseError
+
+_SUGGESTED: Final = 3
+_COMPARED: Final = 500  # names that are looked at closely when one is mistyped: more would take seconds
+_COMPARED_LENGTH: Final = 300  # characters; of longer names comparing takes the square
+_PLAIN: Final = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class TopicPartitions:
+    """A topic, and the partitions of it that are asked for (None = all)."""
+
+    topic: str
+    partitions: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str, *, name: str) -> "TopicPartitions":
+        """Read `T` or `T:0,1`, as Kafka's own tools take it; `name` is what a `MisuseError` calls it.
+
+        >>> TopicPartitions.parse("orders:0,1", name="topic").topic
+        'orders'
+        """
+        found = re.fullmatch(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?", text)
+        if found is None:
+            raise MisuseError(
+                f"{name}: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
+            )
+        topic, numbers = found.groups()
+        return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
+
+
+def of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.Table:
+    """Return the rows (with `topic` and `partition`) of these topics and partitions; without any all rows."""
+    if not topics:
+        return rows
+    by_partitions: dict[frozenset[int] | None, list[str]] = {}
+    for one in topics:
+        by_partitions.setdefault(one.partitions, []).append(one.topic)
+    masks = [_is_of(rows, names, partitions) for partitions, names in by_partitions.items()]
+    return rows.filter(reduce(pc.or_, masks))
+
+
+def _is_of(rows: pa.Table, topics: Sequence[str], partitions: frozenset[int] | None) -> pa.ChunkedArray:
+    is_of_topic = pc.is_in(rows["topic"], value_set=from_texts(topics))
+    if partitions is None:
+        return is_of_topic
+    numbers = from_numbers(np.array(sorted(partitions), np.int32))
+    return pc.and_(is_of_topic, pc.is_in(rows["partition"], value_set=numbers))
+
+
+# --- names that are there --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Names:
+    """Which groups there are, and which partitions of which topics have committed offsets."""
+
+    groups: frozenset[str]
+    topics: Mapping[str, frozenset[int]]
+
+    @classmethod
+    def of(cls, keys: pa.Table) -> "Names":
+        """Take them from rows with `group`, `topic` and `partition` (the last two are null for groups)."""
+        return cls(frozenset(pc.unique(keys["group"]).to_pylist()), _partitions_by_topic(keys))
+
+
+def _partitions_by_topic(rows: pa.Table) -> dict[str, frozenset[int]]:
+    """Return the partitions of each topic in rows with `topic` and `partition`; null is none."""
+    rows = rows.filter(pc.is_valid(rows["topic"]))  # pyarrow's own `group_by` would import pandas
+    codes, topics = numbered(rows["topic"])
+    pairs = np.unique(codes << 32 | to_numbers(rows["partition"]).astype(np.int64) & 0xFFFF_FFFF)
+    found: list[set[int]] = [set() for _ in topics]
+    for code, partition in zip((pairs >> 32).tolist(), pairs.astype(np.int32).tolist(), strict=True):
+        found[code].add(partition)
+    return dict(zip(topics.to_pylist(), map(frozenset, found), strict=True))
+
+
+AskNames = Callable[[tuple[str, ...] | None], Names]
+"""Reads the names that are there: of the named groups, or of all (None)."""
+
+
+# --- names that were asked for ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What was asked for by name and is not there (topics as `T` or `T:0,1`), and all that is to be said of
+    it: also which of the rest there is nothing to show of."""
+
+    groups: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether something is not there."""
+        return bool(self.groups or self.topics)
+
+    def document(self) -> dict[str, list[str]]:
+        """Say it for programs."""
+        return {"groups": list(self.groups), "topics": list(self.topics)}
+
+
+class Search:
+    """Finds what is asked for by name. All names are read only for patterns, and where something is missing.
+
+    A question is asked with `groups` and `topics`, where patterns are replaced by the names that they match
+    (if any; else they are left, and match nothing). Then `missing` looks at its answer.
+    """
+
+    def __init__(self, groups: Iterable[str], topics: Iterable[TopicPartitions], ask: AskNames) -> None:
+        self._ask: AskNames = cache(ask)
+        self._groups = {text: self._meant(text, lambda: self._all.groups) for text in groups}
+        self._topics = {one: self._meant(one.topic, lambda: self._all.topics) for one in topics}
+
+    @property
+    def groups(self) -> list[str] | None:
+        """The groups to ask for; None: all."""
+        return list(dict.fromkeys(chain.from_iterable(self._groups.values()))) if self._groups else None
+
+    @property
+    def topics(self) -> list[TopicPartitions]:
+        """The topics to ask for; none: all."""
+        return [
+            TopicPartitions(topic, one.partitions) for one, topics in self._topics.items() for topic in topics
+        ]
+
+    def missing(
+        self, found: pa.Table, besides: Collection[str | None] = (), *, nothing: str, when: str = ""
+    ) -> Missing:
+        """Tell what of the names is not in `found`, rows with `group`, and `topic` and `partition` if topics
+        were asked for.
+
+        `besides`: groups of which something else is said. `nothing` is what others lack, in words, such as
+        "committed offsets", and `when` says in which time, if that matters.
+        """
+        of_groups = self._missing_groups(found, besides, nothing, when)
+        of_topics = self._missing_topics(found, nothing if len(found) or not self._groups else None, when)
+        return Missing(of_groups.groups, of_topics.topics, (*of_groups.sentences, *of_topics.sentences))
+
+    @property
+    def _all(self) -> Names:
+        return self._ask(None)
+
+    def _meant(self, text: str, known: Callable[[], Collection[str]]) -> list[str]:
+        """Return the names that a text stands for: itself, unless it is a pattern that others match."""
+        if not is_pattern(text) or text in known():
+            return [text]
+        return matching(text, known()) or [text]
+
+    def _missing_groups(
+        self, found: pa.Table, besides: Collection[str | None], nothing: str, when: str
+    ) -> Missing:
+        held = set(pc.unique(found["group"]).to_pylist()) if self._groups else set()
+        wanted = tuple(
+            text
+            for text, names in self._groups.items()
+            if names == [text] and text not in held and text not in besides
+        )
+        there = self._ask(wanted).groups if wanted else frozenset()
+        absent = tuple(text for text in wanted if text not in there)
+        of_these = " of these topics" if self._topics else ""
+        return Missing(
+            groups=absent,
+            sentences=tuple(
+                f"group {text!r} has no {nothing}{of_these}{when}"
+                if text in there
+                else _not_there("group", text, self._all.groups)
+                for text in wanted
+            ),
+        )
+
+    def _missing_topics(self, found: pa.Table, nothing: str | None, when: str) -> Missing:
+        held = _partitions_by_topic(found) if self._topics else {}
+        absent: list[str] = []
+        sentences: list[str] = []
+        for one, names in self._topics.items():
+            if _has(held, names, one.partitions):
+                continue
+            known = _partitions_of(self._all.topics, names)
+            if not known:
+                absent.append(_written(one.topic, one.partitions))
+                sentences.append(_not_there("topic", one.topic, self._all.topics))
+            elif lacking := (one.partitions or frozenset()) - known:
+                absent.append(_written(one.topic, lacking))
+                sentences.append(
+                    f"topic partition {_written(one.topic, lacking)!r} is not there: "
+                    f"committed offsets are in partitions {min(known)} to {max(known)}"
+                )
+            elif nothing is not None:
+                of_these = " of these groups" if self._groups else ""
+                sentences.append(
+                    f"topic {_written(one.topic, one.partitions)!r} has no {nothing}{of_these}{when}"
+                )
+        return Missing(topics=tuple(absent), sentences=tuple(sentences))
+
+
+def is_pattern(text: str) -> bool:
+    """Tell whether a text may be a pattern."""
+    return "*" in text or "?" in text
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Return the names that match a pattern, sorted.
+
+    >>> matching("b?[1]*", ["ba[1]", "b1", "bx[1]s"])
+    ['ba[1]', 'bx[1]s']
+    """
+    from fnmatch import translate  # whose `[...]` are none here
+
+    is_match = re.compile(translate(pattern.replace("[", "[[]"))).match
+    return sorted(name for name in names if is_match(name))
+
+
+def nearest(text: str, names: Iterable[str]) -> list[str]:
+    """Return at most three names that may have been meant instead of a mistyped one, the likeliest first.
+
+    >>> nearest("Biling", ["audit", "billing", "billing-2"])
+    ['billing', 'billing-2']
+    """
+    from difflib import get_close_matches
+
+    wanted = text.casefold().strip()
+    if not wanted or len(wanted) > _COMPARED_LENGTH:
+        return []
+    named: dict[str, str] = {}
+    for name in sorted(name for name in names if len(name) <= _COMPARED_LENGTH):
+        named.setdefault(name.casefold(), name)
+    containing = sorted((name for name in named if wanted in name), key=len)
+    alike = list(named)
+    if len(alike) > _COMPARED:
+        alike = nlargest(_COMPARED, alike, key=lambda name: _common_ends(name, wanted))
+    found = dict.fromkeys([*get_close_matches(wanted, alike, _SUGGESTED), *containing])
+    return [named[name] for name in list(found)[:_SUGGESTED]]
+
+
+def _common_ends(one: str, other: str) -> int:
+    """Count the characters with which both begin, and with which both end."""
+    return _common_start(one, other) + _common_start(one[::-1], other[::-1])
+
+
+def _common_start(one: str, other: str) -> int:
+    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
+def _not_there(kind: str, text: str, known: Collection[str]) -> str:
+    if is_pattern(text):
+        return f"no {kind} matches {text!r}"
+    why = " (no group has committed offsets of it)" if kind == "topic" else ""
+    return f"{kind} {text!r} is not there{why}{did_you_mean(text, known)}"
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """Write a question for the names that may have been meant; nothing if none is near.
+
+    >>> did_you_mean("stabel", ["Stable", "Empty"])
+    '; did you mean Stable?'
+    """
+    *others, last = [name if _PLAIN.fullmatch(name) else repr(name) for name in nearest(text, known)] or [""]
+    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
+
+
+def _has(
+    held: Mapping[str, frozenset[int]], topics: Sequence[str], partitions: frozenset[int] | None
+) -> bool:
+    found = _partitions_of(held, topics)
+    return bool(found) if partitions is None else partitions <= found
+
+
+def _partitions_of(known: Mapping[str, frozenset[int]], topics: Sequence[str]) -> frozenset[int]:
+    return frozenset().union(*(known.get(topic, frozenset()) for topic in topics))
+
+
+def _written(topic: str, partitions: frozenset[int] | None) -> str:
+    """Write a topic and partitions of it as they are asked for."""
+    return topic if partitions is None else f"{topic}:{','.join(map(str, sorted(partitions)))}"

@@ -1,0 +1,234 @@
+"""What is asked for by name: patterns become names, and what is not there is named with the nearest names."""
+
+import re
+import time
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.model.errors import MisuseError
+from streaming.model.schemas import KEY
+from streaming.queries.names import (
+    Missing,
+    Names,
+    Search,
+    TopicPartitions,
+    did_you_mean,
+    is_pattern,
+    matching,
+    nearest,
+    of_topics,
+)
+
+Key = tuple[str, str | None, int | None]
+KEYS: list[Key] = [
+    ("billing", "orders", 0),
+    ("billing", "orders", 1),
+    ("billing-2", "orders", 0),
+    ("audit", "payments", 5),
+    ("bill*", "a?", 0),
+    ("idle", None, None),
+    ("", "orders", 0),
+]
+
+
+def table(keys: list[Key]) -> pa.Table:
+    columns = zip(*keys, strict=True) if keys else [[]] * 3
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, KEY, strict=True)], pa.schema(KEY)
+    )
+
+
+class Lake:
+    """Tables with `KEYS`, which count how often they are asked for names."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...] | None] = []
+
+    def names(self, groups: tuple[str, ...] | None) -> Names:
+        self.asked.append(groups)
+        return Names.of(table([key for key in KEYS if groups is None or key[0] in groups]))
+
+    def search(self, groups: list[str], topics: list[str] | None = None) -> Search:
+        parsed = [TopicPartitions.parse(text, name="--topic") for text in topics or []]
+        return Search(groups, parsed, self.names)
+
+    def answer(self, search: Search) -> pa.Table:
+        """What a question for committed offsets gives."""
+        held = [key for key in KEYS if key[1] is not None]
+        of_groups = [key for key in held if search.groups is None or key[0] in search.groups]
+        return of_topics(table(of_groups), search.topics)
+
+    def missing(self, groups: list[str], topics: list[str] | None = None) -> Missing:
+        search = self.search(groups, topics)
+        return search.missing(self.answer(search), nothing="committed offsets")
+
+
+# --- what is asked ---------------------------------------------------------------------------------------
+
+MEANT: dict[str, list[str]] = {
+    "billing": ["billing"],
+    "bill*": ["bill*"],  # which is a name itself
+    "bil*": ["bill*", "billing", "billing-2"],
+    "billing?2": ["billing-2"],
+    "?????": ["audit", "bill*"],
+    "*": ["", "audit", "bill*", "billing", "billing-2", "idle"],
+    "none*": ["none*"],
+    "[b]illing*": ["[b]illing*"],
+}
+
+
+@pytest.mark.parametrize(("text", "meant"), MEANT.items())
+def test_a_pattern_means_the_names_that_match_and_a_name_itself(text: str, meant: list[str]) -> None:
+    assert Lake().search([text]).groups == meant
+
+
+def test_patterns_of_topics_keep_their_partitions() -> None:
+    search = Lake().search([], ["*s:0,1", "a?"])
+    both = frozenset({0, 1})
+    assert search.topics == [
+        TopicPartitions("orders", both),
+        TopicPartitions("payments", both),
+        TopicPartitions("a?"),
+    ]
+    assert search.groups is None
+
+
+def test_a_name_that_is_meant_twice_is_asked_for_once() -> None:
+    assert Lake().search(["billing", "billing*", "billing"]).groups == ["billing", "billing-2"]
+
+
+@given(st.text(), st.text(st.sampled_from("*?[]!a\n\0.")))
+def test_brackets_mean_themselves_and_stars_anything(name: str, pattern: str) -> None:
+    expected = "".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
+    assert bool(matching(pattern, [name])) is bool(re.fullmatch(expected, name, re.DOTALL))
+    assert bool(matching(pattern, [pattern]))
+    assert is_pattern(pattern) is bool({"*", "?"} & set(pattern))
+
+
+# --- what is not there -----------------------------------------------------------------------------------
+
+
+def test_where_everything_is_there_no_names_are_read() -> None:
+    lake = Lake()
+    assert lake.missing(["billing", ""], ["orders", "orders:0"]) == Missing()
+    assert lake.asked == []
+
+
+HERE = "did you mean"
+NO_TOPIC = " is not there (no group has committed offsets of it)"
+OUTSIDE = "is not there: committed offsets are in partitions 0 to"
+NONE = "has no committed offsets"
+MISSING: list[tuple[list[str], list[str], list[str], list[str], list[str]]] = [
+    (["biling"], [], ["biling"], [], [f"group 'biling' is not there; {HERE} billing or billing-2?"]),
+    (["AUDIT"], [], ["AUDIT"], [], [f"group 'AUDIT' is not there; {HERE} audit?"]),
+    (["zzz", "billing"], [], ["zzz"], [], ["group 'zzz' is not there"]),
+    (["b*s"], [], ["b*s"], [], ["no group matches 'b*s'"]),
+    (["idle"], [], [], [], [f"group 'idle' {NONE}"]),
+    (["id*"], [], [], [], []),
+    (["audit"], ["orders"], [], [], [f"group 'audit' {NONE} of these topics"]),
+    ([], ["order"], [], ["order"], [f"topic 'order'{NO_TOPIC}; {HERE} orders?"]),
+    ([], ["orders:99,0"], [], ["orders:99"], [f"topic partition 'orders:99' {OUTSIDE} 1"]),
+    ([], ["*s:5"], [], [], []),
+    ([], ["*s:9"], [], ["*s:9"], [f"topic partition '*s:9' {OUTSIDE} 5"]),
+    ([], ["x*"], [], ["x*"], ["no topic matches 'x*'"]),
+    (["billing"], ["orders", "payments"], [], [], [f"topic 'payments' {NONE} of these groups"]),
+    (
+        ["a\nudit", "billing"],
+        ["order\x1b"],
+        ["a\nudit"],
+        ["order\x1b"],
+        [
+            f"group 'a\\nudit' is not there; {HERE} audit?",
+            f"group 'billing' {NONE} of these topics",
+            f"topic 'order\\x1b'{NO_TOPIC}; {HERE} orders?",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("groups", "topics", "no_groups", "no_topics", "sentences"), MISSING)
+def test_what_is_not_there_is_named_with_the_nearest_names(
+    groups: list[str], topics: list[str], no_groups: list[str], no_topics: list[str], sentences: list[str]
+) -> None:
+    missing = Lake().missing(groups, topics)
+    assert list(missing.sentences) == sentences
+    assert missing.document() == {"groups": no_groups, "topics": no_topics}
+    assert bool(missing) is bool(no_groups or no_topics)
+
+
+def test_a_group_that_is_there_without_offsets_is_looked_for_alone() -> None:
+    lake = Lake()
+    lake.missing(["idle"])
+    assert lake.asked == [("idle",)]
+
+
+def test_of_what_has_an_error_nothing_else_is_said() -> None:
+    search = Lake().search(["biling", "zzz"])
+    missing = search.missing(table([]), {"biling": "COORDINATOR_LOAD_IN_PROGRESS"}, nothing="offsets")
+    assert missing.groups == ("zzz",)
+
+
+def test_a_time_is_said_where_it_matters() -> None:
+    search = Lake().search(["audit"], ["payments"])
+    missing = search.missing(table([]), nothing="rewind events", when=" in that time")
+    assert missing.sentences == ("group 'audit' has no rewind events of these topics in that time",)
+
+
+# --- nearest names ---------------------------------------------------------------------------------------
+
+
+def test_at_most_three_names_are_suggested_the_likeliest_first() -> None:
+    names = ["consumer-1", "consumer-2", "consumer-3", "consumer-4", "other", "the-consumers-of-everything"]
+    assert nearest("consumer-2x", names)[0] == "consumer-2"
+    assert len(nearest("consumer", names)) == 3
+    assert nearest("everything", names) == ["the-consumers-of-everything"]
+    assert nearest("", names) == nearest("  ", names) == []
+
+
+def test_suggested_names_are_shown_as_data() -> None:
+    assert did_you_mean("a b", ["a\x1bb"]) == "; did you mean 'a\\x1bb'?"
+    assert did_you_mean("bilingg", ["billing", "billing2"]) == "; did you mean billing or billing2?"
+    assert did_you_mean("x", []) == ""
+
+
+def test_very_many_names_and_very_long_ones_take_little_time() -> None:
+    names = [f"consumer-group-{number:07}" for number in range(50_000)] + ["x" * 32_767]
+    started = time.process_time()
+    assert nearest("consumer-grup-0030001", names)[0] == "consumer-group-0030001"
+    assert nearest("y" * 32_767, names) == []
+    assert time.process_time() - started < 10
+
+
+# --- --topic ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "partitions"),
+    [("orders", None), ("orders:0", {0}), ("orders:0,12,0", {0, 12}), ("orders:999999999", {999_999_999})],
+)
+def test_topic_is_asked_for_as_kafka_tools_do(text: str, partitions: set[int] | None) -> None:
+    assert TopicPartitions.parse(text, name="--topic") == TopicPartitions(
+        "orders", partitions and frozenset(partitions)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":0",
+        "orders:",
+        "orders:x",
+        "orders:-1",
+        "orders:0,",
+        "orders:0;1",
+        "orders:٣",
+        "orders:9999999999",
+    ],
+)
+def test_bad_topic_is_explained(text: str) -> None:
+    with pytest.raises(MisuseError, match=re.escape(f"such as orders:0,1; found {text!r}")):
+        TopicPartitions.parse(text, name="--topic")
