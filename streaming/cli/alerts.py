@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.options import broker_of, broker_options, query_options, settings_of, tables_of
+from streaming.cli.layout import forms
+from streaming.cli.options import (
+    broker_of,
+    broker_options,
+    print_listed,
+    query_options,
+    settings_of,
+    tables_of,
+)
 from streaming.cli.output import warn
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
@@ -45,7 +53,6 @@ def alerts(
       offsetlake alerts --evaluate --config alerts.toml    # where no job is running
     """
     from streaming.alerts.listing import list_alerts
-    from streaming.cli.render import print_rows
 
     if not evaluate and (bootstrap_server or command_config):
         raise MisuseError(
@@ -59,7 +66,7 @@ def alerts(
     if evaluate:
         _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
-        print_rows(list_alerts(tables, closed_too=closed_too), output)
+        print_listed(list_alerts(tables, closed_too=closed_too), output, forms.ALERTS)
         _tell_what_holds_alerts(tables)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from streaming.cli.layout import forms
 from streaming.cli.options import (
     answer_options,
     broker_of,
@@ -71,7 +72,7 @@ def expiring(
     rows = listing.rows
     if bootstrap_server or command_config:
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
-    print_answer(rows, output, listing.about)
+    print_answer(rows, output, forms.EXPIRING, listing.about)
     warn(listing.complaints())
 
 
@@ -90,7 +91,7 @@ def retired(
 ) -> None:
     """Show which committed offsets were removed, when and why, with their last value.
 
-    current_offset is what has been committed since: such an offset is not lost. reset-csv contains lost
+    COMMITTED-SINCE is what has been committed since: such an offset is not lost. reset-csv contains lost
     offsets only, without those of deleted topics; it requires a group without running members, and Kafka 2.4.
 
     \b
@@ -108,7 +109,7 @@ def retired(
     if output == "reset-csv":
         sys.stdout.writelines(reset_lines(listing.rows))
     else:
-        print_answer(listing.rows.select(PRINTED.names), output, listing.about)
+        print_answer(listing.rows.select(PRINTED.names), output, forms.RETIRED, listing.about)
     warn(listing.complaints())
 
 
@@ -121,6 +122,6 @@ def reset_lines(rows: "pa.Table") -> Iterator[str]:
     from streaming.cli.render import csv_line
     from streaming.queries.retired import restorable
 
-    for row in restorable(rows).select(["group", "topic", "partition", "committed_offset"]).to_pylist():
+    for row in restorable(rows).select(["group", "topic", "partition", "removed_offset"]).to_pylist():
         if not {"\r", "\n"} & set(row["group"]):
             yield csv_line(row.values()) + "\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
     answer_options,
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from streaming.queries.answers import Answer
     from streaming.queries.completeness import AsOf
     from streaming.tables.tables import Tables
-
-_NOT_FOR_PEOPLE = ("source_", "topic_id")
-"""How the columns begin that tables for people leave out."""
 
 
 @click.command()
@@ -81,7 +79,7 @@ def offsets(
     answer = client.list_offsets(groups or None, asked, asking.as_of)
     asking.check(answer.as_of)
     rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
-    _print_rows(_for_people(rows) if output == "table" else rows, output, answer)
+    _print_rows(rows, output, forms.OFFSETS, answer)
     return _tell_errors(answer)
 
 
@@ -139,7 +137,7 @@ def groups(
         _print_names(answer)
         return _tell_errors(answer)
     rows = answer.rows.select(["group"]) if only_names else answer.rows
-    _print_rows(_for_people(rows) if output == "table" else rows, output, answer)
+    _print_rows(rows, output, forms.GROUPS, answer)
     return _tell_errors(answer)
 
 
@@ -173,7 +171,7 @@ def history(
     client = queries.OffsetQueries(tables_of(settings_of(config, table_root=table_root)))
     answer = client.list_history(group, asked, asking.moment("--since", since), asking.as_of)
     asking.check(answer.as_of)
-    _print_rows(answer.rows, output, answer)
+    _print_rows(answer.rows, output, forms.HISTORY, answer)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")
     if answer.whole_since is not None:
@@ -199,7 +197,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
 
     answer = run_sql(tables_of(settings_of(config, table_root=table_root)), query, asking.as_of)
     asking.check(answer.as_of)
-    print_answer(answer.rows, output, answer.as_of)
+    print_answer(answer.rows, output, forms.SQL, answer.as_of)
     if output == "table":
         print(answer.as_of)
     warn(answer.as_of.complaints())
@@ -228,9 +226,9 @@ def status(
     about = OffsetQueries(tables).how_complete(asking.as_of)
     asking.check(about)
     if not only_totals:
-        print_answer(status.partitions(about.progress, about.moment), output, about)
+        print_answer(status.partitions(about.progress, about.moment), output, forms.STATUS, about)
     if only_totals or (output == "table" and not asking.as_of):
-        print_answer(status.totals(about.progress), output, about)
+        print_answer(status.totals(about.progress), output, forms.TOTALS, about)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _last_heartbeat(about)]), sep="\n")
@@ -276,16 +274,9 @@ def _with_ends(
     return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()})
 
 
-def _for_people(rows: "pa.Table") -> "pa.Table":
-    return rows.select([name for name in rows.column_names if not name.startswith(_NOT_FOR_PEOPLE)])
-
-
-def _print_rows(rows: "pa.Table", output: "Output", answer: "Answer") -> None:
-    """Print rows of an answer: in a table for people under Kafka's titles, and with what they reflect."""
-    from streaming.cli.render import with_kafka_titles
-
-    named = with_kafka_titles(rows) if output == "table" else rows
-    print_answer(named, output, answer.as_of, answer.errors)
+def _print_rows(rows: "pa.Table", output: "Output", form: forms.Form, answer: "Answer") -> None:
+    """Print rows of an answer, in a table for people with what they reflect."""
+    print_answer(rows, output, form, answer.as_of, answer.errors)
     if output == "table":
         print(answer.as_of)
 
