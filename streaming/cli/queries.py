@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from streaming.cli.options import Output
     from streaming.model.progress import Progress
-    from streaming.queries.answers import Answer
+    from streaming.queries.answers import Answer, DescribedGroups
     from streaming.queries.completeness import AsOf
     from streaming.tables.tables import Tables
 
@@ -80,6 +80,8 @@ def offsets(
     asking.check(answer.as_of)
     rows = _with_ends(answer.rows, bootstrap_server, command_config, config)
     _print_rows(rows, output, forms.OFFSETS, answer)
+    if groups and output == "table":
+        _tell_members(client.describe_groups(groups, asking.as_of))
     return _tell_errors(answer)
 
 
@@ -293,3 +295,20 @@ def _tell_errors(answer: "Answer") -> int:
     warn(answer.as_of.complaints())
     warn(f"group {group!r}: {error}" for group, error in answer.errors.items())
     return 1 if answer.errors or answer.as_of.is_loading else 0
+
+
+_REBALANCING: Final = "Warning: {type} group '{group}' is rebalancing."
+_MEMBERS: Final = {
+    "Empty": "{type} group '{group}' has no active members.",
+    "Assigning": _REBALANCING,
+    "Reconciling": _REBALANCING,
+}
+"""What states are worth a line (Kafka 4.3: `ConsumerGroupCommand.shouldPrintMemberState`)."""
+
+
+def _tell_members(described: "DescribedGroups") -> None:
+    """Say on standard error which groups have no members or are rebalancing, as Kafka's own tools do."""
+    for group in described.groups.values():
+        if sentence := _MEMBERS.get(group.state):
+            kind = "Consumer" if group.type == "classic" else str(group.type).capitalize()
+            print(shown(sentence.format(type=kind, group=group.group)), file=sys.stderr)

@@ -13,10 +13,11 @@ import click
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
+from table_batches import append, group
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
-from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, Progress
+from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, PartitionProgress, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.tables.commits import PROGRESS_KEY
@@ -147,6 +148,32 @@ def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, ro
     assert about == "as of batch 1, written 1970-01-01T00:00:00.001Z; offsets partitions: 1 current"
 
 
+def test_named_groups_without_members_are_told_of_as_kafka_s_tool_does(
+    offsetlake: Any, tables: Tables
+) -> None:
+    groups = {
+        "idle": group(state="Empty"),
+        "at work": group(state="Stable"),
+        "moving": group(type="consumer", state="Reconciling"),
+        "new\nline": group(type="consumer", state="Assigning"),
+        "shared": group(type="share", state="Empty"),
+    }
+    append(tables, groups, partitions={3: PartitionProgress(loaded=True)})
+    names = [word for name in groups for word in ("--group", name)]
+    ended = offsetlake("offsets", *names, "--table-root", tables.root)
+    assert (ended.code, ended.err.splitlines()) == (
+        0,
+        [
+            "Consumer group 'idle' has no active members.",
+            "Warning: Consumer group 'moving' is rebalancing.",
+            "Warning: Consumer group 'new\\nline' is rebalancing.",
+            "Share group 'shared' has no active members.",
+        ],
+    )
+    assert offsetlake("offsets", "--table-root", tables.root).err == ""
+    assert offsetlake("offsets", *names, "--table-root", tables.root, "--output", "json").err == ""
+
+
 @pytest.mark.parametrize("line", ["offsets", "groups", "history --group shop"])
 def test_past_moments_can_be_asked_about(offsetlake: Any, root: str, line: str) -> None:
     arguments = [*shlex.split(line), "--table-root", root, "--output", "json", "--as-of"]
@@ -196,7 +223,11 @@ def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Pa
 )
 def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str, output: str) -> None:
     code, out, err = offsetlake(*shlex.split(command), "--table-root", root, "--output", output)
-    assert (code, err) == (0, f"offsetlake: {LOADING}: {IS_READ}\n" if "sql" in command else "")
+    told = {
+        "sql": f"offsetlake: {LOADING}: {IS_READ}\n",
+        "offsets": "Consumer group 'shop' has no active members.\n" if output == "table" else "",
+    }
+    assert (code, err) == (0, told.get(command.split()[0], ""))
     assert out
 
 
