@@ -410,6 +410,14 @@ def test_every_option_has_a_help_text(name: str) -> None:
     assert [option.name for option in options if not option.help] == []
 
 
+def test_every_table_can_be_had_wide_and_with_times_in_full() -> None:
+    options = {name: {one.opts[0] for one in command.params} for name, command in cli.commands.items()}
+    views = {"--wide", "--utc"}
+    assert {name for name, own in options.items() if "--output" in own} == {
+        name for name, own in options.items() if views <= own
+    }
+
+
 def test_commands_describe_the_options_they_share_alike() -> None:
     described: dict[tuple[str, str | None], set[str]] = {}
     for command in cli.commands.values():

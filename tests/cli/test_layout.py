@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from itertools import takewhile
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +13,11 @@ from command_columns import COLUMNS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming.alerts.listing import ALERT_LIST
 from streaming.cli.layout import forms
 from streaming.cli.layout.cells import Texts, printable, shortened, size_of
 from streaming.cli.layout.forms import Form, head
-from streaming.cli.layout.lines import Column, count_sizes, fitting_widths, full_widths, lines_of
+from streaming.cli.layout.lines import Column, count_sizes, fitting_widths, folded, full_widths, lines_of
 from streaming.cli.layout.tables import brief_lines, uncut_lines
 from streaming.model.schemas import GROUPS, OFFSETS, TIMESTAMP
 
@@ -78,9 +80,9 @@ def test_every_name_is_in_one_line_and_what_is_too_long_is_alone_there(command: 
     lines = brief(rows_of(schema, NAMES), form, width)
     if set(NAMED) & set(schema.names):
         assert [name for name in NAMES if not any(printable(name) in line for line in lines)] == []
-    cells = {printable(name) for name in NAMES} | {f'group "{name}": a sentence' for name in NAMES}
+    words = {printable(name) for name in NAMES} | {f'"{name}":' for name in NAMES}
     too_long = [line for line in lines if size_of(line) > width]
-    assert [line for line in too_long if line.strip() not in cells] == []
+    assert [line for line in too_long if line.strip() not in words] == []
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -184,6 +186,17 @@ def test_the_columns_of_a_query_are_the_users_own() -> None:
     assert uncut(wide, forms.SQL)[0].split() == wide.column_names
 
 
+def test_a_column_of_a_query_gives_way_to_those_on_its_left_but_not_to_a_long_cell() -> None:
+    rows = pa.table({"a": ["x" * 12] * 2, "b": ["y" * 12] * 2, "c": ["z" * 9] * 2})
+    assert [line.split() for line in brief(rows, forms.SQL, 60)] == [
+        ["a", "b", "c"],
+        *[["x" * 12, "y" * 12, "z" * 9]] * 2,
+    ]
+    assert brief(rows, forms.SQL, 36)[0].split() == ["a", "b"]
+    long = pa.table({"a": ["x" * 40, "x"], "n": [1, 2]})
+    assert brief(long, forms.SQL, 40) == ["a  n", "x" * 40, "   1", "x  2"]
+
+
 def test_two_columns_of_a_query_may_have_one_name() -> None:
     rows = pa.Table.from_arrays([pa.array([1]), pa.array(["a"])], names=["n", "n"])
     assert brief(rows, forms.SQL, 80) == uncut(rows, forms.SQL) == ["n  n", "1  a"]
@@ -273,7 +286,7 @@ WORDS = st.one_of(
     st.booleans(),
 )
 def test_no_cell_is_ever_broken_or_lost(
-    values: list[tuple[str, str, int, str]], width: int, may_spill: bool
+    values: list[tuple[str, str, int, str]], width: int, is_own: bool
 ) -> None:
     rows = pa.Table.from_pylist(
         [dict(zip("abcd", row, strict=True)) for row in values],
@@ -282,10 +295,11 @@ def test_no_cell_is_ever_broken_or_lost(
     parts = Texts(rows)
     rank = {"a": 0, "b": 0, "c": 0, "d": 1}
     columns = [
-        Column(head=name, sizes=sizes, rank=rank[name], is_rigid=name == "c", may_spill=may_spill)
+        Column(head=name, sizes=sizes, rank=rank[name], is_rigid=name == "c")
         for name, sizes in zip("abcd", count_sizes(4, parts), strict=True)
     ]
-    widths = fitting_widths(columns, width)
+    up_to = width / 3 if is_own else inf
+    widths = fitting_widths(columns, width, up_to=up_to)
     lines = "\n".join(lines_of(columns, widths, parts, room=width)).split("\n")
     assert list(widths)[:3] == [0, 1, 2]
     cells = [[printable(a), printable(b), str(c), printable(d)] for a, b, c, d in values]
@@ -294,11 +308,30 @@ def test_no_cell_is_ever_broken_or_lost(
     alone = {cell for row in cells for cell in row}
     assert [line for line in lines if size_of(line) > width and line.strip() not in alone] == []
     assert all(line.isprintable() and line == line.rstrip(" ") for line in lines)
-    if not columns[3].may_spill and 3 in widths:
-        without = fitting_widths(columns[:3], width)
-        assert sum(columns[n].spilled(w) for n, w in widths.items()) <= sum(
-            columns[n].spilled(w) for n, w in without.items()
-        )
+    fewest = fitting_widths(columns[:3], width)
+    spilled = [sum(columns[n].spilled(w, up_to=up_to) for n, w in one.items()) for one in (widths, fewest)]
+    assert spilled[0] <= spilled[1]
+
+
+@given(st.text(st.sampled_from("ab 日́"), max_size=60), st.integers(5, 40))
+def test_sentences_are_broken_between_words_alone(text: str, room: int) -> None:
+    lines = folded(text, room)
+    assert " ".join(lines) == text
+    assert all(size_of(line) <= room or " " not in line.strip(" ") for line in lines)
+
+
+def test_a_long_sentence_goes_on_below_its_row() -> None:
+    row = {"severity": "warning", "rule": "job_behind", "group": "g" * 40, "summary": "w" * 70 + " and more"}
+    rows = pa.Table.from_pylist([row, row | {"summary": "short"}, row], ALERT_LIST)
+    assert brief(rows, forms.ALERTS, 80)[1:] == [
+        f"warning   job_behind  {'g' * 40}",
+        f"  {'w' * 70} and",
+        "  more",
+        f"warning   job_behind  {'g' * 40}  short",
+        f"warning   job_behind  {'g' * 40}",
+        f"  {'w' * 70} and",
+        "  more",
+    ]
 
 
 @given(st.lists(st.tuples(WORDS, st.integers(0, 10**18)), max_size=8))

@@ -52,6 +52,8 @@ class Texts:
         values = plain_values(column)
         if self._today is not None and t.is_timestamp(column.type):
             return ["-" if value is None else shortened(value, self._today) for value in values]
+        if t.is_integer(column.type) or t.is_timestamp(column.type):
+            return ["-" if value is None else str(value) for value in values]
         if t.is_string(column.type):  # few of which differ, as a rule
             texts = {value: text_of(value) for value in set(values)}
             return [texts[value] for value in values]

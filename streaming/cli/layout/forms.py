@@ -50,9 +50,10 @@ class Form:
 
     `always`: whatever the width. `kept`: also, unless empty throughout. `room`: unless empty throughout, as
     far as there is room on a line, the most important first. `wide`: in pipes and with `--wide` only.
-    `unseen`: for programs alone. `counted`: lists of which a terminal gets the length. `blocks`: the column
-    whose values are set apart by blank lines. `is_own`: the user has chosen the columns, so that people see
-    all of them, and the leftmost are the most important.
+    `unseen`: for programs alone. `counted`: lists of which a terminal gets the length. `prose`: sentences,
+    which a terminal gets on several lines if they are long. `blocks`: the column whose values are set apart
+    by blank lines. `is_own`: the user has chosen the columns, so that people see all of them, and the
+    leftmost are the most important.
     """
 
     always: Names = ()
@@ -61,6 +62,7 @@ class Form:
     wide: Names = ()
     unseen: Names = ()
     counted: Names = ()
+    prose: Names = ()
     blocks: str | None = None
     is_own: bool = False
 
@@ -139,6 +141,7 @@ ALERTS: Final = Form(
     kept=("group", "pattern"),
     room=("opened_at", "closed_at", "undelivered"),
     wide=("id",),
+    prose=("summary",),
 )
 MAINTAIN: Final = Form(
     always=("table", "files_before", "files_after"),

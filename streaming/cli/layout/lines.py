@@ -3,12 +3,13 @@
 Where a terminal has too little room for all columns, the less important ones are left out. Where that is not
 enough, because some names are long, a cell that is longer than its column ends its line, and the row goes on
 below it under the same heads: all other rows stay aligned, on one line each. If rows that follow each other
-have the same cells before their last line, those are there once.
+have the same cells before their last line, those are there once. Only sentences are broken, between words.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 from streaming.cli.layout.cells import Cells, size_of, sizes_of
@@ -25,7 +26,7 @@ class Column:
     """A column: its head, how many of its cells have which size, and how it may be laid out.
 
     `rank`: as that of a `Place`. `is_rigid`: no cell may be longer than the column (numbers, moments).
-    `may_spill`: the column is wanted even where cells are longer than it can be.
+    `is_prose`: sentences, which may be broken between words.
     """
 
     head: str
@@ -33,7 +34,7 @@ class Column:
     rank: int = 0
     is_rigid: bool = False
     to_the_right: bool = False
-    may_spill: bool = False
+    is_prose: bool = False
 
     @property
     def full(self) -> int:
@@ -45,9 +46,9 @@ class Column:
         """The width that the column has in any case."""
         return self.full if self.is_rigid else size_of(self.head)
 
-    def spilled(self, width: int) -> int:
-        """Count the cells that are longer than a width."""
-        return sum(count for size, count in self.sizes.items() if size > width)
+    def spilled(self, width: int, *, up_to: float = inf) -> int:
+        """Count the cells that are longer than a width, and not longer than `up_to`."""
+        return sum(count for size, count in self.sizes.items() if width < size <= up_to)
 
 
 Widths = Mapping[int, int]
@@ -71,18 +72,18 @@ def full_widths(columns: Sequence[Column]) -> Widths:
     return {number: column.full for number, column in enumerate(columns)}
 
 
-def fitting_widths(columns: Sequence[Column], room: int) -> Widths:
+def fitting_widths(columns: Sequence[Column], room: int, *, up_to: float = inf) -> Widths:
     """Choose columns and their widths so that rows fit into the `room` of a line.
 
     Those of rank 0 are there in any case. The others follow in the order of their rank: each that has room
-    and (unless it may spill) makes no more cells longer than their columns.
+    and makes no more cells longer than their columns. Of cells longer than `up_to` it may.
     """
     found = _shared_out(columns, [number for number, column in enumerate(columns) if column.rank == 0], room)
-    least = _spilled(columns, found)
+    least = _spilled(columns, found, up_to)
     others = sorted(set(range(len(columns))) - found.keys(), key=lambda number: columns[number].rank)
     for number in others:
         more = _shared_out(columns, sorted([*found, number]), room)
-        if _total(more) <= room and (columns[number].may_spill or _spilled(columns, more) <= least):
+        if _total(more) <= room and _spilled(columns, more, up_to) <= least:
             found = more
     return found
 
@@ -112,8 +113,8 @@ def _steps(column: Column, width: int, left: int) -> Iterator[tuple[int, int]]:
         yield size, gain
 
 
-def _spilled(columns: Sequence[Column], widths: Widths) -> int:
-    return sum(columns[number].spilled(width) for number, width in widths.items())
+def _spilled(columns: Sequence[Column], widths: Widths, up_to: float) -> int:
+    return sum(columns[number].spilled(width, up_to=up_to) for number, width in widths.items())
 
 
 def _total(widths: Widths) -> int:
@@ -156,7 +157,7 @@ class _Slot(NamedTuple):
     shelf: int
     start: int
     stop: int
-    to_the_right: bool
+    column: Column
 
 
 class _Grid:
@@ -167,6 +168,7 @@ class _Grid:
         self._widths = widths
         self._slots = list(_slots(columns, widths, room))
         self._is_shelved = any(slot.shelf for slot in self._slots)
+        self._may_share = not self._is_shelved and not any(column.is_prose for column in columns)
         self._above: list[str] = []
         """The lines of the last row but for the last of them."""
 
@@ -189,7 +191,7 @@ class _Grid:
 
     def _padded(self, cells: Cells, sizes: list[list[int]]) -> Iterator[list[str]]:
         for texts, of, width, slot in zip(cells, sizes, self._widths, self._slots, strict=True):
-            if slot.to_the_right:
+            if slot.column.to_the_right:
                 yield [" " * (width - size) + text for text, size in zip(texts, of, strict=True)]
             else:
                 yield [text + " " * (width - size) for text, size in zip(texts, of, strict=True)]
@@ -211,7 +213,7 @@ class _Grid:
         """Give the lines of a row, each cell with its size; without those that the row above begins with."""
         lines = list(self._flow(row))
         shared = 0
-        if not self._is_shelved:
+        if self._may_share:
             while shared < min(len(lines) - 1, len(self._above)) and lines[shared] == self._above[shared]:
                 shared += 1
         self._above = lines[:-1]
@@ -222,11 +224,15 @@ class _Grid:
         assert self._room is not None
         line, end, shelf = "", 0, 0
         for (text, size), slot in zip(row, self._slots, strict=True):
-            at = slot.stop - size if slot.to_the_right else slot.start
+            at = slot.stop - size if slot.column.to_the_right else slot.start
             if line and (slot.shelf > shelf or at < end + _GAP or at + size > self._room):
                 yield line
                 line, end, shelf = "", 0, slot.shelf
                 at = min(at, max(_INDENT, self._room - size))
+                if slot.column.is_prose:
+                    *first, text = folded(text, self._room - at)
+                    yield from (" " * at + part for part in first)
+                    size = size_of(text)
             line += " " * (at - end) + text
             end = at + size
         yield line
@@ -237,5 +243,20 @@ def _slots(columns: Sequence[Column], widths: list[int], room: int | None) -> It
     for column, width in zip(columns, widths, strict=True):
         if room is not None and start and start + width > room:
             shelf, start = shelf + 1, _INDENT
-        yield _Slot(shelf, start, start + width, column.to_the_right)
+        yield _Slot(shelf, start, start + width, column)
         start += width + _GAP
+
+
+def folded(text: str, room: int) -> list[str]:
+    """Break a text between words, into lines that fit into `room`, as far as its words do.
+
+    >>> folded("the broker will drop it", 15)
+    ['the broker will', 'drop it']
+    """
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and size_of(lines[-1]) + 1 + size_of(word) <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

@@ -1,9 +1,9 @@
 """Rows as the lines of a table for people: uncut for pipes and `--wide`, brief for a terminal."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import date
 from itertools import chain
+from math import inf
 from typing import Final
 
 import pyarrow as pa
@@ -12,9 +12,19 @@ import pyarrow.types as t
 
 from streaming.cli.layout.cells import Texts, is_empty
 from streaming.cli.layout.forms import Form, Place
-from streaming.cli.layout.lines import Column, count_sizes, fitting_widths, full_widths, lines_of
+from streaming.cli.layout.lines import (
+    Column,
+    count_sizes,
+    fitting_widths,
+    folded,
+    full_widths,
+    lines_of,
+)
 
 _SHORT: Final = "times are UTC, in full with --utc"
+
+_LONG: Final = 1 / 3
+"""A cell longer than this part of a line does not keep a column of a query from being there."""
 
 
 def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
@@ -37,7 +47,7 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
     seen = _counted(rows, form).select([place.number for place in ranked])
     texts = Texts(seen, today=today)
     columns = _columns(seen.schema, ranked, texts, form, is_brief=True)
-    widths = fitting_widths(columns, room)
+    widths = fitting_widths(columns, room, up_to=room * _LONG if form.is_own else inf)
     whole = {ranked[number].number for number in widths if not ranked[number].is_counted}
     hidden = [place.head for place in places if place.number not in whole | empty]
     is_shortened = today is not None and any(_has_moments(seen.column(number)) for number in widths)
@@ -62,11 +72,13 @@ def _columns(
             head=place.brief_head if is_brief else place.head,
             sizes=sizes,
             rank=place.rank or 0,
-            is_rigid=t.is_primitive(field.type),
-            to_the_right=t.is_integer(field.type),
-            may_spill=form.is_own,
+            is_rigid=t.is_primitive(of),
+            to_the_right=t.is_integer(of),
+            is_prose=name in form.prose,
         )
-        for place, field, sizes in zip(places, schema, count_sizes(len(places), texts), strict=True)
+        for place, name, of, sizes in zip(
+            places, schema.names, schema.types, count_sizes(len(places), texts), strict=True
+        )
     ]
 
 
@@ -82,4 +94,4 @@ def _note(hidden: Sequence[str], room: int, *, is_shortened: bool) -> list[str]:
     """Say in a line under the table what is not as it is in a pipe; in several if it is longer than one."""
     parts = [_SHORT] if is_shortened else []
     parts += [f"--wide also shows {', '.join(hidden)}"] if hidden else []
-    return textwrap.wrap("; ".join(parts), room, break_long_words=False, break_on_hyphens=False)
+    return folded("; ".join(parts), room) if parts else []
