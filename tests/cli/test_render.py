@@ -151,6 +151,25 @@ def test_numbers_stand_to_the_right() -> None:
     ]
 
 
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("100", 100), ("7", 40), ("0", 80), ("wide", 80)])
+def test_a_terminal_gets_lines_of_its_width_which_the_environment_may_name(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", columns)
+    rows = pa.table({f"c{number:02}": [1] for number in range(50)})
+    lines = []
+    for view in (View(), View(is_wide=True)):
+        terminal = Terminal()
+        print_rows(rows, "table", SQL, view, terminal)
+        lines.append(terminal.getvalue().splitlines()[0])
+    assert width - 5 < len(lines[0]) <= width
+    assert len(lines[1]) == 50 * 5 - 2
+
+
 # --- all of them -----------------------------------------------------------------------------------------
 
 EMPTY = {"json": "[]\n", "csv": ",".join(OFFSETS.names) + "\n"}
