@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streaming.cli.layout import forms
 from streaming.cli.options import (
     answer_options,
     broker_of,
@@ -67,7 +68,7 @@ def alerts(
         _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
         about = _about(tables, settings)
-        print_answer(list_alerts(tables, closed_too=closed_too), output, about)
+        print_answer(list_alerts(tables, closed_too=closed_too), output, forms.ALERTS, about)
         warn(about.caveats())
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -100,7 +101,7 @@ def expiring(
     if asks_brokers:
         about = about.with_log_ends(now_ms())
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
-    print_answer(rows, output, about, errors, missing)
+    print_answer(rows, output, forms.EXPIRING, about, errors, missing)
     return tell(about, errors, missing, listing.all_remarks())
 
 
@@ -122,7 +123,7 @@ def retired(
 ) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
 
-    current_offset is what has been committed since: such an offset is not lost. reset-csv contains lost
+    COMMITTED-SINCE is what has been committed since: such an offset is not lost. reset-csv contains lost
     offsets only, without those of deleted topics; it requires a group without running members, and Kafka 2.4.
 
     \b
@@ -152,7 +153,7 @@ def retired(
         sys.stdout.writelines(lines)
         remarks += [] if lines or missing else ["no offset is lost: there is nothing to restore"]
     else:
-        print_answer(listing.rows.select(PRINTED.names), output, about, errors, missing)
+        print_answer(listing.rows.select(PRINTED.names), output, forms.RETIRED, about, errors, missing)
     return tell(about, errors, missing, remarks)
 
 
@@ -165,6 +166,6 @@ def reset_lines(rows: "pa.Table") -> Iterator[str]:
     from streaming.cli.render import csv_line
     from streaming.queries.retired import restorable
 
-    for row in restorable(rows).select(["group", "topic", "partition", "committed_offset"]).to_pylist():
+    for row in restorable(rows).select(["group", "topic", "partition", "removed_offset"]).to_pylist():
         if not {"\r", "\n"} & set(row["group"]):
             yield csv_line(row.values()) + "\n"

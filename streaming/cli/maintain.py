@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.options import query_options, settings_of, tables_of
+from streaming.cli.layout import forms
+from streaming.cli.options import print_listed, query_options, settings_of, tables_of
 
 if TYPE_CHECKING:
     from streaming.cli.render import Format
@@ -26,11 +27,11 @@ def maintain(table_root: str | None, output: "Format", config: Path | None) -> N
     """
     import pyarrow as pa
 
-    from streaming.cli.render import print_rows
     from streaming.common.times import now_ms
     from streaming.maintenance import maintenance
     from streaming.maintenance.trimming import KeepTimes
 
     settings = settings_of(config, table_root=table_root)
     reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings.tables), clock=now_ms)
-    print_rows(pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT), output)
+    rows = pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT)
+    print_listed(rows, output, forms.MAINTAIN)

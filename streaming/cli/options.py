@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from streaming.cli.layout.forms import Form
 from streaming.cli.output import warn
-from streaming.common.times import from_ms, iso, now_ms, parse_duration_ms, parse_moment
+from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streaming.brokers.broker import Broker
-    from streaming.cli.render import Format
+    from streaming.cli.render import Format, View
     from streaming.queries.completeness import AsOf
     from streaming.queries.names import Missing, TopicPartitions
 
@@ -250,30 +251,67 @@ _EXPLAINED: Final = {
 
 
 def output_option(*more: Literal["document", "reset-csv"]) -> Option:
-    """Return the option `--output` with the formats table, json, csv, and more."""
-    return click.option(
-        "--output",
-        type=click.Choice(["table", "json", "csv", *more]),
-        default="table",
-        show_default=True,
-        help="; ".join(["Output format", *(_EXPLAINED[name] for name in more)]) + ".",
+    """Return the option `--output` with the formats table, json, csv, and more; and how tables are shown.
+
+    The command gets `output` only; `print_listed` knows the rest.
+    """
+    return all_of(
+        click.option(
+            "--output",
+            type=click.Choice(["table", "json", "csv", *more]),
+            default="table",
+            show_default=True,
+            help="; ".join(["Output format", *(_EXPLAINED[name] for name in more)]) + ".",
+        ),
+        _view_option(
+            "--wide",
+            "Table on a terminal: all columns and full times, as in a pipe; other formats have both.",
+        ),
+        _view_option(
+            "--utc", "Table on a terminal: full times; all times are UTC. No effect on other formats."
+        ),
     )
+
+
+def _view_option(name: str, text: str) -> Option:
+    """Return a flag that is about tables on a terminal; the context keeps it for `_view`."""
+
+    def keep(context: click.Context, _: click.Parameter, is_given: bool) -> None:
+        context.meta[name] = is_given
+
+    return click.option(name, is_flag=True, expose_value=False, callback=keep, help=text)
+
+
+def _view() -> "View":
+    """Return how the command that is running is to show tables on a terminal."""
+    from streaming.cli.render import View
+
+    given = click.get_current_context().meta
+    return View(is_wide=given["--wide"], today=None if given["--utc"] else day_of(now_ms()))
 
 
 query_options = all_of(config_option, table_root_option, output_option())
 answer_options = all_of(config_option, table_root_option, output_option("document"))
 
 
+def print_listed(rows: "pa.Table", output: "Format", form: Form) -> None:
+    """Print rows; people get the columns of the `form`, and programs all of them under their names."""
+    from streaming.cli.render import print_rows
+
+    print_rows(rows, output, form, _view())
+
+
 def print_answer(
     rows: "pa.Table",
     output: "Output",
+    form: Form,
     about: "AsOf",
     errors: Mapping[str | None, str] | None = None,
     missing: "Missing | None" = None,
 ) -> None:
-    """Print rows under the names of their columns; a document also says what they reflect, which groups have
-    errors, and what was asked for by name and is not there."""
-    from streaming.cli.render import print_document, print_rows
+    """Print rows as `print_listed`; a document also says what they reflect, which groups have errors, and
+    what was asked for by name and is not there."""
+    from streaming.cli.render import print_document
     from streaming.queries.names import Missing
 
     if output == "document":
@@ -281,7 +319,7 @@ def print_answer(
         beside = {"as_of": about.document(), "errors": dict(errors or {}), "missing": absent}
         print_document(beside, rows)
     else:
-        print_rows(rows, output)
+        print_listed(rows, output, form)
 
 
 def tell(

@@ -3,10 +3,11 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
     all_groups_option,
@@ -36,14 +37,11 @@ if TYPE_CHECKING:
 
     from streaming.cli.options import Output
     from streaming.model.progress import Progress
-    from streaming.queries.answers import Answer, History
+    from streaming.queries.answers import Answer, DescribedGroups, History
     from streaming.queries.completeness import AsOf
     from streaming.queries.names import Missing
     from streaming.settings.model import Settings
     from streaming.tables.tables import Tables
-
-_NOT_FOR_PEOPLE = ("source_", "topic_id")
-"""How the columns begin that tables for people leave out."""
 
 
 @click.command()
@@ -93,7 +91,9 @@ def offsets(
     is_with_ends = bool(bootstrap_server or command_config)
     about = about.with_log_ends(now_ms()) if is_with_ends else about
     rows = _with_ends(answer.rows, settings if is_with_ends else None)
-    _print_rows(_for_people(rows) if output == "table" else rows, output, answer, about, missing)
+    _print_rows(rows, output, forms.OFFSETS, answer, about, missing)
+    if search.groups and output == "table":
+        _tell_members(client.describe_groups(search.groups, asking.as_of))
     return tell(about, answer.errors, missing)
 
 
@@ -161,7 +161,7 @@ def groups(
         _print_names(answer, about)
     else:
         rows = answer.rows.select(["group"]) if only_names else answer.rows
-        _print_rows(_for_people(rows) if output == "table" else rows, output, answer, about, missing)
+        _print_rows(rows, output, forms.GROUPS, answer, about, missing)
     return tell(about, loading, missing, remarks)
 
 
@@ -223,7 +223,7 @@ def history(
     nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
     then = " in that time" if first or last else ""
     missing = search.missing(answer.rows, about.loading_of(search.groups), nothing=nothing, when=then)
-    _print_rows(answer.rows, output, answer, about, missing)
+    _print_rows(answer.rows, output, forms.HISTORY, answer, about, missing)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")
     return tell(about, answer.errors, missing, _start_of_history(answer))
@@ -248,7 +248,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
     settings = settings_of(config, table_root=table_root)
     answer = run_sql(tables_of(settings), query, asking.as_of)
     about = asking.checked(answer.as_of, settings)
-    print_answer(answer.rows, output, about)
+    print_answer(answer.rows, output, forms.SQL, about)
     if output == "table":
         print(about)
     warn(about.caveats())
@@ -277,9 +277,9 @@ def status(
     tables = tables_of(settings)
     about = asking.checked(OffsetQueries(tables).how_complete(asking.as_of), settings)
     if not only_totals:
-        print_answer(status.partitions(about.progress, about.moment), output, about)
+        print_answer(status.partitions(about.progress, about.moment), output, forms.STATUS, about)
     if only_totals or (output == "table" and not asking.as_of):
-        print_answer(status.totals(about.progress), output, about)
+        print_answer(status.totals(about.progress), output, forms.TOTALS, about)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _last_heartbeat(about)]), sep="\n")
@@ -296,7 +296,7 @@ def _last_heartbeat(about: "AsOf") -> str:
         return "no data recorded yet"
     if about.gap is not None:
         return f"topic {about.progress.topic}; {about.gap}"
-    states = "; the states are the last known ones" if about.is_last_known else ""
+    states = "; states: last known" if about.is_last_known else ""
     return f"topic {about.progress.topic}; last heartbeat {in_words(about.age_ms)} ago{states}"
 
 
@@ -327,18 +327,11 @@ def _start_of_history(answer: "History") -> list[str]:
     return [] if answer.starts_at is None else [f"history starts at {iso(answer.starts_at)}"]
 
 
-def _for_people(rows: "pa.Table") -> "pa.Table":
-    return rows.select([name for name in rows.column_names if not name.startswith(_NOT_FOR_PEOPLE)])
-
-
 def _print_rows(
-    rows: "pa.Table", output: "Output", answer: "Answer", about: "AsOf", missing: "Missing"
+    rows: "pa.Table", output: "Output", form: forms.Form, answer: "Answer", about: "AsOf", missing: "Missing"
 ) -> None:
-    """Print rows of an answer: in a table for people under Kafka's titles, and with what they reflect."""
-    from streaming.cli.render import with_kafka_titles
-
-    named = with_kafka_titles(rows) if output == "table" else rows
-    print_answer(named, output, about, answer.errors, missing)
+    """Print rows of an answer, in a table for people with what they reflect."""
+    print_answer(rows, output, form, about, answer.errors, missing)
     if output == "table":
         print(about)
 
@@ -348,3 +341,20 @@ def _print_names(answer: "Answer", about: "AsOf") -> None:
     for group in answer.rows["group"].to_pylist():
         print(shown(group))
     print(about, file=sys.stderr)
+
+
+_REBALANCING: Final = "Warning: {type} group '{group}' is rebalancing."
+_MEMBERS: Final = {
+    "Empty": "{type} group '{group}' has no active members.",
+    "Assigning": _REBALANCING,
+    "Reconciling": _REBALANCING,
+}
+"""What states are worth a line (Kafka 4.3: `ConsumerGroupCommand.shouldPrintMemberState`)."""
+
+
+def _tell_members(described: "DescribedGroups") -> None:
+    """Say on standard error which groups have no members or are rebalancing, as Kafka's own tools do."""
+    for group in described.groups.values():
+        if sentence := _MEMBERS.get(group.state):
+            kind = "Consumer" if group.type == "classic" else str(group.type).capitalize()
+            print(shown(sentence.format(type=kind, group=group.group)), file=sys.stderr)

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 STAKES: Final = pa.schema(
     [
-        ("log_start", pa.int64()),  # null, this and the rest: the partition could not be read
-        ("log_end", pa.int64()),
+        ("log_start_offset", pa.int64()),  # null, this and the rest: the partition could not be read
+        ("log_end_offset", pa.int64()),
         ("lag", pa.int64()),
         ("earliest_replays", pa.int64()),  # records that `auto.offset.reset=earliest` would read again
         ("latest_skips", pa.int64()),  # records that `auto.offset.reset=latest` would never read

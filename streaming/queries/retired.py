@@ -22,7 +22,7 @@ from streaming.tables.tables import Tables
 PRINTED: Final = pa.schema(
     [
         *(field for field in REMOVALS if field.name != "sequence"),
-        pa.field("current_offset", pa.int64()),  # what has been committed since; null = nothing
+        pa.field("committed_since", pa.int64()),  # the current offset; null = nothing was committed since
     ]
 )
 """What people are shown of an offset that was removed."""
@@ -61,7 +61,7 @@ def list_retired(
     )
     gone, offsets = of_topics(gone, topics), of_topics(offsets, topics)
     seen = pa.concat_tables([gone.select(KEY_NAMES), offsets.select(KEY_NAMES)])
-    live = offsets.select([*KEY_NAMES, "committed_offset"]).rename_columns([*KEY_NAMES, "current_offset"])
+    live = offsets.select([*KEY_NAMES, "committed_offset"]).rename_columns([*KEY_NAMES, "committed_since"])
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
     rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(RETIRED.names).cast(RETIRED)
@@ -95,8 +95,8 @@ def restorable(rows: pa.Table) -> pa.Table:
     """
     wanted = [
         rows["is_last"],
-        pc.is_valid(rows["committed_offset"]),
-        pc.is_null(rows["current_offset"]),
+        pc.is_valid(rows["removed_offset"]),
+        pc.is_null(rows["committed_since"]),
         pc.not_equal(rows["cause"], TOPIC_DELETED),
     ]
     return rows.filter(reduce(pc.and_, wanted))

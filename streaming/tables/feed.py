@@ -50,7 +50,7 @@ DROPS: Final = pa.schema(
 REMOVALS: Final = pa.schema(
     [
         *KEY,
-        OFFSETS.field("committed_offset"),  # the last before it went; null = it was never readable
+        pa.field("removed_offset", pa.int64()),  # the last before it went; null = it was never readable
         pa.field("removed_at", TIMESTAMP),  # of the record that removed it
         CHANGES.field("cause"),  # one of `causes.CAUSES`
         CHANGES.field("sequence"),  # of the batch: which of two removals came later, whatever the clocks say
@@ -147,7 +147,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     ]
     rows = select(
         f"""
-        SELECT {names(KEY_NAMES)}, "before"['committed_offset'] AS "committed_offset",
+        SELECT {names(KEY_NAMES)}, "before"['committed_offset'] AS "removed_offset",
             "source_timestamp" AS "removed_at", "cause", "sequence"
         FROM changes WHERE {" AND ".join(conditions)}
         """,

@@ -13,11 +13,12 @@ import click
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
+from table_batches import append, group
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
 from streaming.common.times import now_ms
-from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, Progress
+from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, PartitionProgress, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.tables.commits import PROGRESS_KEY
@@ -193,7 +194,7 @@ def test_the_age_of_an_answer_is_said_once_the_job_is_silent(offsetlake: Any, le
     _, out, err = offsetlake(*shlex.split(line), "--table-root", left)
     heard = re.findall(r"the job's last heartbeat was \d+ d( \d+ h)? ago \(1970-01-01T00:00:00Z\)", err)
     assert len(heard) == 1
-    assert ("the states are the last known ones" if line == "status" else "last known state of ") in out
+    assert ("states: last known" if line == "status" else "last known state of ") in out
     _, out, err = offsetlake(*shlex.split(line), "--table-root", left, "--as-of", "1970-01-01T00:00:30Z")
     assert "heartbeat was" not in err  # of the past, gaps are said
     assert "last known" not in out
@@ -205,6 +206,33 @@ def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, ro
     assert title.split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     assert row.split()[:6] == ["shop", "orders", "0", "5", "-", "-"]
     assert about == "as of batch 1, written 1970-01-01T00:00:00.001Z; offsets partitions: 1 current"
+
+
+def test_named_groups_without_members_are_told_of_as_kafka_s_tool_does(
+    offsetlake: Any, tables: Tables
+) -> None:
+    groups = {
+        "idle": group(state="Empty"),
+        "at work": group(state="Stable"),
+        "moving": group(type="consumer", state="Reconciling"),
+        "new\nline": group(type="consumer", state="Assigning"),
+        "shared": group(type="share", state="Empty"),
+    }
+    append(tables, groups, now=now_ms(), partitions={3: PartitionProgress(loaded=True)})
+    names = [word for name in groups for word in ("--group", name)]
+    ended = offsetlake("offsets", *names, "--table-root", tables.root)
+    said = [line for line in ended.err.splitlines() if "has no committed offsets" not in line]
+    assert (ended.code, said) == (
+        0,
+        [
+            "Consumer group 'idle' has no active members.",
+            "Warning: Consumer group 'moving' is rebalancing.",
+            "Warning: Consumer group 'new\\nline' is rebalancing.",
+            "Share group 'shared' has no active members.",
+        ],
+    )
+    assert offsetlake("offsets", "--table-root", tables.root).err == ""
+    assert "members" not in offsetlake("offsets", *names, "--table-root", tables.root, "--output", "json").err
 
 
 @pytest.mark.parametrize("line", ["offsets", "groups", "history --group shop"])
@@ -277,7 +305,11 @@ def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Pa
 )
 def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str, output: str) -> None:
     code, out, err = offsetlake(*shlex.split(command), "--table-root", root, "--output", output)
-    assert (code, err) == (0, f"offsetlake: {LOADING}: {IS_READ}\n" if "sql" in command else "")
+    told = {
+        "sql": f"offsetlake: {LOADING}: {IS_READ}\n",
+        "offsets": "Consumer group 'shop' has no active members.\n" if output == "table" else "",
+    }
+    assert (code, err) == (0, told.get(command.split()[0], ""))
     assert out
 
 
@@ -467,6 +499,14 @@ def test_no_command_shows_the_help(offsetlake: Any) -> None:
 def test_every_option_has_a_help_text(name: str) -> None:
     options = [option for option in cli.commands[name].params if isinstance(option, click.Option)]
     assert [option.name for option in options if not option.help] == []
+
+
+def test_every_table_can_be_had_wide_and_with_times_in_full() -> None:
+    options = {name: {one.opts[0] for one in command.params} for name, command in cli.commands.items()}
+    views = {"--wide", "--utc"}
+    assert {name for name, own in options.items() if "--output" in own} == {
+        name for name, own in options.items() if views <= own
+    }
 
 
 def test_commands_describe_the_options_they_share_alike() -> None:

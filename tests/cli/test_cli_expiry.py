@@ -240,7 +240,7 @@ def test_the_command_asks_the_brokers_what_is_at_stake(
     options = ["--bootstrap-server", bootstrap, "--command-config", str(tmp_path / "client.properties")]
     ended = offsetlake("expiring", *options, "--output", "json")
     assert (ended.code, ended.err) == (0, "")
-    names = ["topic", "log_start", "log_end", "lag", "earliest_replays", "latest_skips"]
+    names = ["topic", "log_start_offset", "log_end_offset", "lag", "earliest_replays", "latest_skips"]
     assert [tuple(row[name] for name in names) for row in json.loads(ended.out)] == [
         ("deleted-long-ago", None, None, None, None, None),
         ("stakes", 0, 10, 6, 4, 6),
@@ -280,7 +280,7 @@ def gone(history: History) -> History:
 
 def test_what_went_is_listed_newest_first_and_says_what_came_back(gone: History) -> None:
     rows = list_retired(gone.tables, now=gone.now).rows
-    names = ["group", "committed_offset", "cause", "current_offset"]
+    names = ["group", "removed_offset", "cause", "committed_since"]
     assert list(zip(*(rows[name].to_pylist() for name in names), strict=True)) == [
         ("twice", 5, "expired (probable)", None),
         ("", 6, "expired (probable)", None),
@@ -321,7 +321,7 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
     history.write(history.commit("g", "t", 2, at + 5_000))
     history.write(history.removal("g", "t", 2, at + 10_000, "deleted"))
     rows = list_retired(history.tables, now=history.now, since=since and at + since).rows
-    assert rows["committed_offset"].to_pylist() == ([1, 2] if since is None else [1])
+    assert rows["removed_offset"].to_pylist() == ([1, 2] if since is None else [1])
     assert list(reset_lines(rows)) == (["g,t,0,2\n"] if since is None else [])
 
 
@@ -331,7 +331,7 @@ def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     assert (ended.code, ended.err, json.loads(ended.out)) == (0, starts, [])
     ended = offsetlake("retired", "--since", "30d", "--group", "twice", "--output", "csv")
     assert ended.out.startswith(
-        "group,topic,partition,committed_offset,removed_at,cause,current_offset\ntwice,t,0,5,"
+        "group,topic,partition,removed_offset,removed_at,cause,committed_since\ntwice,t,0,5,"
     )
     assert offsetlake("retired", "--group", "twice", "--output", "reset-csv").out == "twice,t,0,5\n"
     assert offsetlake("retired", "--since", "yesterday").code == 2

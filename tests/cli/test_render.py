@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.text import Text
 
-from streaming.cli.render import FORMATS, Format, print_rows, printable
+from streaming.cli.layout.forms import SQL
+from streaming.cli.render import FORMATS, Format, View, print_rows
 from streaming.model.schemas import GROUPS, OFFSETS
 
 OFFSET = {
@@ -29,7 +29,7 @@ MEMBER = {"member_id": "m-1", "group_instance_id": None, "client_id": "c", "clie
 
 def printed(rows: list[dict[str, Any]], output: Format, schema: pa.Schema = OFFSETS) -> str:
     out = io.StringIO()
-    print_rows(pa.Table.from_pylist(rows, schema), output, out)
+    print_rows(pa.Table.from_pylist(rows, schema), output, SQL, View(), out)
     return out.getvalue()
 
 
@@ -133,13 +133,6 @@ def test_text_from_the_log_is_shown_and_not_interpreted(text: str, shown: str) -
     assert any(line.split() == [*shown.split(), "t", *["-"] * (len(OFFSETS.names) - 2)] for line in lines)
 
 
-@settings(deadline=None)
-@given(st.text())
-def test_printable_text_is_printable_and_never_empty(text: str) -> None:
-    assert printable(text).isprintable()
-    assert printable(text)
-
-
 def test_members_and_topics_are_listed_for_people() -> None:
     group = {
         "group": "g",
@@ -158,17 +151,23 @@ def test_numbers_stand_to_the_right() -> None:
     ]
 
 
-def test_terminal_gets_a_table_that_is_folded_to_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("100", 100), ("7", 40), ("0", 80), ("wide", 80)])
+def test_a_terminal_gets_lines_of_its_width_which_the_environment_may_name(
+    monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setenv("COLUMNS", "60")
-    terminal = Terminal()
-    print_rows(pa.table({"group": ["[red]" + "g" * 100], "partition": [0]}), "table", terminal)
-    lines = Text.from_ansi(terminal.getvalue()).plain.splitlines()
-    assert any("[red]" in line for line in lines)
-    assert max(map(len, lines)) <= 60
+    monkeypatch.setenv("COLUMNS", columns)
+    rows = pa.table({f"c{number:02}": [1] for number in range(50)})
+    lines = []
+    for view in (View(), View(is_wide=True)):
+        terminal = Terminal()
+        print_rows(rows, "table", SQL, view, terminal)
+        lines.append(terminal.getvalue().splitlines()[0])
+    assert width - 5 < len(lines[0]) <= width
+    assert len(lines[1]) == 50 * 5 - 2
 
 
 # --- all of them -----------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_the_rights_that_are_documented_are_enough_for_everything(
         return answer
 
     assert [row["log_end_offset"] for row in asked("offsets")] == [0, 0]
-    assert [(row["log_start"], row["log_end"]) for row in asked("expiring")] == [(0, 0), (0, 0)]
+    assert [(row["log_start_offset"], row["log_end_offset"]) for row in asked("expiring")] == [(0, 0), (0, 0)]
 
 
 # --- what is missing without a right ---

@@ -75,7 +75,7 @@ def test_every_group_at_work_has_committed_a_few_minutes_ago(world: AskWorld) ->
 
 
 def test_billing_was_rewound_two_hours_ago(world: AskWorld) -> None:
-    history = world.tables.ask(lambda at: at.history(["billing"], world.before(BEGINS)))
+    history = world.tables.ask(lambda at: at.history(["billing"], since=world.before(BEGINS)))
     rewinds = [row for row in history.to_pylist() if row["event"] == "rewind"]
     assert [(row["topic"], row["partition"]) for row in rewinds] == [("orders", 0), ("orders", 1)]
     assert {as_ms(row["commit_timestamp"]) for row in rewinds} == {world.before(REWINDS)}

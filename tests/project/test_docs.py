@@ -4,15 +4,17 @@ import ast
 import pydoc
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from command_columns import COLUMNS
 from test_rooms import OWNERS, ROOMS, SETTINGS
 
 from streaming.alerts.rules import RULES
+from streaming.cli.layout.forms import Form, head
 from streaming.cli.main import cli
 from streaming.model.schemas import ALERTS, CHANGES, DELIVERY, GROUPS, MEMBER, OFFSETS, QUARANTINE
 
@@ -55,6 +57,35 @@ def test_the_fields_of_a_member_are_documented() -> None:
 def test_every_command_is_documented_and_nothing_else() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
     assert set(re.findall(r"^\| `offsetlake (\w+)`", page, re.MULTILINE)) == set(cli.commands)
+
+
+def test_the_columns_of_every_command_are_documented_as_they_are_shown() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    rows = re.findall(r"^\| `([a-z -]+)` \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    documented = {
+        command: [[] if cell == "-" else cell.split(", ") for cell in cells] for command, *cells in rows
+    }
+
+    def heads(names: Iterable[str], form: Form) -> list[str]:
+        return ["#" * (name in form.counted) + head(name) for name in names]
+
+    assert documented == {
+        command: [
+            heads(sorted(form.always + form.kept, key=schema.names.index), form),
+            heads(form.room, form),
+            [*map(head, form.counted + form.wide)],
+        ]
+        for command, (schema, form) in COLUMNS.items()
+    }
+
+
+def test_heads_and_keys_are_one_mapping() -> None:
+    names = {name for schema, _ in COLUMNS.values() for name in schema.names}
+    assert {name for name in names if head(name) != name.upper().replace("_", "-")} == {"committed_offset"}
+    assert len(set(map(head, names))) == len(names)
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert "CURRENT-OFFSET is `committed_offset`" in page
+    assert all(f"`{name}`" in page for _, form in COLUMNS.values() for name in form.unseen)
 
 
 def test_the_fields_of_a_delivery_are_documented() -> None:

@@ -1,0 +1,150 @@
+"""The columns that people see of the rows of each command, and under which heads.
+
+A terminal gets the columns that matter, as far as there is room. A pipe and `--wide` get all of them but
+those that are for programs alone. Heads are those of `kafka-consumer-groups`, or made like them of the names
+of the columns; the columns of a query are the user's own. docs/commands.md has the list.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streaming.common.escapes import shown
+
+Names = tuple[str, ...]
+
+_HEADS: Final = {"committed_offset": "CURRENT-OFFSET"}
+"""Columns that the tools of Kafka head with another name."""
+
+
+def head(name: str) -> str:
+    """Name a column as the tools of Kafka do.
+
+    >>> head("log_end_offset"), head("committed_offset")
+    ('LOG-END-OFFSET', 'CURRENT-OFFSET')
+    """
+    return _HEADS.get(name) or name.upper().replace("_", "-")
+
+
+class Place(NamedTuple):
+    """A column that people see: its number among those of the rows, its head, and what it gives way to.
+
+    On a terminal a column of rank 0 is there in any case, the others in the order of their rank as far as
+    there is room, and one without a rank is left out. Of lists that are counted it gets the lengths.
+    """
+
+    number: int
+    head: str
+    rank: int | None
+    is_counted: bool = False
+
+    @property
+    def brief_head(self) -> str:
+        """The head on a terminal: that of a number begins with #, as in the tools of Kafka."""
+        return f"#{self.head}" if self.is_counted else self.head
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """The columns of a command, by name: each that people see is in one of the first four.
+
+    `always`: whatever the width. `kept`: also, unless empty throughout. `room`: unless empty throughout, as
+    far as there is room on a line, the most important first. `wide`: in pipes and with `--wide` only.
+    `unseen`: for programs alone. `counted`: lists of which a terminal gets the length. `prose`: sentences,
+    which a terminal gets on several lines if they are long. `blocks`: the column whose values are set apart
+    by blank lines. `is_own`: the user has chosen the columns, so that people see all of them, and the
+    leftmost are the most important.
+    """
+
+    always: Names = ()
+    kept: Names = ()
+    room: Names = ()
+    wide: Names = ()
+    unseen: Names = ()
+    counted: Names = ()
+    prose: Names = ()
+    blocks: str | None = None
+    is_own: bool = False
+
+    def places(self, names: Sequence[str], empty: Collection[int] = ()) -> list[Place]:
+        """Say which of the columns of rows people see; `empty` are the numbers of those that say nothing."""
+        if self.is_own:
+            return [Place(number, shown(name), number) for number, name in enumerate(names)]
+        return [
+            Place(number, head(name), self._rank(name, is_empty=number in empty), name in self.counted)
+            for number, name in enumerate(names)
+            if name not in self.unseen
+        ]
+
+    def _rank(self, name: str, *, is_empty: bool) -> int | None:
+        if name in self.always:
+            return 0
+        if is_empty:
+            return None
+        if name in self.kept:
+            return 0
+        return 1 + self.room.index(name) if name in self.room else None
+
+
+_KEY: Final = ("group", "topic", "partition")
+
+OFFSETS: Final = Form(
+    always=(*_KEY, "committed_offset"),
+    kept=("log_end_offset", "lag"),
+    room=("commit_timestamp",),
+    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_since"),
+    unseen=("topic_id", "source_partition", "source_offset", "source_timestamp"),
+    blocks="group",
+)
+GROUPS: Final = Form(
+    always=("group", "type", "state", "members"),
+    room=("subscribed_topics", "state_timestamp"),
+    wide=("protocol_type", "protocol", "generation_or_epoch"),
+    unseen=("source_partition", "source_offset", "source_timestamp"),
+    counted=("members",),
+)
+HISTORY: Final = Form(
+    always=("batch_time", *_KEY, "committed_offset"),
+    kept=("step", "event"),
+    room=("cause", "commit_timestamp"),
+    wide=("metadata", "sequence"),
+)
+EXPIRING: Final = Form(
+    always=(*_KEY, "committed_offset", "time_left"),
+    kept=("lag",),
+    room=("earliest_replays", "latest_skips", "rule", "expires_at"),
+    wide=("log_start_offset", "log_end_offset"),
+)
+RETIRED: Final = Form(
+    always=(*_KEY, "removed_offset"),
+    kept=("committed_since",),
+    room=("removed_at", "cause"),
+)
+STATUS: Final = Form(
+    always=("partition", "state", "position", "behind"),
+    room=("held_back_since", "last_stable_offset", "high_watermark"),
+    wide=("loaded",),
+)
+TOTALS: Final = Form(
+    always=("counter", "count"),
+    room=(
+        "record_type",
+        "value_version",
+        "last_partition",
+        "last_offset",
+        "first_partition",
+        "first_offset",
+    ),
+)
+ALERTS: Final = Form(
+    always=("severity", "rule", "summary"),
+    kept=("group", "pattern"),
+    room=("opened_at", "closed_at", "undelivered"),
+    wide=("id",),
+    prose=("summary",),
+)
+MAINTAIN: Final = Form(
+    always=("table", "files_before", "files_after"),
+    room=("rows_dropped", "bytes_after", "unused_files_deleted", "log_files"),
+)
+SQL: Final = Form(is_own=True)

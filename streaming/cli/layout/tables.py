@@ -1,0 +1,97 @@
+"""Rows as the lines of a table for people: uncut for pipes and `--wide`, brief for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from itertools import chain
+from math import inf
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as t
+
+from streaming.cli.layout.cells import Texts, is_empty
+from streaming.cli.layout.forms import Form, Place
+from streaming.cli.layout.lines import (
+    Column,
+    count_sizes,
+    fitting_widths,
+    folded,
+    full_widths,
+    lines_of,
+)
+
+_SHORT: Final = "times are UTC, in full with --utc"
+
+_LONG: Final = 1 / 3
+"""A cell longer than this part of a line does not keep a column of a query from being there."""
+
+
+def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
+    """Lay out all columns for people, as wide as they are, with moments in full."""
+    places = form.places(rows.column_names)
+    seen = rows.select([place.number for place in places])
+    texts = Texts(seen)
+    columns = _columns(seen.schema, places, texts, form)
+    return lines_of(columns, full_widths(columns), texts, blocks=_blocks(seen, form))
+
+
+def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) -> Iterator[str]:
+    """Lay out the columns that matter and fit into `room`, and say what was left out or shortened.
+
+    `today` (UTC): moments are shortened, those of that day to the time of day; None: they are in full.
+    """
+    empty = {number for number, column in enumerate(rows.columns) if not form.is_own and is_empty(column)}
+    places = form.places(rows.column_names, empty)
+    ranked = [place for place in places if place.rank is not None]
+    seen = _counted(rows, form).select([place.number for place in ranked])
+    texts = Texts(seen, today=today)
+    columns = _columns(seen.schema, ranked, texts, form, is_brief=True)
+    widths = fitting_widths(columns, room, up_to=room * _LONG if form.is_own else inf)
+    whole = {ranked[number].number for number in widths if not ranked[number].is_counted}
+    hidden = [place.head for place in places if place.number not in whole | empty]
+    is_shortened = today is not None and any(_has_moments(seen.column(number)) for number in widths)
+    lines = lines_of(columns, widths, texts, room=room, blocks=_blocks(seen, form))
+    return chain(lines, _note(hidden, room, is_shortened=is_shortened))
+
+
+def _counted(rows: pa.Table, form: Form) -> pa.Table:
+    """Replace the lists that are only counted by their lengths."""
+    for name in form.counted:
+        lengths = pc.list_value_length(rows[name])
+        rows = rows.set_column(rows.column_names.index(name), name, lengths)
+    return rows
+
+
+def _columns(
+    schema: pa.Schema, places: Sequence[Place], texts: Texts, form: Form, *, is_brief: bool = False
+) -> list[Column]:
+    """Describe the columns of a table (`places`, whose cells are `texts`) to those who lay it out."""
+    return [
+        Column(
+            head=place.brief_head if is_brief else place.head,
+            sizes=sizes,
+            rank=place.rank or 0,
+            is_rigid=t.is_primitive(of),
+            to_the_right=t.is_integer(of),
+            is_prose=name in form.prose,
+        )
+        for place, name, of, sizes in zip(
+            places, schema.names, schema.types, count_sizes(len(places), texts), strict=True
+        )
+    ]
+
+
+def _blocks(seen: pa.Table, form: Form) -> int | None:
+    return None if form.blocks is None else seen.column_names.index(form.blocks)
+
+
+def _has_moments(column: pa.ChunkedArray) -> bool:
+    return bool(t.is_timestamp(column.type)) and column.null_count < len(column)
+
+
+def _note(hidden: Sequence[str], room: int, *, is_shortened: bool) -> list[str]:
+    """Say in a line under the table what is not as it is in a pipe; in several if it is longer than one."""
+    parts = [_SHORT] if is_shortened else []
+    parts += [f"--wide also shows {', '.join(hidden)}"] if hidden else []
+    return folded("; ".join(parts), room) if parts else []
