@@ -279,6 +279,8 @@ def status(
     if not only_totals:
         print_answer(status.partitions(about.progress, about.moment), output, forms.STATUS, about)
     if only_totals or (output == "table" and not asking.as_of):
+        if not only_totals:
+            print()
         print_answer(status.totals(about.progress), output, forms.TOTALS, about)
     if output == "table":
         alerts = [] if asking.as_of else _alerts(tables)

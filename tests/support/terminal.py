@@ -3,6 +3,7 @@
 All of them run one after the other in one process, whose start is what takes longest.
 """
 
+import json
 import os
 import pty
 import subprocess
@@ -14,7 +15,10 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 _END: Final = "\x1e"  # which no command prints
 _PROGRAM: Final = """
-import fcntl, json, struct, sys, termios
+import fcntl, json, struct, sys, termios, time
+
+if (now := NOW) is not None:
+    time.time_ns = lambda: now * 1_000_000
 from streaming.cli.main import main
 
 for width, arguments in json.loads(sys.argv[1]):
@@ -27,20 +31,27 @@ for width, arguments in json.loads(sys.argv[1]):
 """
 
 
-def on_terminal(asked: Iterable[tuple[int, Sequence[str]]]) -> list[str]:
-    """Return what each command (a width, and the arguments) prints on standard output, a terminal."""
-    import json
+def on_terminal(
+    asked: Iterable[tuple[int, Sequence[str]]],
+    *,
+    directory: Path = ROOT,
+    now: int | None = None,
+    with_errors: bool = False,
+) -> list[str]:
+    """Return what each command (a width, and the arguments) prints on standard output, a terminal.
 
+    In a directory, with a clock that stands still at `now` (ms), and with standard error in between.
+    """
     master, slave = pty.openpty()
-    program = _PROGRAM.replace("END", repr(_END))
+    program = _PROGRAM.replace("END", repr(_END)).replace("NOW", repr(now))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         [sys.executable, "-c", program, json.dumps([[width, [*words]] for width, words in asked])],
-        cwd=ROOT,
-        env=environment | {"PYTHONIOENCODING": "utf-8"},
+        cwd=directory,
+        env=environment | {"PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)},
         stdin=slave,
         stdout=slave,
-        stderr=subprocess.DEVNULL,
+        stderr=slave if with_errors else subprocess.DEVNULL,
     )
     os.close(slave)
     seen = b"".join(iter(lambda: _read(master), b""))
