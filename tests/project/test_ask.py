@@ -1,4 +1,4 @@
-"""docs/ask.md: thirty questions of a platform engineer, each with the command that answers it and its output."""
+"""docs/ask.md: thirty questions of a platform engineer, each with a command that answers it and its output."""
 
 import pytest
 from ask_transcript import COLUMNS, PAGE, Entry, entries, printed
@@ -14,7 +14,7 @@ def outputs() -> dict[str, str]:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.arguments)
 def test_an_answer_is_what_the_page_shows(outputs: dict[str, str], entry: Entry) -> None:
-    """If a change is meant: `PYTHONPATH=.:tests/support .venv/bin/python -m ask_transcript` writes the page."""
+    """If a change is meant: `python -m ask_transcript` writes the page."""
     assert outputs[entry.arguments] == entry.output
 
 
