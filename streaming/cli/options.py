@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from streaming.cli.output import warn
 from streaming.common.times import now_ms, parse_duration_ms, parse_moment
+from streaming.model.errors import MisuseError
+from streaming.settings.kinds import SERVERS, are_servers
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -37,8 +40,16 @@ def all_of(*options: Option) -> Option:
 
 # --- brokers, settings and tables ------------------------------------------------------------------------
 
+
+def _brokers(_context: click.Context, _option: click.Parameter, servers: str | None) -> str | None:
+    """Refuse what names no brokers."""
+    if servers is not None and not are_servers(servers):
+        raise MisuseError(f"--bootstrap-server: expected {SERVERS}, found {servers!r}.")
+    return servers
+
+
 bootstrap_server_option = click.option(
-    "--bootstrap-server", metavar="HOST:PORT[,...]", help="Bootstrap brokers."
+    "--bootstrap-server", metavar="HOST:PORT[,...]", callback=_brokers, help="Bootstrap brokers."
 )
 command_config_option = click.option(
     "--command-config",
@@ -75,12 +86,15 @@ def settings_of(config: Path | None, command_config: Path | None = None, **optio
 
 def with_command_config(settings: Settings, file: Path | None) -> Settings:
     """Return the settings with those of a properties file for Kafka's clients laid over them."""
+    from streaming.settings.client_names import refuse_mistaken
     from streaming.settings.properties import read_properties
     from streaming.settings.secrets import resolved_client
 
     if file is None:
         return settings
-    client = {**settings.source.client, **resolved_client(read_properties(file), where=str(file))}
+    properties = resolved_client(read_properties(file), where=str(file))
+    refuse_mistaken(properties, where=str(file))
+    client = {**settings.source.client, **properties}
     client.pop("bootstrap.servers", None)
     return replace(settings, source=replace(settings.source, client=client))
 
@@ -91,9 +105,11 @@ def tables_of(settings: Settings) -> Tables:
 
 
 def broker_of(settings: Settings) -> "Broker":
-    """Return the brokers that the settings name."""
+    """Return the brokers that the settings name; warns of client settings that nobody may heed."""
     from streaming.brokers.broker import Broker
+    from streaming.settings.client_names import unknown_names
 
+    warn(unknown_names(settings.source.client))
     return Broker(settings.source)
 
 
