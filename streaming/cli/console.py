@@ -106,8 +106,8 @@ class Console:
             if self._log.is_live:
                 self._log.live(what, f"{what} ... {passed_s:.0f} s")
             elif not told_s or passed_s - told_s >= min(max(told_s, _TELL_AGAIN_S), _TELL_SELDOM_S):
-                begun = f"still {what} ({passed_s:.0f} s)" if told_s else f"{what} ..."
-                self._log.line("info", begun, waited_s=round(passed_s))
+                line = f"still {what} ({passed_s:.0f} s)" if told_s else f"{what} ..."
+                self._log.line("info", line, waited_s=round(passed_s))
                 told_s = passed_s
 
     def _tell_catching_up(self, report: BatchReport) -> None:

@@ -153,9 +153,12 @@ def test_run_once_then_offsets_as_json_equals_the_broker(broker: LocalBroker, tm
     kafka.create_topics(bootstrap, {"cli-orders": 2})
     kafka.commit_offsets(bootstrap, "cli", {("cli-orders", 0): 7, ("cli-orders", 1): 8})
     kafka.commit_offsets(bootstrap, "cli", {("cli-orders", 0): 2})
-    result = offsetlake("run", "--bootstrap-server", bootstrap, "--once", cwd=tmp_path)
+    (tmp_path / "soon.toml").write_text('[expiry]\nretention = "2s"\n')
+    arguments = ("run", "--bootstrap-server", bootstrap, "--once", "--config", "soon.toml")
+    result = offsetlake(*arguments, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout == ""  # no alerts
+    alerts = [json.loads(line)["alert"] for line in result.stdout.splitlines()]
+    assert ("offset_expiring", "cli") in {(alert["rule"], alert["group"]) for alert in alerts}
     *_, last_batch, stopped = [line for line in untimed(result.stderr) if not line.endswith(" ...")]
     assert (re.search(r"\bbatch (\d+): ", last_batch) is not None, stopped) == (True, "stopped")
 

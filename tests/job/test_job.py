@@ -178,6 +178,7 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
 def test_a_job_that_finds_nothing_new_says_so(make_job: JobFactory, broker: LocalBroker) -> None:
     kafka.create_topics(broker.bootstrap_servers, {"nothing-new": 1})
     job, stop = make_job(topic="nothing-new"), threading.Event()
+    job.run_once()
     running = threading.Thread(target=job.run, args=(stop,))
     running.start()
     try:

@@ -123,7 +123,7 @@ MISTAKES = {
     "brokers without a port": ('source.bootstrap_servers = "kafka"', "expects host:port, or several"),
     "mistaken setting of clients": (
         '[source]\ntopic = "t"\n[source.client]\n"securty.protocol" = "SSL"',
-        "found 'securty.protocol'. Did you mean security.protocol?",
+        "found 'securty.protocol', which it would ignore. Did you mean security.protocol?",
     ),
     "unknown name in a list": (
         '[[alerts.groups]]\npatern = "x"',
