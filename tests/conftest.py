@@ -162,6 +162,7 @@ def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
     def run(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["offsetlake", *arguments])
+        monkeypatch.setattr(sys, "warnoptions", ["error"])  # as those of pytest are
         with pytest.raises(SystemExit) as ended:
             main()
         return Ended(ended.value.code or 0, *capsys.readouterr())

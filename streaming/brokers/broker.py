@@ -9,7 +9,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -32,6 +32,7 @@ from streaming.brokers.facts import (
     BrokerRetention,
     LogRange,
     TopicFacts,
+    TopicMissingError,
     agreed_retention,
 )
 from streaming.common.times import MINUTE_MS
@@ -77,21 +78,37 @@ class Broker:
                 "Check [source.client] in the settings and the --command-config file."
             ) from error
 
-    def wait_for_topic(self, say: Callable[[str], None], give_up: Callable[[], bool]) -> TopicFacts | None:
+    def wait_for_topic(
+        self,
+        say: Callable[[str], None],
+        give_up: Callable[[], bool],
+        *,
+        waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        limit_ms: int | None = None,
+    ) -> TopicFacts | None:
         """Wait until the topic exists and return its facts; None when `give_up` says so before.
 
-        The brokers must answer within `connect_timeout`, else `BrokerError`; the topic may take as long as it
-        likes (Kafka creates it at the first commit), and `say` is called once to report that.
+        The brokers must answer within `connect_timeout`, else `BrokerError`. The topic may take `limit_ms`,
+        else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. `say`
+        is called once to report that, `waiting` says what is waited for.
         """
-        facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
-        if facts is None:
-            say(
-                f"topic {self._source.topic} does not exist yet on {self._source.bootstrap_servers}, "
-                "or this user may not see it (Describe permission): "
-                "waiting for it (Kafka creates it when the first group commits)"
-            )
-        while facts is None and not _rest(self._source.topic_poll_every_ms / 1_000, give_up):
-            facts = self.topic_facts(self._source.connect_timeout_ms / 1_000)
+        source = self._source
+        servers, pause_ms = source.bootstrap_servers, source.topic_poll_every_ms
+        began = time.monotonic()
+        with waiting(f"connecting to {servers}"):
+            facts = self.topic_facts(source.connect_timeout_ms / 1_000)
+        if facts is not None:
+            return facts
+        say(
+            f"topic {source.topic} does not exist yet on {servers}, or this user may not see it (Describe "
+            "permission): waiting for it (Kafka creates it when the first group commits)"
+        )
+        pause_s = (pause_ms if limit_ms is None else min(pause_ms, limit_ms)) / 1_000
+        with waiting(f"waiting for topic {source.topic} on {servers}"):
+            while facts is None and not _rest(pause_s, give_up):
+                facts = self.topic_facts(source.connect_timeout_ms / 1_000)
+                if facts is None and limit_ms is not None and time.monotonic() - began >= limit_ms / 1_000:
+                    raise TopicMissingError.of(source.topic, servers, limit_ms)
         return facts
 
     def topic_facts(self, timeout_s: float = REQUEST_TIMEOUT_S) -> TopicFacts | None:

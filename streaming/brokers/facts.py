@@ -25,6 +25,20 @@ class AccessRefusedError(BrokerError):
     """The brokers have refused this user or its certificates for `connect_timeout`: waiting does not help."""
 
 
+class TopicMissingError(BrokerError):
+    """The topic does not exist, or this user may not see it, and it is not to be waited for any longer."""
+
+    @classmethod
+    def of(cls, topic: str, servers: str, limit_ms: int) -> "TopicMissingError":
+        """Say where it was looked for, and what to check."""
+        return cls(
+            f"looking for topic {topic}: expected it on {servers} within {limit_ms / 1_000:g} s ([source] "
+            "connect_timeout), found no such topic, or none that this user may see (Describe permission). "
+            "Check --topic and --bootstrap-server; Kafka creates __consumer_offsets when the first group "
+            "commits."
+        )
+
+
 @dataclass(frozen=True)
 class TopicFacts:
     """What identifies the topic: its cluster and its id (None where brokers do not say), and its partition

@@ -1,43 +1,92 @@
-"""What `offsetlake run` prints, on a terminal or in a log file."""
+"""What `offsetlake run` prints: how it goes on standard error, and alerts on standard output.
 
+Every line begins with its time (UTC), or is an object of JSON that has it. On a terminal, what is waited for
+and how far catching up has come is one line that is updated.
+"""
+
+import os
 import sys
+import threading
 import time
-from typing import Final, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TextIO
 
-from streaming.cli.output import let_go
-from streaming.common.escapes import shown
+from streaming.cli.output import let_go, standard_error
+from streaming.common.escapes import json_text, shown
+from streaming.common.times import iso, now_ms
 from streaming.job.listener import BatchReport
+from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 
-_CLEAR_LINE: Final = "\r\x1b[K"
+LogFormat = Literal["text", "json"]
+Level = Literal["info", "warning", "error"]
 
 FAR_BEHIND: Final = 100_000
 """Source offsets; a batch that leaves more of them unread is one of catching up (after a long stop)."""
 
+_CLEAR_LINE: Final = "\r\x1b[K"
+_NO_WIDTH: Final = 80
+"""Columns of a terminal that does not tell how many it has."""
+
+_SHORT_S: Final = 0.5
+"""What takes no longer is not worth a line."""
+_TICK_S: Final = 1.0
+_TELL_AGAIN_S: Final = 10.0
+"""After so long a log file is told again what is waited for, and later after twice as long each time, ..."""
+_TELL_SELDOM_S: Final = 600.0
+"""... but at least this often."""
+
 
 class Console:
-    """Prints messages and one line per batch that changes something; while catching up, one line that is
-    updated.
+    """Prints messages, one line per batch that changes something, and alerts.
 
-    A failing output never stops the job: once a line cannot be printed, no further lines are, except by
-    `write`.
+    A failing standard error never stops the job: once a line cannot be printed there, no further lines are.
     """
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        log_format: LogFormat = "text",
+        *,
+        err: TextIO | None = None,
+        out: TextIO | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._log = _Log(err or standard_error(), log_format, clock)
         self._out = out or sys.stdout
-        self._is_terminal = self._out.isatty()
-        self._is_quiet = False
         self._catching_up_since: float | None = None
         self._moved = 0
         self._told_unknown: set[tuple[int, int | None]] = set()
 
     def say(self, sentence: str) -> None:
         """Print one line."""
-        self._print(f"{_CLEAR_LINE if self._is_terminal else ''}{shown(sentence)}\n")
+        self._log.line("info", sentence)
+
+    def warn(self, sentence: str) -> None:
+        """Print one line about something that goes wrong, or does no longer."""
+        self._log.line("warning", sentence)
+
+    def fail(self, error: OffsetlakeError) -> None:
+        """Print why the command ends."""
+        self._log.line("error", str(error))
 
     def write(self, line: str) -> None:
-        """Print a line that must not be lost: raises what printing raises, and tries every time."""
-        print(f"{_CLEAR_LINE if self._is_terminal else ''}{line}", file=self._out, flush=True)
+        """Print an alert, which must not be lost: raises what printing raises, and tries every time."""
+        self._log.erase()  # standard output may be the same terminal
+        print(line, file=self._out, flush=True)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Tell what is waited for within the block, and for how many seconds already."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._tell_wait, args=(what, done), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(_TICK_S)  # longer only if nobody reads what is printed
+            self._log.settle(what)
 
     def batch(self, report: BatchReport) -> None:
         """Tell what one batch did."""
@@ -46,22 +95,41 @@ class Console:
             self._tell_catching_up(report)
         elif self._catching_up_since is not None:
             self._tell_caught_up(report)
-        elif report.changed_offsets or report.changed_groups or report.quarantined:
-            self.say(describe_batch(report))
+        elif report.has_changes or report.quarantined:
+            self._log.line("info", describe_batch(report), **numbers_of(report))
+
+    def _tell_wait(self, what: str, done: threading.Event) -> None:
+        began, told_s = time.monotonic(), 0.0
+        pause_s = _SHORT_S
+        while not done.wait(pause_s):
+            passed_s, pause_s = time.monotonic() - began, _TICK_S
+            if self._log.is_live:
+                self._log.live(what, f"{what} ... {passed_s:.0f} s")
+            elif not told_s or passed_s - told_s >= min(max(told_s, _TELL_AGAIN_S), _TELL_SELDOM_S):
+                line = f"still {what} ({passed_s:.0f} s)" if told_s else f"{what} ..."
+                self._log.line("info", line, waited_s=round(passed_s))
+                told_s = passed_s
 
     def _tell_catching_up(self, report: BatchReport) -> None:
         self._count(report)
-        line = describe_catching_up(self._moved, behind(report.progress), self._rate())
-        if self._is_terminal:
-            self._print(f"{_CLEAR_LINE}{line}")
+        left, rate = behind(report.progress), self._rate()
+        line = describe_catching_up(self._moved, left, rate)
+        if self._log.is_live:
+            self._log.live("catching up", line)
         else:
-            self.say(line)
+            counted = {"source_offsets": self._moved, "source_offsets_left": left}
+            self._log.line("info", line, **counted, source_offsets_per_second=round(rate))
 
     def _tell_caught_up(self, report: BatchReport) -> None:
         self._count(report)
-        self.say(
+        self._log.settle("catching up")
+        self._log.line(
+            "info",
             f"caught up: {self._moved:,} source offsets, {self._rate():,.0f} a second; "
-            f"{describe_batch(report)}"
+            f"{describe_batch(report)}",
+            **numbers_of(report),
+            source_offsets=self._moved,
+            source_offsets_per_second=round(self._rate()),
         )
         self._catching_up_since, self._moved = None, 0
 
@@ -74,6 +142,73 @@ class Console:
         assert self._catching_up_since is not None
         return self._moved / max(time.monotonic() - self._catching_up_since, 0.001)
 
+    def _tell_unknown(self, report: BatchReport) -> None:
+        for kind in report.totals.unknown:
+            if (kind.record_type, kind.value_version) not in self._told_unknown:
+                self._told_unknown.add((kind.record_type, kind.value_version))
+                version = "" if kind.value_version is None else f", value version {kind.value_version},"
+                self.warn(
+                    f"WARNING: records of type {kind.record_type}{version} "
+                    f"cannot be read by this release; first at partition {kind.first.partition}, "
+                    f"offset {kind.first.offset}. Kafka may have been upgraded: look for a newer offsetlake."
+                )
+
+
+class _Log:
+    """Lines on one output, of which a terminal's last one can be updated; quiet for good after a failure."""
+
+    def __init__(self, out: TextIO, log_format: LogFormat, clock: Callable[[], int]) -> None:
+        self._out = out
+        self._is_json = log_format == "json"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._is_quiet = False
+        self._live = ("", "")  # what the last line is about, and the line
+        self.is_live = not self._is_json and out.isatty()
+
+    def line(self, level: Level, message: str, **numbers: float) -> None:
+        """Print one line that stays."""
+        text = self._line(level, message, numbers)
+        with self._lock:
+            self._print(f"{self._clear}{text}\n{self._live[1]}")
+
+    def live(self, about: str, line: str) -> None:
+        """Print the line that is updated, on a terminal."""
+        with self._lock:
+            self._live = (about, shown(line)[: self._width - 1])
+            self._print(f"{self._clear}{self._live[1]}")
+
+    def settle(self, about: str) -> None:
+        """Take away the line that is updated, if it is about this."""
+        with self._lock:
+            if self._live[0] == about:
+                self._live = ("", "")
+                self._print(self._clear)
+
+    def erase(self) -> None:
+        """Make room for a line of another output; what is updated comes back with its next update."""
+        with self._lock:
+            if self._live[1]:
+                self._print(self._clear)
+
+    def _line(self, level: Level, message: str, numbers: dict[str, float]) -> str:
+        moment = iso(self._clock(), "seconds")
+        if self._is_json:
+            said: dict[str, Any] = {"time": moment, "level": level, "message": message}
+            return json_text(said | numbers)
+        return f"{moment} {'ERROR: ' if level == 'error' else ''}{shown(message)}"
+
+    @property
+    def _clear(self) -> str:
+        return _CLEAR_LINE if self.is_live else ""
+
+    @property
+    def _width(self) -> int:
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns or _NO_WIDTH
+        except OSError:
+            return _NO_WIDTH
+
     def _print(self, text: str) -> None:
         """Print; at the first failure (the reader has gone, the disk is full) go quiet for good."""
         if self._is_quiet:
@@ -85,17 +220,6 @@ class Console:
             let_go(self._out)
         except OSError:
             self._is_quiet = True
-
-    def _tell_unknown(self, report: BatchReport) -> None:
-        for kind in report.totals.unknown:
-            if (kind.record_type, kind.value_version) not in self._told_unknown:
-                self._told_unknown.add((kind.record_type, kind.value_version))
-                version = "" if kind.value_version is None else f", value version {kind.value_version},"
-                self.say(
-                    f"WARNING: records of type {kind.record_type}{version} "
-                    f"cannot be read by this release; first at partition {kind.first.partition}, "
-                    f"offset {kind.first.offset}. Kafka may have been upgraded: look for a newer offsetlake."
-                )
 
 
 def is_catching_up(progress: Progress) -> bool:
@@ -119,9 +243,23 @@ def describe_catching_up(moved: int, left: int, rate: float) -> str:
 
 
 def describe_batch(report: BatchReport) -> str:
-    """Say what one batch did, in one line."""
+    """Say what one batch did, in one line, with the number that answers to queries name."""
+    number = report.progress.sequence
+    batch = f"batch {number}" if report.has_changes else f"after batch {number}"
     quarantined = f", {report.quarantined} quarantined" if report.quarantined else ""
     return (
-        f"batch {report.batch_id}: {report.totals.decoded:,} records, {report.changed_offsets:,} offsets and "
+        f"{batch}: {report.totals.decoded:,} records, {report.changed_offsets:,} offsets and "
         f"{report.changed_groups:,} groups changed{quarantined} in {report.seconds:.1f} s"
     )
+
+
+def numbers_of(report: BatchReport) -> dict[str, float]:
+    """Return the numbers of a batch, as a line of JSON has them; `batch` is that of the last change."""
+    return {
+        "batch": report.progress.sequence,
+        "records": report.totals.decoded,
+        "changed_offsets": report.changed_offsets,
+        "changed_groups": report.changed_groups,
+        "quarantined": report.quarantined,
+        "seconds": round(report.seconds, 3),
+    }

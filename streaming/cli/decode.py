@@ -5,23 +5,31 @@ from typing import Any, TextIO
 
 import click
 
+from streaming.cli.output import warn
 from streaming.common.escapes import json_text
 from streaming.model.errors import MisuseError
 
 
 @click.command()
 @click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), default="-")
-def decode(file: TextIO) -> None:
+def decode(file: TextIO) -> int:
     """Decode records: JSON lines {"key": hex, "value": hex or null} from FILE or standard input.
 
-    Prints a line for each: what Kafka's own message formatter prints, or {"error": {...}}.
+    Prints a line for each: what Kafka's own message formatter prints, or {"error": {...}}. A line of another
+    form is reported on standard error with its number; the exit code is then 1.
 
     \b
       echo '{"key": "000100016700017400000003", "value": null}' | offsetlake decode
     """
+    code = 0
     for number, line in enumerate(file, start=1):
         if line.strip():
-            print(json_text(decode_line(line, number), separators=(",", ":")), flush=True)
+            try:
+                print(json_text(decode_line(line, number), separators=(",", ":")), flush=True)
+            except MisuseError as error:
+                warn([str(error)])
+                code = 1
+    return code
 
 
 def decode_line(line: str, number: int) -> dict[str, Any]:

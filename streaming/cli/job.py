@@ -1,9 +1,11 @@
 """The commands that read the topic into the tables: `run`, `rebuild`, and `demo` to see it work."""
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,10 +17,13 @@ from streaming.cli.options import (
     table_root_option,
 )
 from streaming.common.times import parse_duration_ms
+from streaming.model.errors import OffsetlakeError
+from streaming.settings.client_names import unknown_names
 from streaming.settings.model import Settings
-from streaming.settings.shown import describe
+from streaming.settings.shown import describe, shown_duration, shown_place
 
 if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
+    from streaming.cli.console import Console, LogFormat
     from streaming.job.listener import Listener
 
 _job_options = all_of(
@@ -32,6 +37,14 @@ _job_options = all_of(
     click.option(
         "--master", metavar="MASTER", help="Spark's master, such as spark://host:7077.  [default: local[*]]"
     ),
+    click.option("--show-settings", is_flag=True, help="Print all settings, as a settings file, and exit."),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Format of the lines on standard error; alerts on standard output are lines of JSON always.",
+    ),
 )
 
 
@@ -41,24 +54,33 @@ _job_options = all_of(
     "--trigger", metavar="DURATION", help="How often to read new commits, such as 1s.  [default: 5s]"
 )
 @click.option("--once", is_flag=True, help="Read to the current end, then exit.")
-def run(config: Path | None, command_config: Path | None, once: bool, **options: str | None) -> None:
+def run(once: bool, **options: Any) -> None:
     """Follow the offsets topic and maintain the tables, until stopped (Ctrl-C or SIGTERM).
+
+    Standard error tells how it goes; alerts are lines of JSON on standard output.
 
     \b
       offsetlake run --bootstrap-server localhost:9092
       offsetlake run --command-config client.properties --table-root s3://lake/offsets
       offsetlake run --once          # read to the current end, then exit
       offsetlake run --master spark://spark:7077 --checkpoint s3a://lake/checkpoint
+      offsetlake run --log-format json
     """
-    from streaming.job.run import run_job
 
-    settings = settings_of(config, command_config, **options)
-    _as_job(settings, lambda listener, stop: run_job(settings, listener, stop, once=once))
+    def follow(settings: Settings, listener: "Listener", stop: threading.Event) -> None:
+        from streaming.job.run import run_job
+
+        run_job(settings, listener, stop, once=once)
+
+    def how_far(settings: Settings) -> str:
+        return "to its current end" if once else f"every {shown_duration(settings.job.trigger_ms)}"
+
+    _as_job(follow, how_far, **options)
 
 
 @click.command()
 @_job_options
-def rebuild(config: Path | None, command_config: Path | None, **options: str | None) -> None:
+def rebuild(**options: Any) -> None:
     """Re-read the topic from the beginning, reconcile the tables, exit.
 
     `run` does this by itself when it is necessary. By hand, it replaces a lost checkpoint, or changes the
@@ -67,24 +89,62 @@ def rebuild(config: Path | None, command_config: Path | None, **options: str | N
     \b
       offsetlake rebuild --bootstrap-server localhost:9092
     """
-    from streaming.job.run import rebuild_tables
 
-    settings = settings_of(config, command_config, **options)
-    _as_job(settings, lambda listener, stop: rebuild_tables(settings, listener, stop))
+    def reread(settings: Settings, listener: "Listener", stop: threading.Event) -> None:
+        from streaming.job.run import rebuild_tables
+
+        rebuild_tables(settings, listener, stop)
+
+    _as_job(reread, lambda _: "from the beginning", **options)
 
 
-def _as_job(settings: Settings, act: Callable[["Listener", threading.Event], None]) -> None:
+def _as_job(
+    act: Callable[[Settings, "Listener", threading.Event], None],
+    how_far: Callable[[Settings], str],
+    *,
+    config: Path | None,
+    command_config: Path | None,
+    show_settings: bool,
+    log_format: "LogFormat",
+    **options: str | None,
+) -> None:
     """Do something that reads the topic, on the console and until a signal says to stop."""
     from streaming.cli.console import Console
-    from streaming.job.listener import Listener
-    from streaming.job.run import stop_on_signals
 
-    console, stop = Console(), threading.Event()
-    for line in describe(settings):
-        console.say(line)
-    with stop_on_signals(stop):
-        act(Listener(console.say, console.batch, console.write), stop)
+    console, stop = Console(log_format), threading.Event()
+    with _failing(console):
+        settings = settings_of(config, command_config, **options)
+    if show_settings:
+        print(*describe(settings), sep="\n")
+        return
+    console.say(f"reading topic {settings.source.topic} {how_far(settings)} {_from_where_to(settings)}")
+    for sentence in unknown_names(settings.source.client):
+        console.warn(sentence)
+    with _failing(console), console.waiting("loading Spark"):
+        from streaming.job.listener import Listener
+        from streaming.job.run import stop_on_signals
+    with _failing(console), stop_on_signals(stop):
+        listener = Listener(console.say, console.batch, console.write, console.warn, console.waiting)
+        act(settings, listener, stop)
     console.say("stopped")
+
+
+@contextmanager
+def _failing(console: "Console") -> Iterator[None]:
+    """Print an error as one line among the others, and end with its exit code."""
+    try:
+        yield
+    except OffsetlakeError as error:
+        console.fail(error)
+        sys.exit(error.exit_code)
+
+
+def _from_where_to(settings: Settings) -> str:
+    root, checkpoint = settings.tables.root, settings.job.checkpoint
+    return (
+        f"from {settings.source.bootstrap_servers} into {shown_place(root)} "
+        f"(checkpoint {shown_place(checkpoint)})"
+    )
 
 
 @click.command()

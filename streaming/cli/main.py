@@ -4,6 +4,7 @@ Exit code 0 is success, 1 failure, 2 misuse.
 """
 
 import sys
+import warnings
 from types import ModuleType
 from typing import Final
 
@@ -31,7 +32,9 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
 
 def main() -> None:
     """Run the command; errors that a user can act on are one message without a traceback."""
-    with watched_output():
+    with watched_output(), warnings.catch_warnings():
+        if not sys.warnoptions:  # of libraries, who do not address users
+            warnings.simplefilter("ignore")
         sys.exit(finish(_run_command()))
 
 

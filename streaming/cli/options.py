@@ -14,6 +14,8 @@ from streaming.cli.layout.forms import Form
 from streaming.cli.output import warn
 from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
+from streaming.model.suggestions import did_you_mean, nearest
+from streaming.settings.kinds import SERVERS, are_servers
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -41,8 +43,16 @@ def all_of(*options: Option) -> Option:
 
 # --- brokers, settings and tables ------------------------------------------------------------------------
 
+
+def _brokers(_context: click.Context, _option: click.Parameter, servers: str | None) -> str | None:
+    """Refuse what names no brokers."""
+    if servers is not None and not are_servers(servers):
+        raise MisuseError(f"--bootstrap-server: expected {SERVERS}, found {servers!r}.")
+    return servers
+
+
 bootstrap_server_option = click.option(
-    "--bootstrap-server", metavar="HOST:PORT[,...]", help="Bootstrap brokers."
+    "--bootstrap-server", metavar="HOST:PORT[,...]", callback=_brokers, help="Bootstrap brokers."
 )
 command_config_option = click.option(
     "--command-config",
@@ -79,12 +89,15 @@ def settings_of(config: Path | None, command_config: Path | None = None, **optio
 
 def with_command_config(settings: Settings, file: Path | None) -> Settings:
     """Return the settings with those of a properties file for Kafka's clients laid over them."""
+    from streaming.settings.client_names import refuse_mistaken
     from streaming.settings.properties import read_properties
     from streaming.settings.secrets import resolved_client
 
     if file is None:
         return settings
-    client = {**settings.source.client, **resolved_client(read_properties(file), where=str(file))}
+    properties = resolved_client(read_properties(file), where=str(file))
+    refuse_mistaken(properties, where=str(file))
+    client = {**settings.source.client, **properties}
     client.pop("bootstrap.servers", None)
     return replace(settings, source=replace(settings.source, client=client))
 
@@ -95,9 +108,11 @@ def tables_of(settings: Settings) -> Tables:
 
 
 def broker_of(settings: Settings) -> "Broker":
-    """Return the brokers that the settings name."""
+    """Return the brokers that the settings name; warns of client settings that nobody may heed."""
     from streaming.brokers.broker import Broker
+    from streaming.settings.client_names import unknown_names
 
+    warn(unknown_names(settings.source.client))
     return Broker(settings.source)
 
 
@@ -157,15 +172,12 @@ def words_of(
 ) -> list[str]:
     """Read words with commas between them, in any case and with blanks around them, and return them as they
     are known. Raises `MisuseError` for a word that is not known."""
-    from streaming.queries.names import did_you_mean
-
     as_known = {comparable(word): word for word in known}
     words = [word.strip() for text in texts for word in text.split(",")]
     for word in words:
         if comparable(word) not in as_known:
-            raise MisuseError(
-                f"{name}: expected one of {', '.join(known)}; found {word!r}{did_you_mean(word, known)}"
-            )
+            meant = did_you_mean(nearest(word, known))
+            raise MisuseError(f"{name}: expected one of {', '.join(known)}; found {word!r}.{meant}")
     return [as_known[comparable(word)] for word in words]
 
 

@@ -85,6 +85,20 @@ def telling() -> Iterator[None]:
         let_go(sys.stderr)
 
 
+def standard_error() -> TextIO:
+    """Return standard error with a descriptor of its own; nowhere, if it was closed.
+
+    While Spark starts, descriptor 2 leads to its log, for the processes that inherit it.
+    """
+    err = sys.stderr
+    if err is None:
+        return Path(os.devnull).open("w")
+    if err is not sys.__stderr__:  # replaced by a caller, as in tests
+        return err
+    assert isinstance(err, io.TextIOWrapper)
+    return os.fdopen(os.dup(err.fileno()), "w", encoding=err.encoding, errors=err.errors)
+
+
 def let_go(stream: TextIO) -> None:
     """Let all that is still buffered go nowhere: Python would try once more at its end, and complain."""
     try:

@@ -236,12 +236,14 @@ def history(
 def sql(query: str, asking: Asking, table_root: str | None, output: "Output", config: Path | None) -> None:
     """Run one SQL query over offsets, groups, changes, quarantine, alerts, live_offsets and live_groups.
 
-    Only SELECT is accepted. `offsets` and `groups` are as of the last fold, `live_offsets` and `live_groups`
-    as of the last batch, or of --as-of. Quote "group" and "partition": they are SQL keywords.
+    Read-only: SELECT, SHOW TABLES and DESCRIBE. `offsets` and `groups` are as of the last fold,
+    `live_offsets` and `live_groups` as of the last batch, or of --as-of. Quote "group" and "partition": they
+    are SQL keywords.
 
     \b
       offsetlake sql 'SELECT "group", sum(committed_offset) AS total FROM live_offsets GROUP BY "group"'
       offsetlake sql 'SELECT state, count(*) AS n FROM live_groups GROUP BY state' --output json
+      offsetlake sql 'DESCRIBE live_offsets'
     """
     from streaming.queries.sql import run_sql
 

@@ -1,4 +1,4 @@
-"""Where the files of `conf/` are, in a checkout and in an installed wheel."""
+"""Where files are: those of `conf/`, in a checkout and in an installed wheel, and what a setting names."""
 
 from pathlib import Path
 
@@ -11,3 +11,12 @@ def conf_dir() -> Path:
     packages = Path(__file__).resolve().parents[1]
     packaged = packages / "conf"
     return packaged if packaged.is_dir() else packages.parent / "conf"
+
+
+def whole_path(location: str) -> str:
+    """Return the whole path of a folder or file; a URL as it is.
+
+    >>> whole_path("/srv/lake"), whole_path("s3://lake/offsets")
+    ('/srv/lake', 's3://lake/offsets')
+    """
+    return location if "://" in location else str(Path(location).absolute())

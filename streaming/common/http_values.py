@@ -16,7 +16,7 @@ AN_ADDRESS: Final = (
 HEADERS: Final = "headers: valid HTTP names, and values of one line in Latin-1"
 LINE_END: Final = "text with a trailing newline (printf and echo -n write a secret without one)"
 
-_LARGEST_PORT: Final = 65_535
+LARGEST_PORT: Final = 65_535
 
 _ADDRESS: Final = re.compile(
     r"(?P<scheme>https?)://"
@@ -89,5 +89,5 @@ def refused_text(value: str) -> str:
 
 def _parsed(url: str) -> re.Match[str] | None:
     found = _ADDRESS.fullmatch(url) if url.isprintable() else None
-    is_port = found is None or int(found["port"] or 0) <= _LARGEST_PORT
+    is_port = found is None or int(found["port"] or 0) <= LARGEST_PORT
     return found if is_port else None

@@ -128,7 +128,7 @@ class _Job(threading.Thread):
     def run(self) -> None:
         """Run until told to stop; a failure is kept for `check`."""
         try:
-            silent = Listener(lambda _: None, lambda _: None, lambda _: None)
+            silent = Listener(lambda _: None, lambda _: None, lambda _: None, lambda _: None)
             run_job(self._settings, silent, self.stop, once=False)
         except BaseException as error:
             self.failure = error

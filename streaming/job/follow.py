@@ -49,7 +49,7 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
     tables = reader.tables
     check_checkpoint(progress, reader.checkpoint(progress.generation), reader.settings)
     watch = reader.alert_watch(tables)
-    beside: Beside = [Maintainer(tables, reader.settings.tables, reader.listener.say), watch]
+    beside: Beside = [Maintainer(tables, reader.settings.tables, reader.listener.warn), watch]
     house = reader.read(tables, progress, topic, once=once, beside=beside)
     if once:  # what was read now was not evaluated yet
         watch.evaluate_and_deliver()

@@ -25,7 +25,7 @@ from streaming.job.failures import Interruptions, as_failure
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.listener import Listener
 from streaming.job.pairing import bound
-from streaming.job.running_query import Gate, wait_for_end
+from streaming.job.running_query import Gate, wait_for_end, wait_for_first_batch, wait_for_stop
 from streaming.job.topic.question import TopicQuestion
 from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
@@ -72,7 +72,7 @@ class TopicReader:
     def interruptions(self) -> Interruptions:
         """What tells interrupted readings from failures."""
         return Interruptions(
-            self.broker, self.watch, self.facts.partition_count, say=self.listener.say, stop=self.stop
+            self.broker, self.watch, self.facts.partition_count, say=self.listener.warn, stop=self.stop
         )
 
     @property
@@ -102,7 +102,8 @@ class TopicReader:
         question = TopicQuestion(
             self.watch,
             self.settings,
-            self.listener.say,
+            self.listener.warn,
+            waiting=self.listener.waiting,
             beside=lambda: self.alert_watch(tables) if is_filled else nullcontext(),
             beat=beat,
         )
@@ -129,12 +130,12 @@ class TopicReader:
             bound(progress, self.settings, topic).with_ends(topic.ends, topic.now),
             tombstones_kept_ms=topic.delete_retention_ms,
         )
-        retention = RetentionReader(self.broker, self.settings, self.listener.say)
+        retention = RetentionReader(self.broker, self.settings, self.listener.warn)
         progress = progress.with_retention(retention.read(now_ms()))
         tables.create()
         writer = self.writer(tables, progress, checkpoint)
         house = Housekeeping(
-            writer, self.broker, self.watch, retention, self.settings, self.listener.say, frozen=frozen
+            writer, self.broker, self.watch, retention, self.settings, self.listener.warn, frozen=frozen
         )
         self._run_query(checkpoint, topic.partition_count, writer, house, once=once, beside=beside)
         if house.failure is not None:
@@ -164,7 +165,14 @@ class TopicReader:
         with house, ExitStack() as stack:
             for helper in beside:
                 stack.enter_context(helper)
-            wait_for_end(query, gate, is_stopping)
+            topic = self.settings.source.topic
+            with self.listener.waiting(f"reading the first batch of topic {topic}"):
+                is_anything_new = wait_for_first_batch(query, gate, is_stopping)
+            if not is_anything_new:
+                self.listener.say(f"topic {topic} has nothing new; waiting for commits")
+            wait_for_stop(query, is_stopping)
+            with self.listener.waiting("finishing the current batch"):
+                wait_for_end(query, gate, is_stopping)
 
     def writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
         """Return a writer that goes on from this progress of tables, which were written from the
@@ -181,12 +189,12 @@ class TopicReader:
 
     def alert_watch(self, tables: Tables) -> AlertWatch:
         """Return what evaluates alerts on tables and delivers them."""
-        say, alerts = self.listener.say, self.settings.alerts
+        alerts = self.settings.alerts
         source = source_labels(self.facts.cluster_id, self.settings.source.topic)
         return AlertWatch(
             tables,
             alerts,
             receivers(alerts, write=self.listener.write, source=source),
             ask_log_ranges=self.broker.log_ranges,
-            say=say,
+            say=self.listener.warn,
         )

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -31,44 +32,54 @@ def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, on
     """Run until `stop` is set (with `once`: until the current end is reached), then stop after the current
     batch.
 
-    Raises `OffsetlakeError` for everything that a user can do something about.
+    With `once` the topic must be there within `connect_timeout`, else it is waited for. Raises
+    `OffsetlakeError` for everything that a user can do something about.
     """
-    _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once))
+    _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once), ends=once)
 
 
 def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event) -> None:
     """Re-read the topic from the beginning, reconcile the tables, and end.
 
-    Raises `OffsetlakeError` as `run_job` does.
+    Raises `OffsetlakeError` as `run_job` does with `once`.
     """
-    _with_reader(settings, listener, stop, rebuild_as_asked)
+    _with_reader(settings, listener, stop, rebuild_as_asked, ends=True)
 
 
 def _with_reader(
-    settings: Settings, listener: Listener, stop: threading.Event, act: Callable[[TopicReader], object]
+    settings: Settings,
+    listener: Listener,
+    stop: threading.Event,
+    act: Callable[[TopicReader], object],
+    *,
+    ends: bool,
 ) -> None:
     expect_many_rows()
     find_java()  # the jars may be there without it
-    jars = ensure_jars("connector")
+    with listener.waiting("retrieving the jars of Spark's Kafka connector"):
+        jars = ensure_jars("connector")
     broker = Broker(settings.source)
-    facts = broker.wait_for_topic(listener.say, stop.is_set)
+    limit_ms = settings.source.connect_timeout_ms if ends else None
+    facts = broker.wait_for_topic(listener.warn, stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
     if facts is None or stop.is_set():
         return
     with _explained(settings), sole_job(settings):
-        spark = start_session(settings.spark, settings.job, jars)
+        with listener.waiting("starting Spark"):
+            spark = start_session(settings.spark, settings.job, jars)
         try:
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be on their way
                     start_warm_up(spark)
                 act(TopicReader(spark, settings, broker, facts, listener, stop))
         finally:
-            spark.stop()
+            with listener.waiting("stopping Spark"):
+                spark.stop()
 
 
 @contextmanager
 def _explained(settings: Settings) -> Iterator[None]:
     """Turn what Spark, the tables or the file system raise into one sentence that says where to look."""
-    hint = f"Spark's own log is {settings.spark.log_file}."
+    hint = f"Spark's own log is {Path(settings.spark.log_file).absolute()}."
     if not settings.spark.is_local:
         hint += (
             f" Executors need offsetlake installed where {python_of_workers(settings.spark, os.environ)} "

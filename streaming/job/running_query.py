@@ -17,6 +17,9 @@ _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
+_IDLE: Final = "Waiting"
+"""How the status of a query begins that has looked for new records and found none."""
+
 
 class StoppedBeforeBatchError(Exception):
     """Raised inside Spark's callback to end the query before a batch instead of within one."""
@@ -30,6 +33,7 @@ class Gate:
         self._is_stopping = is_stopping
         self.failure: BaseException | None = None
         self.is_closed = False
+        self.has_written = False
         self.is_writing = False
         self.ended_at = 0.0
 
@@ -42,12 +46,28 @@ class Gate:
         self.is_writing = True
         try:
             self._writer.write(batch, batch_id)
+            self.has_written = True
         except BaseException as error:
             self.failure = error
             raise
         finally:
             self.ended_at = time.monotonic()
             self.is_writing = False
+
+
+def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> bool:
+    """Wait until a batch is in the tables, or the query is to end; False as soon as nothing is to be read."""
+    while query.isActive and not gate.has_written and not is_stopping():
+        if query.status["message"].startswith(_IDLE):
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def wait_for_stop(query: StreamingQuery, is_stopping: Callable[[], bool]) -> None:
+    """Wait until the query is to end, or has ended by itself."""
+    while query.isActive and not is_stopping():
+        time.sleep(_POLL_S)
 
 
 def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> None:

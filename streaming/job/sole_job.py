@@ -52,7 +52,8 @@ def _locked(folder: Path) -> Iterator[None]:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise OffsetlakeError(
-            f"starting the job: expected a writable folder at {folder}, found: {error}. "
+            f"starting the job: expected a writable folder at {folder}, "
+            f"found {'a file' if folder.is_file() else f'none: {error}'}. "
             "Check --checkpoint and --table-root, and the owner of that folder."
         ) from error
     try:

@@ -173,7 +173,6 @@ class BatchWriter:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
         changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
         return BatchReport(
-            batch_id=batch_id,
             moved=_moved(before, self.progress),
             totals=results.totals,
             changed_offsets=changed_offsets,

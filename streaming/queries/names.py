@@ -8,9 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from heapq import nlargest
 from itertools import chain
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +17,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import from_numbers, from_texts, to_numbers
 from streaming.common.keys import numbered
 from streaming.model.errors import MisuseError
-
-_SUGGESTED: Final = 3
-_COMPARED: Final = 500  # names that are looked at closely when one is mistyped: more would take seconds
-_COMPARED_LENGTH: Final = 300  # characters; of longer names comparing takes the square
-_PLAIN: Final = re.compile(r"[\w.-]+")
+from streaming.model.suggestions import did_you_mean, nearest
 
 
 @dataclass(frozen=True)
@@ -231,53 +225,12 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if is_match(name))
 
 
-def nearest(text: str, names: Iterable[str]) -> list[str]:
-    """Return at most three names that may have been meant instead of a mistyped one, the likeliest first.
-
-    >>> nearest("Biling", ["audit", "billing", "billing-2"])
-    ['billing', 'billing-2']
-    """
-    from difflib import get_close_matches
-
-    wanted = text.casefold().strip()
-    if not wanted or len(wanted) > _COMPARED_LENGTH:
-        return []
-    named: dict[str, str] = {}
-    for name in sorted(name for name in names if len(name) <= _COMPARED_LENGTH):
-        named.setdefault(name.casefold(), name)
-    containing = sorted((name for name in named if wanted in name), key=len)
-    alike = list(named)
-    if len(alike) > _COMPARED:
-        alike = nlargest(_COMPARED, alike, key=lambda name: _common_ends(name, wanted))
-    found = dict.fromkeys([*get_close_matches(wanted, alike, _SUGGESTED), *containing])
-    return [named[name] for name in list(found)[:_SUGGESTED]]
-
-
-def _common_ends(one: str, other: str) -> int:
-    """Count the characters with which both begin, and with which both end."""
-    return _common_start(one, other) + _common_start(one[::-1], other[::-1])
-
-
-def _common_start(one: str, other: str) -> int:
-    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
-
-
 def _not_there(kind: str, text: str, known: Collection[str]) -> str:
     if is_pattern(text):
         return f"no {kind} matches {text!r}"
     why = " (no group has committed offsets of it)" if kind == "topic" else ""
-    return f"{kind} {text!r} is not there{why}{did_you_mean(text, known)}"
-
-
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Write a question for the names that may have been meant; nothing if none is near.
-
-    >>> did_you_mean("stabel", ["Stable", "Empty"])
-    '; did you mean Stable?'
-    """
-    *others, last = [name if _PLAIN.fullmatch(name) else repr(name) for name in nearest(text, known)] or [""]
-    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
+    suggestion = did_you_mean(nearest(text, known))
+    return f"{kind} {text!r} is not there{why}{suggestion and '.'}{suggestion}"
 
 
 def _has(

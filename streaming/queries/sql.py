@@ -1,5 +1,7 @@
 """Questions in SQL to the tables, read only, on one snapshot of each."""
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -8,6 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from streaming.common.times import to_ms
 from streaming.model.errors import MisuseError
+from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
 from streaming.queries.completeness import AsOf
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
@@ -19,9 +22,38 @@ from streaming.tables.tables import Tables, TablesMissingError
 OTHER_TABLES: Final = ("quarantine", "alerts")
 """Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
 
+_CONTAINS: Final = {
+    "offsets": "committed offsets, as of the last fold",
+    "groups": "groups, as of the last fold",
+    "changes": "every change of an offset or a group",
+    "quarantine": "records that could not be decoded",
+    "alerts": "alerts, open and closed",
+    "live_offsets": "committed offsets, as of the last batch or of --as-of",
+    "live_groups": "groups, as of the last batch or of --as-of",
+}
+
+_SHOW_TABLES: Final = re.compile(r"\s*SHOW\s+TABLES\s*", re.IGNORECASE)
+_DESCRIBE: Final = re.compile(
+    r"\s*(?:DESC(?:RIBE)?(?:\s+TABLE)?|SHOW\s+COLUMNS\s+(?:FROM|IN))\s+\"?(?P<name>\w+)\"?\s*", re.IGNORECASE
+)
+
+_NO_CODE: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", re.DOTALL)
+_NESTED: Final = re.compile(r"\([^()]*\)")
+_READS: Final = re.compile(r"[\s(]*(?:SELECT|WITH|VALUES|FROM)\b", re.IGNORECASE)
+_WRITES: Final = re.compile(
+    r"(?:(?:^|;|\bEXPLAIN\b|\bANALYZE\b)\s*(?P<first>ALTER|CALL|COPY|CREATE|DELETE|DROP|GRANT|INSERT|LOAD|MERGE"
+    r"|OPTIMIZE|REPLACE|RESET|REVOKE|SET|TRUNCATE|UPDATE|VACUUM)|\)\s*(?P<after_with>DELETE|INSERT|MERGE|UPDATE))\b",
+    re.IGNORECASE,
+)
+_KEYWORDS: Final = re.compile(r"\b(?:group(?!\s+by\b)|partition(?!\s+by\b))\b", re.IGNORECASE)
+_UNKNOWN_TABLE: Final = re.compile(r"table 'datafusion\.public\.(?P<name>[^']*)' not found")
+_LINE: Final = re.compile(r"(?<=at Line: )\d+")
+
 
 def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
-    """Answer one query; raises `MisuseError` for anything else, and for a query that cannot be planned.
+    """Answer one query, or `SHOW TABLES`, `DESCRIBE table`, `SHOW COLUMNS FROM table`.
+
+    Raises `MisuseError` for anything else, and for a query that cannot be planned.
 
     Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
     everything were folded, which is what the other commands show; or as they were at a past moment, to which
@@ -34,23 +66,74 @@ def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
     return Answer(rows, AsOf.of(None, progress, gap, moment))
 
 
-def _run(at: Snapshot, others: dict[str, DeltaTable], text: str) -> pa.Table:
+def _run(at: Snapshot, others: Mapping[str, DeltaTable], text: str) -> pa.Table:
     builder = QueryBuilder()
-    for name, table in {**at.bases, "changes": at.changes, **others}.items():
+    registered = {**at.bases, "changes": at.changes, **others}
+    for name, table in registered.items():
         _register(builder, name, table)
     for name, base in at.bases.items():
         execute(builder, f"CREATE VIEW live_{name} AS {_live(name, fold_mark(base), at.progress.sequence)}")
-    try:  # only a query can stand in parentheses: COPY would write files. Planning it runs nothing.
-        builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
-        builder.execute(f"EXPLAIN {text}").read_all()
-    except Exception as error:  # delta-rs raises just this
-        known = ", ".join([*at.bases, "changes", *others, *(f"live_{name}" for name in at.bases)])
-        raise MisuseError(
-            f"sql: expected one query (SELECT ...), found an error: {in_one_line(error)}. "
-            f"Tables: {known}; docs/tables.md has their columns. "
-            'Put "group" and "partition" in double quotes.'
-        ) from error
+    known = [*registered, *(f"live_{name}" for name in at.bases)]
+    if _SHOW_TABLES.fullmatch(text):
+        return pa.table({"table_name": known, "contains": [_CONTAINS[name] for name in known]})
+    if asked := _DESCRIBE.fullmatch(text):
+        return _columns(builder, asked["name"].lower(), known)
+    _refuse_all_but_a_query(builder, text, known)
     return execute(builder, text)
+
+
+def _columns(builder: QueryBuilder, name: str, known: list[str]) -> pa.Table:
+    """Describe the columns of a table or view."""
+    if name not in known:
+        raise MisuseError(f"sql: {_unknown_table(name, known)}")
+    schema = execute(builder, f"SELECT * FROM {name} LIMIT 0").schema
+    types = [str(field.type).replace("_view", "").replace("element: ", "") for field in schema]
+    return pa.table({"column_name": schema.names, "data_type": types})
+
+
+def _refuse_all_but_a_query(builder: QueryBuilder, text: str, known: list[str]) -> None:
+    """Raise `MisuseError` unless it is one query that can be planned, which runs nothing."""
+    try:  # only a query can stand in parentheses: COPY would write files
+        builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
+        builder.execute(f"EXPLAIN\n{text}").read_all()
+    except Exception as error:  # delta-rs raises just this
+        raise MisuseError(f"sql: {_refusal(text, in_one_line(error), known)}") from error
+
+
+def _refusal(text: str, error: str, known: list[str]) -> str:
+    """Say what is wrong with a query: its own mistakes in the words of the engine."""
+    code = _NO_CODE.sub(lambda found: " " if found[0][0] in "-/" else "''", text).strip()
+    outer = _without_nested(code)
+    if written := _WRITES.search(outer):
+        verb = written["first"] or written["after_with"]
+        return f"read-only: expected one query (SELECT ...), found {verb.upper()}. Nothing has been changed."
+    if found := _UNKNOWN_TABLE.search(error):
+        return _unknown_table(found["name"], known)
+    if not code:
+        return "expected one query (SELECT ...), found an empty text."
+    if ";" in code:
+        return "expected one query (SELECT ...), found several statements."
+    said = _LINE.sub(lambda line: str(int(line[0]) - 1), error)  # ours is one line more
+    begin = "" if _READS.match(code) else "expected one query (SELECT ...), found: "
+    end = "" if said.endswith("?") else "."
+    return f"{begin}{said}{end}{_hint(code, said)}"
+
+
+def _without_nested(code: str) -> str:
+    """Leave out what is in parentheses."""
+    while code != (outer := _NESTED.sub(" ) ", code)):
+        code = outer
+    return code
+
+
+def _hint(code: str, said: str) -> str:
+    if "ParserError" in said and _KEYWORDS.search(code):
+        return ' Put "group" and "partition" in double quotes: they are SQL keywords.'
+    return ""
+
+
+def _unknown_table(name: str, known: list[str]) -> str:
+    return f"unknown table {name!r}.{did_you_mean(nearest(name, known))} Tables: {', '.join(known)}."
 
 
 def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:

@@ -3,6 +3,7 @@
 A field of `streaming.settings.model` names its kind in its type; text and numbers need not.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Final
 from streaming.common import http_values
 from streaming.common.times import DAY_MS, parse_duration_ms
 from streaming.model.errors import MisuseError
+from streaming.settings.client_names import refuse_mistaken
 from streaming.settings.secrets import Secret
 
 AUTO: Final = "auto"
@@ -18,6 +20,11 @@ AUTO: Final = "auto"
 
 LONGEST_MS: Final = 36_500 * DAY_MS
 """A century, which every clock and timestamp bears; more than that is a slip of the pen."""
+
+SERVERS: Final = "host:port, or several separated by commas (ports up to 65535, IPv6 addresses in brackets)"
+_SERVER: Final = re.compile(
+    r"(?:[A-Za-z0-9_-]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):(?P<port>[0-9]{1,5})"
+)
 
 _TYPE_NAMES: Final = {
     str: "text in quotes",
@@ -111,10 +118,10 @@ class Duration(Kind):
             return None
         duration = parse_duration_ms(value, name=name)
         if duration == 0 and not self.may_be_zero:
-            raise MisuseError(f"setting {name!r} expects a duration above 0, found {value!r}.")
+            raise MisuseError(f"{name}: expected a duration above 0, found {value!r}.")
         if duration > LONGEST_MS:
             raise MisuseError(
-                f"setting {name!r} expects a duration of at most {LONGEST_MS // DAY_MS}d, found {value!r}."
+                f"{name}: expected a duration of at most {LONGEST_MS // DAY_MS}d, found {value!r}."
             )
         return duration
 
@@ -128,6 +135,15 @@ class Url(Kind):
     def further_expectation(self, value: Any) -> str | None:
         """Refuse what is no address, or could be taken for another one."""
         return None if not value or http_values.is_address(value) else http_values.AN_ADDRESS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servers(Kind):
+    """Bootstrap brokers, as Kafka's own `bootstrap.servers`."""
+
+    def further_expectation(self, value: Any) -> str | None:
+        """Refuse what Kafka's clients do not take for brokers."""
+        return None if are_servers(value) else SERVERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +173,16 @@ class FreeTable(Kind):
     def read(self, value: Any, *, name: str) -> Mapping[str, str]:
         """Return the table with all values as text."""
         return MappingProxyType({key: _text(item) for key, item in value.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientTable(FreeTable):
+    """Settings of Kafka's clients, under the names of the Java client."""
+
+    def read(self, value: Any, *, name: str) -> Mapping[str, str]:
+        """Return the table with all values as text; refuses names that are mistaken."""
+        refuse_mistaken(value, where=name)
+        return super().read(value, name=name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +228,19 @@ class Section(Kind):
 
 _PLAIN: Final[Mapping[Any, Kind]] = {str: Text(), int: Number()}
 """The kinds of fields whose type names none."""
+
+
+def are_servers(text: str) -> bool:
+    """Tell whether a text names brokers, as `host:port`, separated by commas.
+
+    As in the Java client, a port is required, and an IPv6 address stands in brackets.
+
+    >>> are_servers("kafka-1:9092, [::1]:9092"), are_servers("kafka-1"), are_servers("kafka-1:99999")
+    (True, False, False)
+    """
+    found = [_SERVER.fullmatch(server.strip()) for server in text.split(",") if server.strip()]
+    ports = [int(server["port"]) if server else 0 for server in found]
+    return bool(ports) and all(0 < port <= http_values.LARGEST_PORT for port in ports)
 
 
 def kind_of(field: Field[Any]) -> Kind:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from streaming.settings.kinds import Choice, Duration, Entries, FreeTable, Text, Url
+from streaming.settings.kinds import (
+    Choice,
+    ClientTable,
+    Duration,
+    Entries,
+    FreeTable,
+    Servers,
+    Text,
+    Url,
+)
 
 Address = Annotated[str, Url()]
 Headers = Annotated[Mapping[str, str], FreeTable(has_headers=True)]
@@ -73,13 +82,13 @@ class SourceSettings:
     `client` holds Kafka's own (Java) names.
     """
 
-    bootstrap_servers: str
+    bootstrap_servers: Annotated[str, Servers()]
     topic: str
     check_partition: Annotated[str, Choice(of=("auto", "on", "off"))]
     max_records_per_batch: int
     connect_timeout_ms: Milliseconds
     topic_poll_every_ms: Milliseconds
-    client: Texts
+    client: Annotated[Mapping[str, str], ClientTable()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Settings: `conf/offsetlake.toml`, a user's file and command-line options become one frozen object."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -10,10 +10,15 @@ from streaming.common.conf_dir import conf_dir
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import refuse_contradictions
 from streaming.settings.kinds import Entries, FreeTable, Kind, Section, kind_of, kinds_of
+from streaming.settings.lines import line_of
 from streaming.settings.model import Settings
 from streaming.settings.secrets import resolved
+from streaming.settings.unknown import sections_of, unknown
 
 T = TypeVar("T")
+
+Place = Callable[[str], str]
+"""Tells where a setting (or a section) is set."""
 
 _KINDS: Final = kinds_of(Settings)
 
@@ -27,70 +32,99 @@ def read_settings(file: Path | None = None, options: Mapping[str, object] | None
     defaults = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
     values = dict(defaults)
     if file is not None:
-        values |= _merged(defaults, _checked(_flatten(_parse(file)), _KINDS, where=str(file)))
+        text = _text(file)
+        values |= _merged(defaults, _checked(_flatten(_parse(text, file)), _KINDS, _place_in(file, text)))
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    values |= _merged(defaults, _checked(given, _KINDS, where="the command line"))
+    values |= _merged(defaults, _checked(given, _KINDS, lambda _: "the command line"))
     settings = _built(Settings, values)
     refuse_contradictions(settings)
     return settings
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def _text(file: Path) -> str:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise MisuseError(f"settings file {file}: cannot be read ({error.strerror}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise MisuseError(f"settings file {file}: expected TOML, found an error: {error}.") from error
 
 
+def _parse(text: str, file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MisuseError(f"settings file {file}: expected TOML, found an error: {error}.") from error
+
+
+def _place_in(file: Path, text: str) -> Place:
+    def place(name: str) -> str:
+        line = line_of(name, text)
+        return str(file) if line is None else f"{file}, line {line}"
+
+    return place
+
+
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Turn nested tables into dotted names; a free table stays one value."""
+    """Turn nested tables into dotted names; a free table stays one value, an empty unknown one ends in a
+    dot."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(_KINDS.get(name), FreeTable) and isinstance(value, dict):
             flat[name] = _flatten(value)  # `a.b = 1` and `"a.b" = 1` mean the same here
         elif isinstance(value, dict):
-            flat |= _flatten(value, f"{name}.")
+            within = _flatten(value, f"{name}.")
+            flat |= within if within or name in sections_of(_KINDS) else {f"{name}.": None}
         else:
             flat[name] = value
     return flat
 
 
-def _checked(values: Mapping[str, Any], kinds: Mapping[str, Kind], *, where: str) -> dict[str, Any]:
+def _checked(values: Mapping[str, Any], kinds: Mapping[str, Kind], place: Place) -> dict[str, Any]:
     """Resolve references to secrets, and refuse unknown names and values that a setting cannot have."""
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in kinds:
-            raise MisuseError(
-                f"{where}: unknown setting {name!r}. Known settings: {', '.join(sorted(kinds))}."
-            )
+            part, sentence = unknown(name, kinds)
+            raise MisuseError(f"{place(part)}: {sentence}")
         kind = kinds[name]
-        value = _with_secrets(name, value, where=where) if kind.may_refer else value
-        expected = kind.expectation(value)
-        if expected is not None:
-            raise MisuseError(f"{where}: setting {name!r} expects {expected}, found {kind.quoted(value)}.")
-        checked[name] = _checked_entries(kind, name, value, where) if isinstance(kind, Entries) else value
+        try:
+            checked[name] = _checked_value(name, value, kind)
+        except MisuseError as error:
+            raise MisuseError(f"{place(name)}: {error}") from error
+        if isinstance(kind, Entries):
+            checked[name] = _checked_entries(kind, name, value, place)
     return checked
 
 
-def _checked_entries(kind: Entries, name: str, entries: list[Any], where: str) -> list[dict[str, Any]]:
+def _checked_value(name: str, value: Any, kind: Kind) -> Any:
+    """Resolve references to secrets, and refuse what the setting cannot have."""
+    value = _with_secrets(name, value) if kind.may_refer else value
+    expected = kind.expectation(value)
+    if expected is not None:
+        raise MisuseError(f"setting {name!r} expects {expected}, found {kind.quoted(value)}.")
+    if not isinstance(kind, Entries):
+        kind.read(value, name=name)  # now that its place is known
+    return value
+
+
+def _checked_entries(kind: Entries, name: str, entries: list[Any], place: Place) -> list[dict[str, Any]]:
     """Check each table of a list as if it were a table of its own."""
     return [
-        _checked_entry(kind, f"{name}[{number}]", entry, where)
+        _checked_entry(kind, f"{name}[{number}]", entry, place)
         for number, entry in enumerate(entries, start=1)
     ]
 
 
-def _checked_entry(kind: Entries, name: str, entry: Any, where: str) -> dict[str, Any]:
+def _checked_entry(kind: Entries, name: str, entry: Any, place: Place) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise MisuseError(f"{where}: setting {name!r} expects a table, found {entry!r}.")
+        raise MisuseError(f"{place(name)}: setting {name!r} expects a table, found {entry!r}.")
     given = {f"{name}.{key}": value for key, value in entry.items()}
-    checked = _checked(given, kinds_of(kind.of, f"{name}."), where=where)
+    checked = _checked(given, kinds_of(kind.of, f"{name}."), place)
     for key in kind.required():
         if key not in entry:
-            raise MisuseError(f"{where}: setting {name!r} expects a {key}, found none.")
+            raise MisuseError(f"{place(name)}: setting {name!r} expects a {key}, found none.")
     return {key: checked[f"{name}.{key}"] for key in entry}
 
 
@@ -106,15 +140,15 @@ def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     return merged
 
 
-def _with_secrets(name: str, value: Any, *, where: str) -> Any:
+def _with_secrets(name: str, value: Any) -> Any:
     """Resolve what a setting refers to."""
     if isinstance(value, dict):
-        return {key: _resolved(f"{name}.{key}", item, where=where) for key, item in value.items()}
-    return _resolved(name, value, where=where)
+        return {key: _resolved(f"{name}.{key}", item) for key, item in value.items()}
+    return _resolved(name, value)
 
 
-def _resolved(name: str, value: Any, *, where: str) -> Any:
-    return resolved(value, name=f"{where}: {name}") if isinstance(value, str) else value
+def _resolved(name: str, value: Any) -> Any:
+    return resolved(value, name=name) if isinstance(value, str) else value
 
 
 def _built(section: type[T], values: Mapping[str, Any], prefix: str = "") -> T:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from streaming.common.conf_dir import whole_path
 from streaming.common.retries import retried
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
@@ -243,16 +245,25 @@ class Tables:
     def _open(self, name: str) -> DeltaTable:
         try:
             return DeltaTable(self._uri(name), storage_options=dict(self.storage_options))
-        except TableNotFoundError as error:
-            raise TablesMissingError(
-                f"reading tables under {self.root}: expected a Delta table at {self._uri(name)}, found none. "
-                "Check --table-root, or start `offsetlake run` first."
-            ) from error
         except (DeltaError, OSError) as error:
-            raise TablesUnreachableError(
-                f"reading {self._uri(name)}: expected a Delta table, found: {in_one_line(error)}. "
-                "Check --table-root and the storage options ([tables.storage_options], environment)."
-            ) from error
+            raise self._not_opened(name, error) from error
+
+    def _not_opened(self, name: str, error: Exception) -> OffsetlakeError:
+        """Say why a table could not be opened."""
+        root, place = whole_path(self.root), whole_path(self._uri(name))
+        if Path(self.root).is_file():
+            return TablesUnreachableError(
+                f"reading tables: expected a folder at {root}, found a file. Check --table-root."
+            )
+        if isinstance(error, TableNotFoundError):
+            return TablesMissingError(
+                f"reading tables: expected a Delta table at {place}, found none. "
+                "Check --table-root, or start `offsetlake run` first."
+            )
+        return TablesUnreachableError(
+            f"reading {place}: expected a Delta table, found: {in_one_line(error)}. "
+            "Check --table-root and the storage options ([tables.storage_options], environment)."
+        )
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -260,7 +271,8 @@ class Tables:
             yield
         except (DeltaError, OSError) as error:
             raise TablesUnreachableError(
-                f"writing to {self._uri(name)}: expected writable storage, found: {in_one_line(error)}. "
+                f"writing to {whole_path(self._uri(name))}: expected writable storage, "
+                f"found: {in_one_line(error)}. "
                 "Check free space and permissions. Nothing is lost: the job continues once it can write."
             ) from error
 

@@ -153,7 +153,7 @@ def reader(
     broker = Broker(settings.source)
     facts = broker.wait_for_topic(print, lambda: False)
     assert facts is not None
-    listener = Listener(lambda _said: None, report, lambda _alert: None)
+    listener = Listener(lambda _said: None, report, lambda _alert: None, lambda _said: None)
     return TopicReader(spark, settings, broker, facts, listener, stop)
 
 

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from job_process import JobProcess
 
-BATCH_LINE: Final = r"batch \d+:|caught up:|catching up:"
+BATCH_LINE: Final = r"(?:after )?batch \d+:|caught up:|catching up:"
 """What the job says of its first batch."""
 
 _LIMIT_S: Final = 180.0

@@ -88,7 +88,7 @@ LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
 NO_PARTITION = "topic partition 'orders:1' is not there: committed offsets are in partitions 0 to 0"
-NO_TOPIC = "topic 'order' is not there (no group has committed offsets of it); did you mean orders?"
+NO_TOPIC = "topic 'order' is not there (no group has committed offsets of it). Did you mean orders?"
 NO_OFFSETS = ["group 'shop' has no committed offsets of these topics"]
 ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "offsets": (["", "shop"], [IS_READ]),
@@ -99,7 +99,7 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "offsets shop ''": (["", "shop"], []),
     "offsets shop -g billing": (["shop"], [IS_READ, NOT_READ]),
     "offsets -g 'sh*' -t 'ord?rs'": (["shop"], []),
-    "offsets --group sohp": ([], ["group 'sohp' is not there; did you mean shop?"]),
+    "offsets --group sohp": ([], ["group 'sohp' is not there. Did you mean shop?"]),
     "offsets --group 'x*'": ([], ["no group matches 'x*'"]),
     "offsets --group shop --topic orders:0,1": (["shop"], [NO_PARTITION]),
     "offsets --group shop --topic orders:1": ([], [*NO_OFFSETS, NO_PARTITION]),
@@ -124,7 +124,7 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "history shop --event rewind": ([], ["group 'shop' has no rewind events"]),
     "history shop --until 2h": (["shop"], []),
     "history shop --since 2h": ([], ["group 'shop' has no changes of positions in that time"]),
-    "history --group hsop": ([], ["group 'hsop' is not there; did you mean shop?"]),
+    "history --group hsop": ([], ["group 'hsop' is not there. Did you mean shop?"]),
     "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], [IS_READ]),
     "sql 'SELECT * FROM offsets'": ([], [IS_READ]),
 }
@@ -359,13 +359,20 @@ def test_decode_prints_a_line_for_each_record(offsetlake: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("line", [b"no json", b"\xff\xfe", b'{"key": 5}'])
-def test_decode_names_a_line_of_another_form(offsetlake: Any, tmp_path: Path, line: bytes) -> None:
+def test_decode_names_a_line_of_another_form_and_goes_on(
+    offsetlake: Any, tmp_path: Path, line: bytes
+) -> None:
     file = tmp_path / "records.jsonl"
-    file.write_bytes(GROUP_TOMBSTONE.encode() + b"\n" + line + b"\n")
+    good = GROUP_TOMBSTONE.encode()
+    file.write_bytes(b"\n".join([good, line, good, line, b""]))
     code, out, err = offsetlake("decode", str(file))
-    assert code == 2
-    assert len(out.splitlines()) == 1
-    assert err.startswith('offsetlake: line 2: expected {"key": hex or null, "value": hex or null}, found ')
+    assert code == 1
+    assert len(out.splitlines()) == 2
+    expected = ' expected {"key": hex or null, "value": hex or null}, found '
+    assert [one.partition(expected)[0] for one in err.splitlines()] == [
+        "offsetlake: line 2:",
+        "offsetlake: line 4:",
+    ]
 
 
 def test_decode_reads_standard_input_line_by_line() -> None:
@@ -397,7 +404,7 @@ MISUSE = {
     "offsets --max-age soon": "--max-age: expected a duration",
     "groups --group a --state Empty": "--group: expected no --state or --type beside it",
     "groups --state stabel": "--state: expected one of Empty, Stable, Assigning, Reconciling, NotReady, "
-    "PreparingRebalance, CompletingRebalance, Dead; found 'stabel'; did you mean Stable?",
+    "PreparingRebalance, CompletingRebalance, Dead; found 'stabel'. Did you mean Stable?",
     "groups --state Stable,": "found ''",
     "groups --type clasic": "--type: expected one of classic, consumer, share, streams; found 'clasic'",
     "status --totals --as-of -1h": "--totals and --as-of: expected one of them",
@@ -411,6 +418,11 @@ MISUSE = {
     "offsets --config {tmp}/none.toml": "none.toml: cannot be read",
     "offsets --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
     "offsets --table-root ''": "'tables.root' expects text that is not empty",
+    "offsets --bootstrap-server ''": "--bootstrap-server: expected host:port, or several separated by commas",
+    "expiring --bootstrap-server kafka:port": "--bootstrap-server: expected host:port",
+    "run --bootstrap-server kafka:65536": "--bootstrap-server: expected host:port",
+    "run --command-config {tmp}/mistaken.properties": "mistaken.properties: expected names of Kafka's",
+    "run --log-format xml": "'xml' is not one of 'text', 'json'",
     "run --trigger soon": "job.trigger: expected a duration such as 500ms",
     "run --config {tmp}/bad.toml": "unknown setting 'tables.rot'",
     "run --command-config {tmp}/none.properties": "none.properties: cannot be read",
@@ -422,6 +434,7 @@ MISUSE = {
 @pytest.mark.parametrize(("line", "message"), MISUSE.items())
 def test_misuse_ends_with_code_2(offsetlake: Any, tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "bad.toml").write_text('[tables]\nrot = "warehouse"\n')
+    (tmp_path / "mistaken.properties").write_text("securty.protocol=SSL\n")
     code, out, err = offsetlake(*shlex.split(line.format(tmp=tmp_path)))
     assert (code, out) == (2, "")
     assert message in err
@@ -432,7 +445,22 @@ def test_misuse_ends_with_code_2(offsetlake: Any, tmp_path: Path, line: str, mes
 def test_missing_tables_end_with_code_1(offsetlake: Any, tmp_path: Path, command: str) -> None:
     code, out, err = offsetlake(*shlex.split(command), "--table-root", str(tmp_path / "none"))
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"offsetlake: reading tables under .*/none: .*Check --table-root.*\n", err)
+    assert re.fullmatch(r"offsetlake: reading tables: .*/none/\w+, found none. Check --table-root.*\n", err)
+    assert str(tmp_path) in err
+
+
+def test_missing_tables_are_named_by_their_whole_path(
+    offsetlake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"expected a Delta table at {tmp_path}/warehouse/" in offsetlake("offsets").err
+
+
+def test_a_file_in_place_of_tables_is_called_one(offsetlake: Any, tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    code, out, err = offsetlake("offsets", "--table-root", str(tmp_path / "lake"))
+    assert (code, out) == (1, "")
+    assert f"expected a folder at {tmp_path}/lake, found a file. Check --table-root." in err
 
 
 def test_tables_of_a_newer_release_end_with_code_2(offsetlake: Any, tmp_path: Path) -> None:

@@ -393,7 +393,7 @@ def test_an_answer_can_be_required_to_be_fresh(history: History, offsetlake: Any
 def test_a_mistyped_name_is_named(soon: History, offsetlake: Any, arguments: list[str]) -> None:
     ended = offsetlake(*arguments, "--group", "neverr", "--topic", "tt", "never")
     assert ended.code == 1
-    assert "offsetlake: group 'neverr' is not there; did you mean never?\n" in ended.err
+    assert "offsetlake: group 'neverr' is not there. Did you mean never?\n" in ended.err
     assert "topic 'tt' is not there (no group has committed offsets of it)" in ended.err
     ended = offsetlake(*arguments, "never", "--topic", "t:3")
     assert (ended.code, "topic partition 't:3' is not there" in ended.err) == (1, True)

@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
+import tomllib
 from pathlib import Path
 
 import kafka_clients as kafka
@@ -24,12 +27,83 @@ def test_a_broker_out_of_reach_is_a_clear_error_after_a_bounded_time(tmp_path: P
     (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "2s"\n')
     started = time.monotonic()
     result = offsetlake("run", "--bootstrap-server", "127.0.0.1:1", "--config", "quick.toml", cwd=tmp_path)
-    assert result.returncode == 1
-    assert "127.0.0.1:1" in result.stderr
-    assert "expected an answer within 2 s" in result.stderr
-    assert "--bootstrap-server" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert (result.returncode, result.stdout) == (1, "")
+    reading, *_, connecting, error = untimed(result.stderr)
+    places = f"from 127.0.0.1:1 into {tmp_path}/warehouse (checkpoint {tmp_path}/checkpoints/offsetlake)"
+    assert reading == f"reading topic __consumer_offsets every 5s {places}"
+    assert connecting == "connecting to 127.0.0.1:1 ..."
+    assert error.startswith(
+        "ERROR: asking 127.0.0.1:1 about topic __consumer_offsets: expected an answer within 2 s"
+    )
+    assert "--bootstrap-server" in error
     assert time.monotonic() - started < 30
+
+
+def untimed(text: str) -> list[str]:
+    """The lines of a command, each of which begins with its time."""
+    found = [re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (.*)", line) for line in text.splitlines()]
+    assert None not in found, text
+    return [line[1] for line in found if line]
+
+
+def test_lines_can_be_json(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "1s"\n')
+    arguments = ("run", "--bootstrap-server", "127.0.0.1:1", "--config", "quick.toml", "--log-format", "json")
+    result = offsetlake(*arguments, "--once", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    reading, *_, error = map(json.loads, result.stderr.splitlines())
+    assert (reading["level"], error["level"]) == ("info", "error")
+    assert reading["message"].startswith(
+        "reading topic __consumer_offsets to its current end from 127.0.0.1:1"
+    )
+    assert "expected an answer within 1 s" in error["message"]
+    misuse = offsetlake(*arguments, "--trigger", "soon", cwd=tmp_path)
+    assert misuse.returncode == 2
+    assert json.loads(misuse.stderr)["message"].startswith(
+        "the command line: job.trigger: expected a duration"
+    )
+
+
+def test_settings_are_shown_and_nothing_is_started(tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("ssl.key.password=s3cret\n")
+    arguments = ("run", "--command-config", "client.properties", "--trigger", "1m", "--show-settings")
+    result = offsetlake(*arguments, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    shown = tomllib.loads(result.stdout)
+    assert shown["job"]["trigger"] == "1m"
+    assert shown["source"]["client"] == {"ssl.key.password": "(hidden)"}
+    assert [file.name for file in tmp_path.iterdir()] == ["client.properties"]
+
+
+def test_a_client_setting_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("my.own=1\n")
+    (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "1s"\n')
+    files = ("--command-config", "client.properties", "--config", "quick.toml")
+    result = offsetlake("run", "--bootstrap-server", "127.0.0.1:1", *files, cwd=tmp_path)
+    assert "client setting 'my.own' is not one of Kafka's clients" in untimed(result.stderr)[1]
+
+
+def test_what_libraries_log_is_not_for_users(tmp_path: Path) -> None:
+    warns = "lambda **_: warnings.warn('raw')"
+    program = f"import warnings; from streaming.cli import main; main.cli = {warns}; main.main()"
+    environment = {name: value for name, value in os.environ.items() if name != "RUST_LOG"}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, env=environment)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    result = subprocess.run(
+        [*COMMAND, "status", "--table-root", "s3://lake/offsets"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment
+        | {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://[::1]:1"},
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        "offsetlake: reading s3://lake/offsets/changes: expected a Delta table, found: "
+    )
+    assert result.stderr.count("\n") == 1
 
 
 def test_client_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -57,6 +131,21 @@ def test_a_topic_that_does_not_exist_is_waited_for_until_told_to_stop(
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("command", ["run --once", "rebuild"])
+def test_a_topic_that_does_not_exist_ends_what_is_to_end(
+    broker: LocalBroker, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "2s"\n')
+    place = ("--bootstrap-server", broker.bootstrap_servers, "--topic", "not-there", "--config", "quick.toml")
+    result = offsetlake(*command.split(), *place, cwd=tmp_path, timeout_s=60)
+    assert result.returncode == 1
+    assert untimed(result.stderr)[-1].startswith(
+        f"ERROR: looking for topic not-there: expected it on {broker.bootstrap_servers} within 2 s"
+    )
+    assert not (tmp_path / "warehouse").exists()
+
+
+@pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
 def test_run_once_then_offsets_as_json_equals_the_broker(broker: LocalBroker, tmp_path: Path) -> None:
@@ -64,9 +153,14 @@ def test_run_once_then_offsets_as_json_equals_the_broker(broker: LocalBroker, tm
     kafka.create_topics(bootstrap, {"cli-orders": 2})
     kafka.commit_offsets(bootstrap, "cli", {("cli-orders", 0): 7, ("cli-orders", 1): 8})
     kafka.commit_offsets(bootstrap, "cli", {("cli-orders", 0): 2})
-    result = offsetlake("run", "--bootstrap-server", bootstrap, "--once", cwd=tmp_path)
+    (tmp_path / "soon.toml").write_text('[expiry]\nretention = "2s"\n')
+    arguments = ("run", "--bootstrap-server", bootstrap, "--once", "--config", "soon.toml")
+    result = offsetlake(*arguments, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
+    alerts = [json.loads(line)["alert"] for line in result.stdout.splitlines()]
+    assert ("offset_expiring", "cli") in {(alert["rule"], alert["group"]) for alert in alerts}
+    *_, last_batch, stopped = [line for line in untimed(result.stderr) if not line.endswith(" ...")]
+    assert (re.search(r"\bbatch (\d+): ", last_batch) is not None, stopped) == (True, "stopped")
 
     result = offsetlake("offsets", "--group", "cli", "--output", "json", cwd=tmp_path)
     rows = json.loads(result.stdout)
@@ -94,7 +188,7 @@ def test_ctrl_c_stops_the_job_cleanly(broker: LocalBroker, tmp_path: Path) -> No
     kafka.commit_offsets(bootstrap, topic, {(topic, 0): 1})
     arguments = ("run", "--bootstrap-server", bootstrap, "--trigger", "200ms")
     with running(*arguments, cwd=tmp_path) as process:
-        kafka.wait_until(lambda: "batch 0:" in output(tmp_path), "the first batch", timeout_s=90)
+        kafka.wait_until(lambda: "batch 1:" in output(tmp_path), "the first batch", timeout_s=90)
         os.killpg(process.pid, signal.SIGINT)  # to the whole group, as a terminal does
         assert process.wait(60) == 0, output(tmp_path)
     assert output(tmp_path).rstrip().endswith("stopped")

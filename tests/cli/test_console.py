@@ -1,22 +1,29 @@
-"""The console of `run`: one line that moves while catching up, then a line per batch of real change."""
+"""The console of `run`: what is waited for, how catching up goes in one line, a line per batch of change."""
 
 import errno
 import io
+import json
 import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from streaming.cli import console as console_module
 from streaming.cli.console import FAR_BEHIND, Console, describe_batch, describe_catching_up, is_catching_up
 from streaming.job.listener import BatchReport
+from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.totals import Position, Totals, UnknownRecords
 
+TIME = "1970-01-01T00:00:01Z "
 START = Progress().with_ends({0: PartitionEnds(1_000, 1_000), 1: PartitionEnds(0, 0)}, now=0)
 BEHIND = START.with_positions({0: 250})
-CAUGHT_UP = BEHIND.with_positions({0: 1_000})
+CAUGHT_UP = replace(BEHIND.with_positions({0: 1_000}), sequence=7)
 NEWER_KIND = UnknownRecords(
     record_type=99, value_version=None, count=1, first=Position(3, 14), last=Position(3, 14)
 )
@@ -46,7 +53,6 @@ class Unprintable(io.StringIO):
 
 def report(progress: Progress = CAUGHT_UP, **changed: object) -> BatchReport:
     facts: dict[str, object] = {
-        "batch_id": 7,
         "moved": 250,
         "totals": Totals(decoded=1_234),
         "changed_offsets": 0,
@@ -59,10 +65,15 @@ def report(progress: Progress = CAUGHT_UP, **changed: object) -> BatchReport:
 
 def told(*reports: BatchReport, out: io.StringIO | None = None) -> list[str]:
     out = out or io.StringIO()
-    console = Console(out)
+    console = Console(err=out, clock=lambda: 1_500)
     for one in reports:
         console.batch(one)
-    return out.getvalue().removesuffix("\n").split("\n") if out.getvalue() else []
+    return untimed(out.getvalue())
+
+
+def untimed(text: str) -> list[str]:
+    """The lines of a console whose clock stands, without their times."""
+    return text.replace(TIME, "").removesuffix("\n").split("\n") if text else []
 
 
 # --- sentences -------------------------------------------------------------------------------------------
@@ -71,7 +82,12 @@ def told(*reports: BatchReport, out: io.StringIO | None = None) -> list[str]:
 def test_batch_is_described_in_one_line() -> None:
     batch = report(changed_offsets=1_000, changed_groups=2)
     assert describe_batch(batch) == "batch 7: 1,234 records, 1,000 offsets and 2 groups changed in 1.3 s"
-    assert ", 3 quarantined in 1.3 s" in describe_batch(report(quarantined=3))
+
+
+def test_a_batch_that_changed_nothing_has_no_number_of_its_own() -> None:
+    assert describe_batch(report(quarantined=3)) == (
+        "after batch 7: 1,234 records, 0 offsets and 0 groups changed, 3 quarantined in 1.3 s"
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +143,7 @@ def test_catching_up_is_one_line_that_moves_on_a_terminal() -> None:
     terminal = Terminal()
     [line] = told(report(BEHIND), report(BEHIND), report(CAUGHT_UP), out=terminal)
     steps = line.split("\r\x1b[K")
-    assert [step[:11] for step in steps] == ["", "catching up", "catching up", "caught up: "]
+    assert [step[:11] for step in steps if step] == ["catching up", "catching up", "caught up: "]
 
 
 def test_caught_up_is_told_once() -> None:
@@ -150,7 +166,7 @@ def test_console_goes_quiet_when_it_cannot_print(error: OSError) -> None:
 
 def test_what_must_not_be_lost_is_tried_each_time_anew() -> None:
     out = Unprintable(OSError(errno.ENOSPC, "disk full"))
-    console = Console(out)
+    console = Console(err=io.StringIO(), out=out)
     for _ in range(2):
         with pytest.raises(OSError, match="disk full"):
             console.write("an alert")
@@ -162,8 +178,102 @@ def test_a_reader_that_leaves_changes_nothing_about_the_end() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as out:
-        ran = subprocess.run([sys.executable, "-c", program], stdout=out, stderr=subprocess.PIPE, check=False)
-    assert (ran.returncode, ran.stderr) == (0, b"")
+        ran = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=out, check=False)
+    assert (ran.returncode, ran.stdout) == (0, b"")
+
+
+def test_every_line_begins_with_its_time_and_an_error_is_marked() -> None:
+    out = io.StringIO()
+    console = Console(err=out, clock=lambda: 1_500)
+    console.say("one")
+    console.warn("two")
+    console.fail(MisuseError("three"))
+    assert out.getvalue() == f"{TIME}one\n{TIME}two\n{TIME}ERROR: three\n"
+
+
+def test_json_lines_have_time_level_message_and_the_numbers_of_a_batch() -> None:
+    out = io.StringIO()
+    console = Console("json", err=out, clock=lambda: 1_500)
+    console.warn("group \x1b[2J")
+    console.fail(MisuseError("no"))
+    for progress in (BEHIND, CAUGHT_UP):
+        console.batch(report(progress, changed_offsets=2))
+    warning, error, behind, caught_up = map(json.loads, out.getvalue().splitlines())
+    assert warning == {"time": TIME.strip(), "level": "warning", "message": "group \x1b[2J"}
+    assert (error["level"], error["message"]) == ("error", "no")
+    assert (behind["level"], behind["source_offsets_left"]) == ("info", 750)
+    assert {name: caught_up[name] for name in ("batch", "records", "changed_offsets", "seconds")} == {
+        "batch": 7,
+        "records": 1_234,
+        "changed_offsets": 2,
+        "seconds": 1.26,
+    }
+
+
+def test_alerts_are_apart_from_all_the_rest() -> None:
+    err, out = io.StringIO(), io.StringIO()
+    console = Console(err=err, out=out, clock=lambda: 1_500)
+    console.say("one")
+    console.write('{"alert": 1}')
+    assert (err.getvalue(), out.getvalue()) == (f"{TIME}one\n", '{"alert": 1}\n')
+
+
+# --- waiting ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds pass fifty times as fast."""
+    for name in ("_SHORT_S", "_TICK_S", "_TELL_AGAIN_S"):
+        monkeypatch.setattr(console_module, name, getattr(console_module, name) / 50)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def visible(terminal: Terminal) -> list[str]:
+    """What a terminal shows."""
+    return [line.rpartition("\r\x1b[K")[2] for line in untimed(f"{terminal.getvalue()} ")]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_log_file_is_told_now_and_then_what_is_waited_for() -> None:
+    out = io.StringIO()
+    with Console(err=out, clock=lambda: 1_500).waiting("starting Spark"):
+        wait_until(lambda: out.getvalue().count("\n") == 3)
+    first, *others = untimed(out.getvalue())
+    assert first == "starting Spark ..."
+    assert all(re.fullmatch(r"still starting Spark \(\d+ s\)", other) for other in others)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_terminal_has_one_line_of_what_is_waited_for_below_all_others() -> None:
+    terminal, wait = Terminal(), r"connecting to \x1b[2Jkafka:9092 ... 0 s "
+    console = Console(err=terminal, clock=lambda: 1_500)
+    with console.waiting("connecting to \x1b[2Jkafka:9092"):
+        wait_until(lambda: visible(terminal) == [wait])
+        console.say("one")
+        assert visible(terminal) == ["one", wait]
+    console.say("two")
+    assert visible(terminal) == ["one", "two", " "]
+
+
+@pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
+def test_what_takes_no_time_is_not_told(out: io.StringIO) -> None:
+    with Console(err=out).waiting("connecting"):
+        pass
+    assert out.getvalue() == ""
+
+
+def test_a_line_that_is_updated_stays_within_the_terminal() -> None:
+    terminal = Terminal()
+    console = Console(err=terminal)
+    console._log.live("x", "x" * 200)
+    assert terminal.getvalue() == "\r\x1b[K" + "x" * 79
 
 
 def test_unknown_kinds_of_records_are_told_once_with_their_place() -> None:

@@ -175,6 +175,21 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
     assert not [sentence for sentence in job.said if "maintain" in sentence]
 
 
+def test_a_job_that_finds_nothing_new_says_so(make_job: JobFactory, broker: LocalBroker) -> None:
+    kafka.create_topics(broker.bootstrap_servers, {"nothing-new": 1})
+    job, stop = make_job(topic="nothing-new"), threading.Event()
+    job.run_once()
+    running = threading.Thread(target=job.run, args=(stop,))
+    running.start()
+    try:
+        said = "topic nothing-new has nothing new; waiting for commits"
+        kafka.wait_until(lambda: said in job.said, "the job to say it", timeout_s=60)
+    finally:
+        stop.set()
+        running.join(60)
+    assert not running.is_alive()
+
+
 def test_a_checkpoint_and_tables_that_do_not_belong_together_are_refused(
     make_job: JobFactory, broker: LocalBroker, tmp_path: Path
 ) -> None:

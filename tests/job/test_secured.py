@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import click
 import kafka_clients as kafka
 import pytest
-from command_process import output, running
+from command_process import COMMAND, output, running
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType  # type: ignore[attr-defined]
 from kafka_versions import KafkaVersion
 from pyspark.sql import SparkSession
@@ -318,7 +319,7 @@ def test_secrets_are_taken_from_environment_and_file_and_appear_nowhere(
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     files = ("--config", "job.toml", "--command-config", "client.properties")
     with running("run", "--bootstrap-server", secured.bootstrap_servers, *files, cwd=tmp_path) as process:
-        kafka.wait_until(lambda: "batch 0:" in output(tmp_path), "the first batch", timeout_s=240)
+        kafka.wait_until(lambda: "batch 1:" in output(tmp_path), "the first batch", timeout_s=240)
         pages = ui_pages(port)
         commands = [
             file.read_text(errors="replace")
@@ -328,7 +329,11 @@ def test_secrets_are_taken_from_environment_and_file_and_appear_nowhere(
         addresses = listening_addresses(port)
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0, output(tmp_path)
-    assert "(hidden)" in output(tmp_path)
+    shown = subprocess.run(
+        [*COMMAND, "run", *files, "--show-settings"], cwd=tmp_path, capture_output=True, check=True
+    )
+    assert b'source.client."sasl.jaas.config" = "(hidden)"' in shown.stdout
+    assert b'source.client."ssl.truststore.password" = "(hidden)"' in shown.stdout
     assert any("org.apache.spark" in command for command in commands)
     assert all("offsetlake" in page for page in pages)
     assert {address[-8:] for address in addresses} == {"0100007F"}, "127.0.0.1, in the kernel's spelling"
@@ -369,16 +374,17 @@ def test_a_refused_command_shows_no_secret_nor_does_help(
     file = write_properties(tmp_path / "client.properties", secured.client(USER, "${env:KAFKA_PASSWORD}"))
     (tmp_path / "quick.toml").write_text('source.connect_timeout = "5s"')
     connection = ["--bootstrap-server", secured.bootstrap_servers, "--command-config", str(file)]
-    monkeypatch.setattr(
-        sys, "argv", ["offsetlake", "run", *connection, "--config", str(tmp_path / "quick.toml")]
-    )
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
+    for options, code in (([], 1), (["--show-settings"], 0)):
+        monkeypatch.setattr(
+            sys, "argv", ["offsetlake", "run", *connection, "--config", "quick.toml", *options]
+        )
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == code
     for name, command in cli.commands.items():
         print(command.get_help(click.Context(command, info_name=name)))
     printed = "".join(capfd.readouterr())
-    assert "source.client.sasl.jaas.config = (hidden)" in printed
+    assert 'source.client."sasl.jaas.config" = "(hidden)"' in printed
     assert "Authentication failed" in printed
     assert not [secret for secret in ("not-it-81", STORE_PASSWORD) if secret in printed]

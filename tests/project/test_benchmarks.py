@@ -91,7 +91,6 @@ def _run(*, waits: bool) -> JobRun:
 
 def _report(*, moved: int) -> BatchReport:
     return BatchReport(
-        batch_id=0,
         moved=moved,
         totals=Totals(),
         changed_offsets=0,

@@ -1,7 +1,6 @@
 """What is asked for by name: patterns become names, and what is not there is named with the nearest names."""
 
 import re
-import time
 
 import pyarrow as pa
 import pytest
@@ -15,10 +14,8 @@ from streaming.queries.names import (
     Names,
     Search,
     TopicPartitions,
-    did_you_mean,
     is_pattern,
     matching,
-    nearest,
     of_topics,
 )
 
@@ -117,19 +114,19 @@ def test_where_everything_is_there_no_names_are_read() -> None:
     assert lake.asked == []
 
 
-HERE = "did you mean"
+HERE = "Did you mean"
 NO_TOPIC = " is not there (no group has committed offsets of it)"
 OUTSIDE = "is not there: committed offsets are in partitions 0 to"
 NONE = "has no committed offsets"
 MISSING: list[tuple[list[str], list[str], list[str], list[str], list[str]]] = [
-    (["biling"], [], ["biling"], [], [f"group 'biling' is not there; {HERE} billing or billing-2?"]),
-    (["AUDIT"], [], ["AUDIT"], [], [f"group 'AUDIT' is not there; {HERE} audit?"]),
+    (["biling"], [], ["biling"], [], [f"group 'biling' is not there. {HERE} billing or billing-2?"]),
+    (["AUDIT"], [], ["AUDIT"], [], [f"group 'AUDIT' is not there. {HERE} audit?"]),
     (["zzz", "billing"], [], ["zzz"], [], ["group 'zzz' is not there"]),
     (["b*s"], [], ["b*s"], [], ["no group matches 'b*s'"]),
     (["idle"], [], [], [], [f"group 'idle' {NONE}"]),
     (["id*"], [], [], [], []),
     (["audit"], ["orders"], [], [], [f"group 'audit' {NONE} of these topics"]),
-    ([], ["order"], [], ["order"], [f"topic 'order'{NO_TOPIC}; {HERE} orders?"]),
+    ([], ["order"], [], ["order"], [f"topic 'order'{NO_TOPIC}. {HERE} orders?"]),
     ([], ["orders:99,0"], [], ["orders:99"], [f"topic partition 'orders:99' {OUTSIDE} 1"]),
     ([], ["*s:5"], [], [], []),
     ([], ["*s:9"], [], ["*s:9"], [f"topic partition '*s:9' {OUTSIDE} 5"]),
@@ -141,9 +138,9 @@ MISSING: list[tuple[list[str], list[str], list[str], list[str], list[str]]] = [
         ["a\nudit"],
         ["order\x1b"],
         [
-            f"group 'a\\nudit' is not there; {HERE} audit?",
+            f"group 'a\\nudit' is not there. {HERE} audit?",
             f"group 'billing' {NONE} of these topics",
-            f"topic 'order\\x1b'{NO_TOPIC}; {HERE} orders?",
+            f"topic 'order\\x1b'{NO_TOPIC}. {HERE} orders?",
         ],
     ),
 ]
@@ -175,31 +172,6 @@ def test_a_time_is_said_where_it_matters() -> None:
     search = Lake().search(["audit"], ["payments"])
     missing = search.missing(table([]), nothing="rewind events", when=" in that time")
     assert missing.sentences == ("group 'audit' has no rewind events of these topics in that time",)
-
-
-# --- nearest names ---------------------------------------------------------------------------------------
-
-
-def test_at_most_three_names_are_suggested_the_likeliest_first() -> None:
-    names = ["consumer-1", "consumer-2", "consumer-3", "consumer-4", "other", "the-consumers-of-everything"]
-    assert nearest("consumer-2x", names)[0] == "consumer-2"
-    assert len(nearest("consumer", names)) == 3
-    assert nearest("everything", names) == ["the-consumers-of-everything"]
-    assert nearest("", names) == nearest("  ", names) == []
-
-
-def test_suggested_names_are_shown_as_data() -> None:
-    assert did_you_mean("a b", ["a\x1bb"]) == "; did you mean 'a\\x1bb'?"
-    assert did_you_mean("bilingg", ["billing", "billing2"]) == "; did you mean billing or billing2?"
-    assert did_you_mean("x", []) == ""
-
-
-def test_very_many_names_and_very_long_ones_take_little_time() -> None:
-    names = [f"consumer-group-{number:07}" for number in range(50_000)] + ["x" * 32_767]
-    started = time.process_time()
-    assert nearest("consumer-grup-0030001", names)[0] == "consumer-group-0030001"
-    assert nearest("y" * 32_767, names) == []
-    assert time.process_time() - started < 10
 
 
 # --- --topic ---------------------------------------------------------------------------------------------

@@ -75,31 +75,60 @@ def test_columns_of_a_join_may_have_one_name(tables: Tables) -> None:
     assert len(run_sql(tables, query).rows) == 2
 
 
-NO_QUERIES = [
-    "",
-    "SELECT",
-    "SELECT nothing FROM offsets",
-    "SELECT 1; SELECT 2",
-    "SELECT 1) OR EXISTS (SELECT 2",
-    "COPY (SELECT 1) TO '{file}'",
-    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'",
-    "CREATE VIEW v AS SELECT 1",
-    "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{file}'",
-    "DROP TABLE offsets",
-    "DELETE FROM offsets",
-    "INSERT INTO quarantine SELECT * FROM quarantine",
-    "WITH q AS (SELECT 1) INSERT INTO quarantine SELECT * FROM quarantine",
-    "SET datafusion.execution.batch_size = 1",
-]
+NO_QUERY = "expected one query (SELECT ...), found "
+READ_ONLY = f"read-only: {NO_QUERY}"
+KEYWORDS = 'Put "group" and "partition" in double quotes'
+NO_QUERIES = {
+    "": f"{NO_QUERY}an empty text.",
+    "-- nothing": f"{NO_QUERY}an empty text.",
+    "SELEC 1": f"{NO_QUERY[:-1]}: ",
+    "SELECT": "an expression",
+    "SELECT 1; SELECT 2": f"{NO_QUERY}several statements.",
+    "SELECT 1) OR EXISTS (SELECT 2": "end of statement",
+    "COPY (SELECT 1) TO '{file}'": f"{READ_ONLY}COPY.",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'": f"{READ_ONLY}COPY.",
+    "ANALYZE COPY (SELECT 1) TO '{file}'": f"{READ_ONLY}COPY.",
+    "CREATE VIEW v AS SELECT 1": f"{READ_ONLY}CREATE.",
+    "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{file}'": f"{READ_ONLY}CREATE.",
+    "DROP TABLE offsets": f"{READ_ONLY}DROP.",
+    " -- all\n delete FROM offsets": f"{READ_ONLY}DELETE.",
+    "UPDATE offsets SET committed_offset = 0": f"{READ_ONLY}UPDATE.",
+    "INSERT INTO quarantine SELECT * FROM quarantine": f"{READ_ONLY}INSERT.",
+    "WITH q AS (SELECT (1)) INSERT INTO quarantine SELECT * FROM quarantine": f"{READ_ONLY}INSERT.",
+    "SELECT 1; DELETE FROM offsets": f"{READ_ONLY}DELETE.",
+    "SET datafusion.execution.batch_size = 1": f"{READ_ONLY}SET.",
+    "SELECT update FROM offsets": "No field named update",
+    "SELECT '; DELETE FROM x', committed_ofset FROM offsets": "Did you mean 'offsets.committed_offset'?",
+    "SELECT 1 FROM offset": "unknown table 'offset'. Did you mean offsets or live_offsets? Tables: ",
+    "SELECT topic,\n  1, group FROM offsets": f'found: group at Line: 2, Column: 6"). {KEYWORDS}',
+    "DESCRIBE offset": "unknown table 'offset'. Did you mean offsets",
+}
 
 
-@pytest.mark.parametrize("text", NO_QUERIES)
-def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(("text", "message"), NO_QUERIES.items())
+def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "written.csv"
     versions = [tables.delta(name).version() for name in tables.existing()]
-    with pytest.raises(
-        MisuseError, match=r"^sql: expected one query \(SELECT \.\.\.\), found an error: .*Tables: "
-    ):
+    with pytest.raises(MisuseError, match=r"^sql: ") as raised:
         run_sql(tables, text.format(file=file))
+    assert message in str(raised.value)
     assert not file.exists()
     assert [tables.delta(name).version() for name in tables.existing()] == versions
+
+
+NAMES = ["offsets", "groups", "changes", "quarantine", "alerts", "live_offsets", "live_groups"]
+
+
+def test_tables_and_views_can_be_listed(tables: Tables) -> None:
+    rows = run_sql(tables, "show tables;").rows.to_pylist()
+    assert [row["table_name"] for row in rows] == NAMES
+    assert all(row["contains"] for row in rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_of_tables_and_views_can_be_described(tables: Tables, name: str) -> None:
+    columns = run_sql(tables, f"SELECT * FROM {name}").rows.column_names
+    for question in (f"DESCRIBE {name}", f'desc "{name}"', f"SHOW COLUMNS FROM {name.upper()};"):
+        rows = run_sql(tables, question).rows.to_pylist()
+        assert [row["column_name"] for row in rows] == columns
+    assert "string" in {row["data_type"] for row in rows}

@@ -116,7 +116,7 @@ GOOD_ADDRESSES = {
 @pytest.mark.parametrize(("address", "shown"), GOOD_ADDRESSES.items())
 def test_other_addresses_are_taken_and_shown_as_far_as_their_host(address: str, shown: str) -> None:
     settings = read_settings(options={"alerts.webhook.url": address})
-    assert f"alerts.webhook.url = {shown}" in describe(settings)
+    assert f'alerts.webhook.url = "{shown}"' in describe(settings)
     assert CANARY not in "".join(describe(settings))
     plain, headers = without_user(address)
     assert ("@" in address) == bool(headers)
@@ -134,13 +134,13 @@ def test_other_addresses_are_taken_and_shown_as_far_as_their_host(address: str, 
 def test_other_settings_that_hold_an_address_with_a_user_are_hidden(value: str) -> None:
     options = {"tables.storage_options": {"proxy_url": value}, "spark.conf": {"spark.test": value}}
     lines = describe(read_settings(options=options))
-    assert "tables.storage_options.proxy_url = (hidden)" in lines
-    assert "spark.conf.spark.test = (hidden)" in lines
+    assert 'tables.storage_options.proxy_url = "(hidden)"' in lines
+    assert 'spark.conf."spark.test" = "(hidden)"' in lines
 
 
 def test_other_addresses_are_still_shown() -> None:
     root = "abfss://container@account.dfs.core.windows.net/lake"
-    assert f"tables.root = {root}" in describe(read_settings(options={"tables.root": root}))
+    assert f'tables.root = "{root}"' in describe(read_settings(options={"tables.root": root}))
 
 
 def test_a_proxy_that_can_be_misread_is_refused_and_not_shown() -> None:
@@ -250,7 +250,7 @@ def test_the_command_refuses_a_token_with_a_line_end_and_takes_it_without(
     evaluate = ("alerts", "--evaluate", "--table-root", lake.tables.root, "--config", "alerts.toml")
     ran = offsetlake(tmp_path, f"{CANARY}\n", *evaluate)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "alerts.toml: setting 'alerts.webhook.headers' expects headers" in ran.stderr
+    assert "alerts.toml, line 6: setting 'alerts.webhook.headers' expects headers" in ran.stderr
     assert ran.stderr.count("\n") == 1
     assert CANARY not in ran.stderr
     ran = offsetlake(tmp_path, CANARY, *evaluate)

@@ -76,7 +76,7 @@ def test_settings_may_refer_to_secrets_and_do_not_show_them(
     assert settings.alerts.webhook.url == "https://example/s3cret"
     assert settings.alerts.webhook.headers == {"Authorization": "Bearer s3cret"}
     assert settings.spark.conf == {"spark.test": "${env:NONE}"}, "which is Spark's own"
-    assert "source.client.some.innocent.name = (hidden)" in describe(settings)
+    assert 'source.client."some.innocent.name" = "(hidden)"' in describe(settings)
     assert "s3cret" not in repr(settings) + "".join(describe(settings))
 
 

@@ -1,6 +1,7 @@
 """Settings: defaults, a user's file over them, options last; mistakes are named, secrets are not."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from streaming.settings.contradictions import LONGEST_HEARTBEAT_MS
 from streaming.settings.kinds import Duration, kinds_of
 from streaming.settings.model import Settings
 from streaming.settings.reading import _flatten, read_settings
-from streaming.settings.shown import describe
+from streaming.settings.shown import describe, shown_duration
 from streaming.tables.progress_rows import GAP_MS, OBSERVED_EVERY_MS
 
 DURATIONS = {name: kind for name, kind in kinds_of(Settings).items() if isinstance(kind, Duration)}
@@ -78,9 +79,30 @@ def test_values_of_free_tables_are_spelled_as_java_does(
 
 
 MISTAKES = {
-    "unknown name": ('source.topics = "t"', "unknown setting 'source.topics'. Known settings: alerts."),
-    "unknown table": ("[sauce]\nx = 1", "unknown setting 'sauce.x'"),
-    "text for a table": ('source = "x"', "unknown setting 'source'"),
+    "unknown name": (
+        "[tables]\n[source]\ntopics = 1",
+        ", line 3: unknown setting 'source.topics'. Did you mean source.topic?",
+    ),
+    "name of another section": ('[job]\nroot = "x"', "unknown setting 'job.root'. Did you mean tables.root?"),
+    "name like none": (
+        "[spark]\nxyz = 1",
+        "'spark.xyz'. Settings of [spark]: master, driver_memory, log_file",
+    ),
+    "name without a section": (
+        "x = 1",
+        ", line 1: unknown setting 'x'. Expected it in one of the sections alerts",
+    ),
+    "unknown table": ("[sauce]\nx = 1", ", line 1: unknown section [sauce]. Did you mean [source]?"),
+    "unknown empty table": (
+        "[job]\n# trigger\n[sparc]",
+        ", line 3: unknown section [sparc]. Did you mean [spark]?",
+    ),
+    "unknown table of a table": (
+        "[alerts.webhok.headers]\nx = 1",
+        "unknown section [alerts.webhok]. Did you mean [alerts.webhook]",
+    ),
+    "text for a table": ('source = "x"', "'source' is a section, found a value. Write [source]"),
+    "table for text": ("[tables.root]\nx = 1", "setting 'tables.root' expects text in quotes, found a table"),
     "text for a free table": ('source.client = "x"', "'source.client' expects a table, found something else"),
     "number for text": ("source.topic = 1", "'source.topic' expects text in quotes, found 1"),
     "text for a number": ('tables.fold_rows = "1"', "'tables.fold_rows' expects a whole number, found '1'"),
@@ -93,14 +115,23 @@ MISTAKES = {
         "source.client.x = [1]",
         "'source.client' expects texts, numbers, true or false",
     ),
-    "bad duration": ('job.trigger = "5 parsecs"', "job.trigger: expected a duration such as 500ms, 10s"),
+    "bad duration": (
+        '\n[tables]\n# a week\nhistory = "7 days"',
+        "mine.toml, line 4: tables.history: expected a duration such as 500ms, 10s, 5m, 24h or 7d, found",
+    ),
+    "no brokers": ('source.bootstrap_servers = " , "', "expects host:port, or several separated by commas"),
+    "brokers without a port": ('source.bootstrap_servers = "kafka"', "expects host:port, or several"),
+    "mistaken setting of clients": (
+        '[source]\ntopic = "t"\n[source.client]\n"securty.protocol" = "SSL"',
+        "found 'securty.protocol', which it would ignore. Did you mean security.protocol?",
+    ),
     "unknown name in a list": (
         '[[alerts.groups]]\npatern = "x"',
-        "unknown setting 'alerts.groups[1].patern'. Known settings: alerts.groups[1].critical",
+        ", line 2: unknown setting 'alerts.groups[1].patern'. Did you mean alerts.groups[1].pattern?",
     ),
     "wrong type in a list": (
         '[[alerts.groups]]\npattern = "a"\n[[alerts.groups]]\npattern = 1',
-        "'alerts.groups[2].pattern' expects text in quotes, found 1",
+        ", line 4: setting 'alerts.groups[2].pattern' expects text in quotes, found 1",
     ),
     "wrong word in a list": (
         '[[alerts.groups]]\npattern = "a"\ntreat = "ignore"',
@@ -108,17 +139,20 @@ MISTAKES = {
     ),
     "missing name in a list": (
         '[[alerts.groups]]\ntreat = "exclude"',
-        "'alerts.groups[1]' expects a pattern, found none",
+        ", line 1: setting 'alerts.groups[1]' expects a pattern, found none",
     ),
     "bad duration in a list": (
         '[[alerts.groups]]\npattern = "a"\nwarning = "soon"',
-        "alerts.groups warning: expected a duration",
+        ", line 3: alerts.groups[1].warning: expected a duration",
     ),
     "empty duration in a list": (
         '[[alerts.groups]]\npattern = "a"\nwarning = ""',
         "'alerts.groups[1].warning' expects text that is not empty",
     ),
-    "table for a list": ("[alerts.groups]\nx = 1", "unknown setting 'alerts.groups.x'"),
+    "table for a list": (
+        "[alerts.groups]\nx = 1",
+        "setting 'alerts.groups' expects a list of tables, found a table. Write [[alerts.groups]].",
+    ),
     "list of texts for a list of tables": (
         'alerts.groups = ["a"]',
         "'alerts.groups[1]' expects a table, found 'a'",
@@ -182,7 +216,7 @@ def test_places_beside_each_other_are_no_contradiction() -> None:
 
 
 def test_mistake_names_the_place_it_was_made_in(settings_file: Any) -> None:
-    with pytest.raises(MisuseError, match=r"mine\.toml: unknown setting"):
+    with pytest.raises(MisuseError, match=r"mine\.toml, line 1: unknown setting"):
         read_settings(settings_file("x = 1"))
     with pytest.raises(MisuseError, match=r"the command line: setting 'tables\.root'"):
         read_settings(options={"tables.root": ""})
@@ -214,13 +248,15 @@ def test_durations_have_a_unit(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(DURATIONS.keys() - {"job.trigger"}))
 def test_duration_of_zero_is_refused(name: str) -> None:
-    with pytest.raises(MisuseError, match=f"setting '{name}' expects a duration above 0, found '0s'"):
+    with pytest.raises(
+        MisuseError, match=f"the command line: {name}: expected a duration above 0, found '0s'"
+    ):
         read_settings(options={name: "0s"})
 
 
 @pytest.mark.parametrize("name", sorted(DURATIONS))
 def test_duration_beyond_a_century_is_refused(name: str) -> None:
-    expected = f"setting '{name}' expects a duration of at most 36500d, found '36501d'"
+    expected = f"the command line: {name}: expected a duration of at most 36500d, found '36501d'"
     with pytest.raises(MisuseError, match=expected):
         read_settings(options={name: "36501d"})
 
@@ -267,7 +303,7 @@ SECRETS = {
         "ssl.truststore.password",
         "ssl.key.password",
         "ssl.keystore.key",
-        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
     ],
     "tables.storage_options": [
         "AWS_SECRET_ACCESS_KEY",
@@ -284,8 +320,7 @@ SECRETS = {
     ("table", "name"), [(table, name) for table, names in SECRETS.items() for name in names]
 )
 def test_secrets_are_hidden(table: str, name: str) -> None:
-    lines = described(read_settings(options={table: {name: "s3cr3t"}}))
-    assert lines[f"{table}.{name}"] == "(hidden)"
+    assert described(read_settings(options={table: {name: "s3cr3t"}}))[table] == {name: "(hidden)"}
 
 
 def test_secret_inside_a_value_is_hidden() -> None:
@@ -301,10 +336,10 @@ def test_addresses_and_headers_of_receivers_are_hidden(receiver: str) -> None:
             f"alerts.{receiver}.headers": {"X-Any": "s3cr3t"},
         }
     )
-    lines = described(settings)
-    assert lines[f"alerts.{receiver}.url"] == "https://hooks.example:8443/..."
-    assert lines[f"alerts.{receiver}.headers.X-Any"] == "(hidden)"
-    assert "s3cr3t" not in "\n".join(lines.values())
+    values = described(settings)
+    assert values[f"alerts.{receiver}.url"] == "https://hooks.example:8443/..."
+    assert values[f"alerts.{receiver}.headers"] == {"X-Any": "(hidden)"}
+    assert "s3cr3t" not in "\n".join(describe(settings))
 
 
 def test_address_that_is_refused_is_not_shown() -> None:
@@ -320,11 +355,33 @@ def test_everything_else_is_shown() -> None:
         "ssl.truststore.location": "/keys/trust.jks",
         "client.id": "key",
     }
-    lines = described(read_settings(options={"source.client": client, "source.topic": "secret-passwords"}))
-    assert {f"source.client.{name}": value for name, value in client.items()}.items() <= lines.items()
-    assert lines["source.topic"] == "secret-passwords"
-    assert lines["job.trigger_ms"] == "5000"
+    values = described(read_settings(options={"source.client": client, "source.topic": "secret-passwords"}))
+    assert values["source.client"] == client
+    assert values["source.topic"] == "secret-passwords"
 
 
-def described(settings: Settings) -> dict[str, str]:
-    return dict(line.split(" = ", 1) for line in describe(settings))  # type: ignore[misc]
+def test_settings_are_shown_in_the_words_in_which_they_are_set() -> None:
+    defaults = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
+    assert described(read_settings()) == {name: value for name, value in defaults.items() if value != {}}
+    assert 'job.heartbeat_every = "10s"' in describe(read_settings())
+
+
+@pytest.mark.parametrize("text", ["0s", "1ms", "1500ms", "90s", "1m", "1h", "24h", "25h", "2d", "36500d"])
+def test_durations_are_shown_as_they_are_set(text: str) -> None:
+    assert shown_duration(parse_duration_ms(text, name="it")) == text
+
+
+def test_what_is_shown_is_a_settings_file(settings_file: Any) -> None:
+    options = {
+        "spark.conf": {"spark.test": 'a "quoted"\nvalue', "plain": "x"},
+        "alerts.groups": [{"pattern": "", "warning": "3d"}],
+        "expiry.retention": "7d",
+    }
+    settings = read_settings(options=options)
+    again = read_settings(settings_file("\n".join(describe(settings))))
+    assert replace(again, alerts=settings.alerts) == settings
+    assert again.alerts.groups[: len(settings.alerts.groups)] == settings.alerts.groups  # before the defaults
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    return _flatten(tomllib.loads("\n".join(describe(settings))))

@@ -19,7 +19,7 @@ from streaming.jvm.java import find_java
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables, TablesMissingError
 
-_BATCH: Final = re.compile(r"^batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
+_BATCH: Final = re.compile(r"^\S+Z batch \d+: ([\d,]+) records, .* in ([\d.]+) s$", re.MULTILINE)
 _COLLECTION: Final = re.compile(r"Pause Full .*->(\d+)M\(")  # the heap in use after it
 
 

@@ -82,8 +82,8 @@ class JobProcess:
         return self.process
 
     def said(self, pattern: str) -> bool:
-        """Tell whether the present or last start has printed a line that begins so."""
-        return re.search(f"^(?:{pattern})", self.output, re.MULTILINE) is not None
+        """Tell whether the present or last start has printed a line that begins so, after its time."""
+        return re.search(rf"^\S+Z (?:{pattern})", self.output, re.MULTILINE) is not None
 
     def check(self) -> None:
         """Fail if the job has ended."""

@@ -68,5 +68,5 @@ class RunningJob:
         broker = Broker(self.settings.source)
         facts = broker.wait_for_topic(self.said.append, lambda: False)
         assert facts is not None
-        listener = Listener(self.said.append, report, self.said.append)
+        listener = Listener(self.said.append, report, self.said.append, self.said.append)
         return TopicReader(self.spark, self.settings, broker, facts, listener, stop)

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from streaming.brokers.facts import AccessRefusedError, BrokerError
+from streaming.brokers.facts import AccessRefusedError, BrokerError, TopicMissingError
 from streaming.common.patience import Complaints, Every
 from streaming.job.housekeeping import Patience
+from streaming.job.listener import Waiting
 from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.settings.model import Settings
@@ -24,23 +25,26 @@ class TopicQuestion:
         self,
         watch: TopicWatch,
         settings: Settings,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
         *,
+        waiting: Waiting,
         beside: Callable[[], AbstractContextManager[object]],
         beat: Callable[[], None],
     ) -> None:
         self._watch = watch
         self._settings = settings
-        self._say = say
-        self._complaints = Complaints(say)
+        self._warn = warn
+        self._complaints = Complaints(warn)
+        self._waiting = waiting
         self._beside = beside
         self._beat = beat
-        self._silence: BrokerError | None = None
+        self._lack: BrokerError | None = None
 
     def ask(self, stop: threading.Event, *, limit_ms: int | None = None) -> TopicNow | None:
         """Return what the topic is like, None once `stop` is set.
 
-        Raises `AccessRefusedError`, and `BrokerError` after `limit_ms` of silence (None: never).
+        Raises `AccessRefusedError`, and `BrokerError` where brokers are silent, or the topic is not there,
+        for `limit_ms` (None: never).
         """
         if stop.is_set():
             return None
@@ -49,16 +53,17 @@ class TopicQuestion:
         if topic is not None:
             return topic
         beating = Every(self._settings.job.heartbeat_every_ms, at_once=True)
-        patience = Patience("a heartbeat", self._say)
-        with self._beside():
+        patience = Patience("a heartbeat", self._warn)
+        what = f"waiting for topic {self._settings.source.topic} on {self._settings.source.bootstrap_servers}"
+        with self._beside(), self._waiting(what):
             while not stop.wait(self._settings.source.topic_poll_every_ms / 1_000):
                 if beating.is_due():
                     patience.succeeds(self._beat)
                 topic = self._answer()
                 if topic is not None:
                     return topic
-                if self._silence and limit_ms is not None and time.monotonic() - began > limit_ms / 1_000:
-                    raise self._silence
+                if self._lack and limit_ms is not None and time.monotonic() - began > limit_ms / 1_000:
+                    raise self._lack
         return None
 
     def _answer(self) -> TopicNow | None:
@@ -69,13 +74,14 @@ class TopicQuestion:
         except AccessRefusedError:
             raise
         except BrokerError as error:
-            self._silence = error
+            self._lack = error
             self._complaints.make("brokers", f"{error} Waiting for the brokers.")
             return None
-        self._silence = None
         self._complaints.settle("brokers", f"{servers} answers again")
         if topic is None:
+            self._lack = TopicMissingError.of(name, servers, self._settings.source.connect_timeout_ms)
             self._complaints.make("topic", f"topic {name} does not exist on {servers}: waiting for it")
         else:
             self._complaints.settle("topic", f"topic {name} exists again")
+            self._lack = None
         return topic

@@ -1,0 +1,46 @@
+"""Finds the line of a settings file that sets something: the parser of TOML does not tell."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+_MOST_LINES: Final = 500
+"""Of longer files no line is told: they would be parsed too often."""
+
+
+def line_of(name: str, text: str) -> int | None:
+    """Return the line (from 1) at which a statement begins that sets `name` in TOML; None: it is not told.
+
+    The name of a setting or a section is a dotted one; `groups[2]` is the second entry of a list. What is
+    above the end of a statement is TOML itself, so the first such part with the name in it ends with it: this
+    holds for dotted and quoted keys, inline tables, lists and texts of several lines alike.
+
+    >>> line_of("tables.history", '[tables]\\n# how long?\\nhistory = "7 days"')
+    3
+    """
+    lines, first = text.split("\n"), 1
+    if len(lines) > _MOST_LINES:
+        return None
+    for last in range(1, len(lines) + 1):
+        try:
+            tree = tomllib.loads("\n".join(lines[:last]) + "\n")
+        except tomllib.TOMLDecodeError:
+            continue  # in the middle of a statement
+        if name in _names(tree):
+            return first
+        first = last + 1
+    return None
+
+
+def _names(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the names of all sections, settings and entries."""
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        yield name
+        if isinstance(value, dict):
+            yield from _names(value, f"{name}.")
+        elif isinstance(value, list):
+            for number, entry in enumerate(value, start=1):
+                yield f"{name}[{number}]"
+                if isinstance(entry, dict):
+                    yield from _names(entry, f"{name}[{number}].")
