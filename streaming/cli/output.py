@@ -120,6 +120,6 @@ def _watched(out: TextIO | None) -> TextIO:
         io.BufferedWriter(_Output(out.fileno(), "w", closefd=False)),
         encoding=out.encoding,
         errors=out.errors,
-        line_buffering=out.line_buffering,
+        line_buffering=out.line_buffering or out.write_through,  # as with PYTHONUNBUFFERED
         write_through=out.write_through,
     )

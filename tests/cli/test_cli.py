@@ -484,6 +484,21 @@ def test_reader_of_an_answer_may_leave_early(tmp_path: Path, output: str) -> Non
     assert_quiet_without_a_reader("offsets", "--table-root", str(tmp_path), "--output", output)
 
 
+def test_unbuffered_output_comes_in_the_order_in_which_it_is_said(tmp_path: Path) -> None:
+    create_loaded(tmp_path)
+    ended = subprocess.run(
+        [*COMMAND, "offsets", "nosuch", "--table-root", str(tmp_path)],
+        cwd=ROOT,
+        env={**BUFFERED, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    head, *_, last = ended.stdout.decode().splitlines()
+    assert head.startswith("GROUP")
+    assert last.startswith("offsetlake: group 'nosuch' is not there")
+
+
 def assert_quiet_without_a_reader(*arguments: str, text: str = "") -> None:
     with subprocess.Popen(
         [*COMMAND, *arguments],
