@@ -106,6 +106,6 @@ def _watched(out: TextIO | None) -> TextIO:
         io.BufferedWriter(_Output(out.fileno(), "w", closefd=False)),
         encoding=out.encoding,
         errors=out.errors,
-        line_buffering=out.line_buffering,
+        line_buffering=out.line_buffering or out.isatty(),  # in turn with standard error, at any setting
         write_through=out.write_through,
     )
