@@ -22,6 +22,7 @@ from streaming.cli.layout.tables import brief_lines, uncut_lines
 from streaming.lag.log_ends import with_log_ends, with_stakes
 from streaming.model.schemas import GROUPS, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
+from streaming.queries.retired import PRINTED
 
 WIDTHS = [80, 100, 120, 200]
 TODAY = date(2026, 11, 22)
@@ -161,6 +162,13 @@ def test_lag_that_was_asked_for_is_there_even_if_it_is_not_known_of_any_partitio
     ]
     without, asked = EXPIRING.empty_table(), with_stakes(EXPIRING.empty_table(), {})
     assert ["LAG" in brief(table, forms.EXPIRING, 80)[0] for table in (without, asked)] == [False, True]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_when_an_offset_was_removed_is_there_however_long_names_are(width: int) -> None:
+    row = {"group": "g" * 40, "topic": "t" * 35, "partition": 0, "removed_offset": 1, "removed_at": NOON}
+    rows = pa.Table.from_pylist([row | {"cause": "deleted"}], PRINTED)
+    assert "REMOVED-AT" in brief(rows, forms.RETIRED, width)[0]
 
 
 def test_less_important_columns_give_way_in_the_order_of_their_rank() -> None:

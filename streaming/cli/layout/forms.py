@@ -117,9 +117,9 @@ EXPIRING: Final = Form(
     wide=("log_start_offset", "log_end_offset"),
 )
 RETIRED: Final = Form(
-    always=(*_KEY, "removed_offset"),
+    always=(*_KEY, "removed_offset", "removed_at"),
     kept=("committed_since",),
-    room=("removed_at", "cause"),
+    room=("cause",),
 )
 STATUS: Final = Form(
     always=("partition", "state", "position", "behind"),
