@@ -91,7 +91,8 @@ def offsets(
     is_with_ends = bool(bootstrap_server or command_config)
     about = about.with_log_ends(now_ms()) if is_with_ends else about
     rows = _with_ends(answer.rows, settings if is_with_ends else None)
-    _print_rows(rows, output, forms.OFFSETS, answer, about, missing)
+    form = forms.OFFSETS_WITH_ENDS if is_with_ends else forms.OFFSETS
+    _print_rows(rows, output, form, answer, about, missing)
     if search.groups and output == "table":
         _tell_members(client.describe_groups(search.groups, asking.as_of))
     return tell(about, answer.errors, missing)
@@ -341,9 +342,15 @@ def _print_rows(
 
 
 def _print_names(answer: "Answer", about: "AsOf") -> None:
-    """Print the names of groups as `kafka-consumer-groups --list` does; what they reflect is said aside."""
+    """Print the names of groups as `kafka-consumer-groups --list` does; what they reflect is said aside.
+
+    A terminal gets quotes around those that would not be seen.
+    """
+    from streaming.cli.layout.cells import printable
+
+    show = printable if sys.stdout.isatty() else shown
     for group in answer.rows["group"].to_pylist():
-        print(shown(group))
+        print(show(group))
     print(about, file=sys.stderr)
 
 

@@ -70,12 +70,12 @@ def table_offsets(rows: LiveRows) -> dict[OffsetKey, CommittedOffset]:
 
 
 def printable(name: str) -> str:
-    """Show control characters of a name as escapes; a name without visible characters in quotes.
+    """Show control characters of a name as escapes; an empty one, or one with a blank at an end, in quotes.
 
     >>> printable(" "), printable("a\\n")
     ('" "', 'a\\\\n')
     """
-    return shown(name) if name.strip() else f'"{shown(name)}"'
+    return shown(name) if name.strip() and name == name.strip(" ") else f'"{shown(name)}"'
 
 
 def _change(before: CommittedOffset | None, after: CommittedOffset) -> int | None:

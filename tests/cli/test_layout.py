@@ -19,7 +19,10 @@ from streaming.cli.layout.cells import Texts, printable, shortened, size_of
 from streaming.cli.layout.forms import Form, head
 from streaming.cli.layout.lines import Column, count_sizes, fitting_widths, folded, full_widths, lines_of
 from streaming.cli.layout.tables import brief_lines, uncut_lines
+from streaming.lag.log_ends import with_log_ends, with_stakes
 from streaming.model.schemas import GROUPS, OFFSETS, TIMESTAMP
+from streaming.queries.expiring import EXPIRING
+from streaming.queries.retired import PRINTED
 
 WIDTHS = [80, 100, 120, 200]
 TODAY = date(2026, 11, 22)
@@ -150,6 +153,24 @@ def test_columns_that_are_empty_throughout_are_left_out_and_not_spoken_of() -> N
     assert brief(offsets(), forms.OFFSETS, 80) == ["GROUP  TOPIC  PARTITION  CURRENT-OFFSET"]
 
 
+def test_lag_that_was_asked_for_is_there_even_if_it_is_not_known_of_any_partition() -> None:
+    rows = with_log_ends(offsets("g"), {})
+    assert brief(rows, forms.OFFSETS, 80)[0].split()[-1] == "COMMIT-TIMESTAMP"
+    assert [line.split() for line in brief(rows, forms.OFFSETS_WITH_ENDS, 80)[:2]] == [
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "COMMIT-TIMESTAMP"],
+        ["g", "orders", "0", "5", "-", "-", "12:03:05"],
+    ]
+    without, asked = EXPIRING.empty_table(), with_stakes(EXPIRING.empty_table(), {})
+    assert ["LAG" in brief(table, forms.EXPIRING, 80)[0] for table in (without, asked)] == [False, True]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_when_an_offset_was_removed_is_there_however_long_names_are(width: int) -> None:
+    row = {"group": "g" * 40, "topic": "t" * 35, "partition": 0, "removed_offset": 1, "removed_at": NOON}
+    rows = pa.Table.from_pylist([row | {"cause": "deleted"}], PRINTED)
+    assert "REMOVED-AT" in brief(rows, forms.RETIRED, width)[0]
+
+
 def test_less_important_columns_give_way_in_the_order_of_their_rank() -> None:
     form = Form(always=("group",), room=("second", "third", "first"))
     rows = pa.table({"group": ["g"], "first": [1], "second": ["s" * 20], "third": ["t" * 20]})
@@ -195,6 +216,11 @@ def test_a_column_of_a_query_gives_way_to_those_on_its_left_but_not_to_a_long_ce
     assert brief(rows, forms.SQL, 36)[0].split() == ["a", "b"]
     long = pa.table({"a": ["x" * 40, "x"], "n": [1, 2]})
     assert brief(long, forms.SQL, 40) == ["a  n", "x" * 40, "   1", "x  2"]
+
+
+def test_heads_of_a_query_that_would_not_be_seen_are_quoted() -> None:
+    rows = pa.table({"": ["x"], "a ": ["y"]})
+    assert brief(rows, forms.SQL, 80) == uncut(rows, forms.SQL) == ['""  "a "', "x   y"]
 
 
 def test_two_columns_of_a_query_may_have_one_name() -> None:
@@ -332,6 +358,12 @@ def test_a_long_sentence_goes_on_below_its_row() -> None:
         f"  {'w' * 70} and",
         "  more",
     ]
+
+
+def test_long_sentences_begin_below_each_other_whatever_the_width() -> None:
+    row = {"severity": "warning", "rule": "r", "group": "g"}
+    rows = pa.Table.from_pylist([row | {"summary": "w" * size} for size in (185, 190)], ALERT_LIST)
+    assert brief(rows, forms.ALERTS, 200)[2::2] == ["  " + "w" * size for size in (185, 190)]
 
 
 @given(st.lists(st.tuples(WORDS, st.integers(0, 10**18)), max_size=8))

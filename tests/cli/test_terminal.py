@@ -1,7 +1,9 @@
 """Commands on a real terminal of 80, 100, 120 and 200 columns, with names short, long and wide."""
 
 import re
-from typing import Final
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from alert_tables import HOUR, RETENTION, Lake
@@ -96,3 +98,32 @@ def test_a_row_that_spills_over_goes_on_below_its_heads(seen: dict[tuple[str, in
     assert {cell_len(line) for line in numbers} == {cell_len(lines[0])}
     assert len(numbers) == 2 * len(NAMES)
     assert [line for line in lines[spilled:] if line.endswith(" 100") and line.startswith(" ")] != []
+
+
+@pytest.mark.parametrize("is_unbuffered", [False, True])
+def test_what_is_said_beside_names_comes_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_unbuffered: bool
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1" if is_unbuffered else "")
+    lake = Lake(tmp_path / "tables", start=now_ms())
+    for name in ("abc", ""):
+        lake.commit(name, ("orders", 0))
+    asked = ["groups", "--list", "--table-root", lake.tables.root]
+    [text] = on_terminal([(80, asked)], with_errors=True)
+    first, second, last = text.splitlines()
+    assert [first, second, last[:6]] == ['""', "abc", "as of "]
+
+
+def test_lag_is_in_the_table_if_brokers_were_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offsetlake: Any
+) -> None:
+    class Broker:
+        def log_ranges(self, _: object) -> dict[tuple[str, int], Any]:
+            return {}
+
+    monkeypatch.setattr("streaming.cli.queries.broker_of", lambda _: Broker())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lake = Lake(tmp_path / "tables", start=now_ms())
+    lake.commit("abc", ("gone", 0))
+    ended = offsetlake("offsets", "--bootstrap-server", "b:1", "--table-root", lake.tables.root)
+    assert ended.out.splitlines()[0].split()[4:6] == ["LOG-END-OFFSET", "LAG"]

@@ -137,12 +137,14 @@ def test_the_demo_says_what_it_waits_for_in_order(
         tables.create()
         stop.wait(0.5)
         append(tables, BILLING)
+        stop_job.wait(2.5)  # until it has been seen
+        stop.set()
         stop_job.wait(10)
 
     billing = {OffsetKey("billing", "orders", 0): CommittedOffset(431)}
     monkeypatch.setattr(demo, "run_job", writing_job)
     monkeypatch.setattr(demo, "broker_offsets", lambda _: billing)
-    demo.run_demo(stop, seconds=1.5)
+    demo.run_demo(stop, None)
     said = [line[10:] for line in capfd.readouterr().out.splitlines() if line[2:3] == line[5:6] == ":"]
     assert [one for one in said if not one.startswith(("the tables, as of", "in another terminal"))] == [
         "starting a Kafka broker on 127.0.0.1:1 ...",

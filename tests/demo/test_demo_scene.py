@@ -88,6 +88,9 @@ def test_a_name_cannot_act_on_the_terminal(tables: Tables, first: Scene) -> None
     assert sentences_after(tables, first, batch) == ['group "" appeared', "group a\\x1b[2J\\n appeared"]
 
 
-@pytest.mark.parametrize(("name", "shown"), [("", '""'), (" ", '" "'), ("\n", '"\\n"'), ("a b", "a b")])
-def test_a_name_without_visible_characters_is_quoted(name: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("", '""'), (" ", '" "'), ("\n", '"\\n"'), ("a b", "a b"), ("a ", '"a "'), (" a", '" a"')],
+)
+def test_a_name_whose_begin_or_end_would_not_be_seen_is_quoted(name: str, shown: str) -> None:
     assert printable(name) == shown

@@ -118,7 +118,10 @@ def size_of(text: str) -> int:
 
 def sizes_of(texts: list[str]) -> list[int]:
     """Return the size of each text."""
-    return list(map(len if all(map(str.isascii, texts)) else size_of, texts))
+    if all(map(str.isascii, texts)):
+        return list(map(len, texts))
+    sizes = {text: size_of(text) for text in set(texts)}  # few of which differ, as a rule
+    return [sizes[text] for text in texts]
 
 
 def is_empty(column: pa.ChunkedArray) -> bool:

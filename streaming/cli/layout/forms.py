@@ -6,10 +6,10 @@ of the columns; the columns of a query are the user's own. docs/commands.md has 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streaming.common.escapes import shown
+from streaming.cli.layout.cells import printable
 
 Names = tuple[str, ...]
 
@@ -69,7 +69,7 @@ class Form:
     def places(self, names: Sequence[str], empty: Collection[int] = ()) -> list[Place]:
         """Say which of the columns of rows people see; `empty` are the numbers of those that say nothing."""
         if self.is_own:
-            return [Place(number, shown(name), number) for number, name in enumerate(names)]
+            return [Place(number, printable(name), number) for number, name in enumerate(names)]
         return [
             Place(number, head(name), self._rank(name, is_empty=number in empty), name in self.counted)
             for number, name in enumerate(names)
@@ -96,6 +96,8 @@ OFFSETS: Final = Form(
     unseen=("topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
 )
+OFFSETS_WITH_ENDS: Final = replace(OFFSETS, always=(*OFFSETS.always, *OFFSETS.kept), kept=())
+"""Where brokers were asked: that they know no end of any partition is an answer, too."""
 GROUPS: Final = Form(
     always=("group", "type", "state", "members"),
     room=("subscribed_topics", "state_timestamp"),
@@ -110,15 +112,14 @@ HISTORY: Final = Form(
     wide=("metadata", "sequence"),
 )
 EXPIRING: Final = Form(
-    always=(*_KEY, "committed_offset", "time_left"),
-    kept=("lag",),
+    always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked
     room=("earliest_replays", "latest_skips", "rule", "expires_at"),
     wide=("log_start_offset", "log_end_offset"),
 )
 RETIRED: Final = Form(
-    always=(*_KEY, "removed_offset"),
+    always=(*_KEY, "removed_offset", "removed_at"),
     kept=("committed_since",),
-    room=("removed_at", "cause"),
+    room=("cause",),
 )
 STATUS: Final = Form(
     always=("partition", "state", "position", "behind"),

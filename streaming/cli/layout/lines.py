@@ -229,7 +229,8 @@ class _Grid:
                 yield line
                 line, end, shelf = "", 0, slot.shelf
                 at = min(at, max(_INDENT, self._room - size))
-                if slot.column.is_prose:
+                if slot.column.is_prose:  # below each other, whatever their lengths
+                    at = _INDENT
                     *first, text = folded(text, self._room - at)
                     yield from (" " * at + part for part in first)
                     size = size_of(text)
