@@ -1,4 +1,4 @@
-"""docs/ask.md: thirty questions of a platform engineer, each with a command that answers it and its output."""
+"""docs/ask.md: thirty questions of a platform engineer, each with a command and its output."""
 
 import pytest
 from ask_transcript import COLUMNS, PAGE, Entry, entries, printed
