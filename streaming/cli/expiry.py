@@ -94,9 +94,12 @@ def expiring(
     except RetentionUnknownError as error:
         advice = 'Use --config with [expiry] retention = "7d", or the value of your brokers.'
         raise MisuseError(f"{error} {advice}") from error
-    about = asking.checked(listing.about, settings)
+    about = asking.checked(listing.about, settings, search)
     errors = about.loading_of(search.groups)
-    missing = search.missing(listing.seen, errors, nothing="committed offsets")
+    then = f" within {within}" if within else ""
+    missing = search.missing(
+        listing.rows, errors, nothing="expiring offsets", when=then, is_partial=about.is_partial
+    )
     rows = listing.rows
     if asks_brokers:
         about = about.with_log_ends(now_ms())
@@ -136,7 +139,7 @@ def retired(
     from streaming.queries.queries import OffsetQueries
     from streaming.queries.retired import PRINTED, list_retired
 
-    start = to_ms(asking.moment("--since", since))
+    start = to_ms(asking.since(since))
     settings = settings_of(config, table_root=table_root)
     tables, as_of = tables_of(settings), asking.as_of
     names = partial(OffsetQueries(tables).names, as_of=as_of, among="history")
@@ -144,9 +147,12 @@ def retired(
     listing = list_retired(
         tables, search.groups or (), search.topics, now=asking.now, since=start, as_of=to_ms(as_of)
     )
-    about = asking.checked(listing.about, settings)
+    about = asking.checked(listing.about, settings, search)
     errors = about.loading_of(search.groups)
-    missing = search.missing(listing.seen, errors, nothing="removed offsets")
+    then = " in that time" if start is not None else ""
+    missing = search.missing(
+        listing.rows, errors, nothing="removed offsets", when=then, is_partial=about.is_partial
+    )
     remarks = listing.all_remarks()
     if output == "reset-csv":
         lines = list(reset_lines(listing.rows))

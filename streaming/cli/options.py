@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streaming.brokers.broker import Broker
     from streaming.cli.render import Format, View
     from streaming.queries.completeness import AsOf
-    from streaming.queries.names import Missing, TopicPartitions
+    from streaming.queries.names import Missing, Search, TopicPartitions
 
     Output = Format | Literal["document"]
 
@@ -205,9 +205,17 @@ class Asking:
         """Read another moment that an option names."""
         return moment_of(text, self.now, name=name)
 
-    def checked(self, about: "AsOf", settings: Settings) -> "AsOf":
-        """Return what an answer reflects, with a judgement of its age; raises `IncompleteError` where it is
-        less than was asked for."""
+    def since(self, text: str | None) -> datetime | None:
+        """Read `--since`; raises `MisuseError` for a moment after that of `--as-of`: nothing is between."""
+        moment = self.moment("--since", text)
+        if moment and self.as_of and moment > self.as_of:
+            raise MisuseError(f"--since: expected a time before --as-of, found {text}, which is after it.")
+        return moment
+
+    def checked(self, about: "AsOf", settings: Settings, search: "Search | None" = None) -> "AsOf":
+        """Return what an answer to a search reflects, with a judgement of its age; raises `IncompleteError`
+        where it is less than was asked for."""
+        about = about.of_all_groups() if search is not None and search.has_patterns else about
         with _naming("--require-complete"):
             about.check(is_complete=self.is_complete)
         with _naming("--max-age"):

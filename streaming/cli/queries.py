@@ -86,8 +86,10 @@ def offsets(
     client = OffsetQueries(tables_of(settings))
     search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of))
     answer = client.list_offsets(search.groups, search.topics, asking.as_of)
-    about = asking.checked(answer.as_of, settings)
-    missing = search.missing(answer.rows, answer.errors, nothing="committed offsets")
+    about = asking.checked(answer.as_of, settings, search)
+    missing = search.missing(
+        answer.rows, answer.errors, nothing="committed offsets", is_partial=about.is_partial
+    )
     is_with_ends = bool(bootstrap_server or command_config)
     about = about.with_log_ends(now_ms()) if is_with_ends else about
     rows = _with_ends(answer.rows, settings if is_with_ends else None)
@@ -154,9 +156,9 @@ def groups(
         answer = client.describe_groups(search.groups, asking.as_of)
     else:
         answer = client.list_groups(wanted_states, wanted_types, asking.as_of)
-    about = asking.checked(answer.as_of, settings)
+    about = asking.checked(answer.as_of, settings, search)
     loading = about.loading_of(search.groups)
-    missing = search.missing(answer.rows, loading, nothing="state or members")
+    missing = search.missing(answer.rows, loading, nothing="state or members", is_partial=about.is_partial)
     remarks = [f"brokers do not log the state {name}" for name in wanted_states if name not in LOGGED_STATES]
     if only_names and output == "table":
         _print_names(answer, about)
@@ -209,7 +211,7 @@ def history(
 
     refuse_both(groups, all_groups=all_groups)
     wanted_events = words_of(events, EVENTS, name="--event")
-    first, last = asking.moment("--since", since), asking.moment("--until", until)
+    first, last = asking.since(since), asking.moment("--until", until)
     if first and last and last < first:
         raise MisuseError(
             f"--until: expected a time after --since {since}, found {until}, which is before it."
@@ -220,10 +222,12 @@ def history(
     answer = client.list_history(
         search.groups, search.topics, first, asking.as_of, until=last, events=wanted_events
     )
-    about = asking.checked(answer.as_of, settings)
+    about = asking.checked(answer.as_of, settings, search)
     nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
     then = " in that time" if first or last else ""
-    missing = search.missing(answer.rows, about.loading_of(search.groups), nothing=nothing, when=then)
+    missing = search.missing(
+        answer.rows, answer.errors, nothing=nothing, when=then, is_partial=about.is_partial
+    )
     _print_rows(answer.rows, output, forms.HISTORY, answer, about, missing)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")

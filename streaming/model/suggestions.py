@@ -1,9 +1,9 @@
 """What may have been meant by a mistyped name: of a group, a topic, a setting or anything else."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from heapq import nlargest
 from typing import Final
 
 _SUGGESTED: Final = 3
@@ -25,21 +25,22 @@ def nearest(text: str, names: Iterable[str]) -> list[str]:
     for name in sorted(name for name in names if len(name) <= _COMPARED_LENGTH):
         named.setdefault(name.casefold(), name)
     containing = sorted((name for name in named if wanted in name), key=len)
-    alike = list(named)
-    if len(alike) > _COMPARED:
-        alike = nlargest(_COMPARED, alike, key=lambda name: _common_ends(name, wanted))
+    alike = list(named) if len(named) <= _COMPARED else _with_common_ends(named, wanted)
     found = dict.fromkeys([*get_close_matches(wanted, alike, _SUGGESTED), *containing])
     return [named[name] for name in list(found)[:_SUGGESTED]]
 
 
-def _common_ends(one: str, other: str) -> int:
-    """Count the characters with which both begin, and with which both end."""
-    return _common_start(one, other) + _common_start(one[::-1], other[::-1])
+def _with_common_ends(names: Iterable[str], wanted: str) -> list[str]:
+    """Return the names that have most of their beginning, or most of their end, in common with a text."""
+    backwards = [name[::-1] for name in names]
+    ending = [name[::-1] for name in _neighbours(backwards, wanted[::-1])]
+    return list(dict.fromkeys([*_neighbours(names, wanted), *ending]))
 
 
-def _common_start(one: str, other: str) -> int:
-    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
+def _neighbours(names: Iterable[str], wanted: str) -> list[str]:
+    ordered = sorted(names)
+    place, reach = bisect_left(ordered, wanted), _COMPARED // 4
+    return ordered[max(0, place - reach) : place + reach]
 
 
 def did_you_mean(names: Sequence[str]) -> str:

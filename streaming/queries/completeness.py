@@ -98,6 +98,16 @@ class AsOf:
     def _is_old(self, age_ms: int) -> bool:
         return self.quiet_after_ms is not None and age_ms > self.quiet_after_ms
 
+    def of_all_groups(self) -> Self:
+        """Return it for an answer to which every offsets partition may have something to add."""
+        return replace(self, partitions=frozenset(self.progress.partitions))
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether there is an offsets partition, one that the answer touches or not, that was not read to its
+        end yet: names may be missing."""
+        return not self.progress.partitions or not self.progress.is_loaded
+
     def expecting(self, heartbeat_every_ms: int) -> Self:
         """Return it with the interval (ms) between heartbeats of the job, by which its silence is judged."""
         return replace(self, quiet_after_ms=_QUIET_INTERVALS * heartbeat_every_ms)
@@ -186,13 +196,20 @@ class AsOf:
         complaints = self.complaints()
         if is_complete and complaints:
             raise IncompleteError(f"expected a complete answer, found: {'; '.join(complaints)}.")
-        if max_age_ms is not None and self.age_ms > max_age_ms:
+        if max_age_ms is None or self.age_ms <= max_age_ms:
+            return
+        if self.is_past:
             raise IncompleteError(
-                f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s, "
-                f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
-                if self.progress.heartbeat
-                else "expected a heartbeat of the job, found none: no data recorded yet."
+                f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s before {iso(self.moment)}, "
+                f"found the last one {self.age_ms / 1_000:g} s before it. Of past heartbeats one a minute is "
+                "kept."
             )
+        raise IncompleteError(
+            f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s, "
+            f"found the last one {self.age_ms / 1_000:g} s old. Is `offsetlake run` running?"
+            if self.progress.heartbeat
+            else "expected a heartbeat of the job, found none: no data recorded yet."
+        )
 
     def document(self) -> dict[str, Any]:
         """Say it for programs: values of JSON, times in ISO 8601 (UTC)."""

@@ -36,15 +36,10 @@ class RetentionUnknownError(MisuseError):
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows, what they reflect, and what is to be known beside them.
-
-    `seen` has the keys of all that was looked at, whether it made a row or not: what is not among them is not
-    there.
-    """
+    """Rows, what they reflect, and what is to be known beside them."""
 
     rows: pa.Table
     about: AsOf
-    seen: pa.Table
     remarks: tuple[str, ...] = ()
 
     def all_remarks(self) -> list[str]:
@@ -74,10 +69,10 @@ def list_expiring(
     offsets, held_groups, progress, gap = tables.ask(
         lambda at: (at.offsets(named), at.groups(named), at.progress, at.gap), as_of=as_of
     )
-    seen = of_topics(offsets, topics)
+    asked = of_topics(offsets, topics)
     loaded = [number for number, partition in progress.partitions.items() if partition.loaded]
     stalled = [number for number, partition in progress.partitions.items() if partition.is_stalled(moment)]
-    held = seen.filter(pc.is_in(seen["source_partition"], value_set=pa.array(loaded, pa.int32())))
+    held = asked.filter(pc.is_in(asked["source_partition"], value_set=pa.array(loaded, pa.int32())))
     retention_ms = known_retention_ms(progress, settings) if len(held) else 0
     rows = expiry(held, held_groups, retention_ms, stalled=stalled)
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
@@ -89,7 +84,6 @@ def list_expiring(
     return Listing(
         rows.sort_by(by),
         AsOf.of(named, progress, gap, as_of, now=now),
-        seen.select(KEY_NAMES),
         remarks=_retention_remarks(progress, moment),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import chain
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,8 @@ from streaming.common.arrays import from_numbers, from_texts, to_numbers
 from streaming.common.keys import numbered
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
+
+_SUGGESTED_FOR: Final = 5  # names of a kind: to compare each takes up to a second
 
 
 @dataclass(frozen=True)
@@ -124,12 +127,18 @@ class Search:
     def __init__(self, groups: Iterable[str], topics: Iterable[TopicPartitions], ask: AskNames) -> None:
         self._ask: AskNames = cache(ask)
         self._groups = {text: self._meant(text, lambda: self._all.groups) for text in groups}
+        self._patterns = {text for text, names in self._groups.items() if self._is_no_name(text, names)}
         self._topics = {one: self._meant(one.topic, lambda: self._all.topics) for one in topics}
 
     @property
     def groups(self) -> list[str] | None:
         """The groups to ask for; None: all."""
         return list(dict.fromkeys(chain.from_iterable(self._groups.values()))) if self._groups else None
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether groups are asked for by a pattern: every offsets partition may hold one that matches."""
+        return bool(self._patterns)
 
     @property
     def topics(self) -> list[TopicPartitions]:
@@ -139,16 +148,25 @@ class Search:
         ]
 
     def missing(
-        self, found: pa.Table, besides: Collection[str | None] = (), *, nothing: str, when: str = ""
+        self,
+        found: pa.Table,
+        besides: Collection[str | None] = (),
+        *,
+        nothing: str,
+        when: str = "",
+        is_partial: bool = False,
     ) -> Missing:
         """Tell what of the names is not in `found`, rows with `group`, and `topic` and `partition` if topics
         were asked for.
 
         `besides`: groups of which something else is said. `nothing` is what others lack, in words, such as
-        "committed offsets", and `when` says in which time, if that matters.
+        "committed offsets", and `when` says in which time, if that matters. `is_partial`: some offsets
+        partitions have not been read to their end, and may hold topics, and groups that match a pattern.
         """
-        of_groups = self._missing_groups(found, besides, nothing, when)
-        of_topics = self._missing_topics(found, nothing if len(found) or not self._groups else None, when)
+        so_far = ", as far as has been read" if is_partial else ""
+        of_groups = self._missing_groups(found, besides, nothing, when, so_far)
+        is_new = len(found) or not self._groups  # else it has been said of the groups
+        of_topics = self._missing_topics(found, nothing if is_new else None, when, so_far)
         return Missing(of_groups.groups, of_topics.topics, (*of_groups.sentences, *of_topics.sentences))
 
     @property
@@ -161,8 +179,11 @@ class Search:
             return [text]
         return matching(text, known()) or [text]
 
+    def _is_no_name(self, text: str, names: list[str]) -> bool:
+        return is_pattern(text) and (names != [text] or text not in self._all.groups)
+
     def _missing_groups(
-        self, found: pa.Table, besides: Collection[str | None], nothing: str, when: str
+        self, found: pa.Table, besides: Collection[str | None], nothing: str, when: str, so_far: str
     ) -> Missing:
         held = set(pc.unique(found["group"]).to_pylist()) if self._groups else set()
         wanted = tuple(
@@ -173,38 +194,47 @@ class Search:
         there = self._ask(wanted).groups if wanted else frozenset()
         absent = tuple(text for text in wanted if text not in there)
         of_these = " of these topics" if self._topics else ""
+        not_there = _Absent("group", lambda: self._all.groups, so_far)
         return Missing(
             groups=absent,
-            sentences=tuple(
-                f"group {text!r} has no {nothing}{of_these}{when}"
-                if text in there
-                else _not_there("group", text, self._all.groups)
-                for text in wanted
+            sentences=(
+                *(
+                    f"group {text!r} has no {nothing}{of_these}{when}"
+                    if text in there
+                    else not_there.sentence(text)
+                    for text in wanted
+                ),
+                *(
+                    f"no group that matches {text!r} has {nothing}{of_these}{when}{so_far}"
+                    for text, names in self._groups.items()
+                    if names != [text] and held.isdisjoint(names) and not set(besides).intersection(names)
+                ),
             ),
         )
 
-    def _missing_topics(self, found: pa.Table, nothing: str | None, when: str) -> Missing:
+    def _missing_topics(self, found: pa.Table, nothing: str | None, when: str, so_far: str) -> Missing:
         held = _partitions_by_topic(found) if self._topics else {}
         absent: list[str] = []
         sentences: list[str] = []
+        not_there = _Absent("topic", lambda: self._all.topics, so_far)
+        of_these = f"{' of these groups' if self._groups else ''}{when}{so_far}"
         for one, names in self._topics.items():
             if _has(held, names, one.partitions):
                 continue
             known = _partitions_of(self._all.topics, names)
             if not known:
                 absent.append(_written(one.topic, one.partitions))
-                sentences.append(_not_there("topic", one.topic, self._all.topics))
-            elif lacking := (one.partitions or frozenset()) - known:
+                sentences.append(not_there.sentence(one.topic))
+                continue
+            if lacking := (one.partitions or frozenset()) - known:
                 absent.append(_written(one.topic, lacking))
                 sentences.append(
                     f"topic partition {_written(one.topic, lacking)!r} is not there: "
-                    f"committed offsets are in partitions {min(known)} to {max(known)}"
+                    f"committed offsets are in partitions {min(known)} to {max(known)}{so_far}"
                 )
-            elif nothing is not None:
-                of_these = " of these groups" if self._groups else ""
-                sentences.append(
-                    f"topic {_written(one.topic, one.partitions)!r} has no {nothing}{of_these}{when}"
-                )
+            rest = one.partitions and (one.partitions & known) - _partitions_of(held, names)
+            if nothing is not None and rest != frozenset():
+                sentences.append(f"topic {_written(one.topic, rest)!r} has no {nothing}{of_these}")
         return Missing(topics=tuple(absent), sentences=tuple(sentences))
 
 
@@ -225,12 +255,24 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if is_match(name))
 
 
-def _not_there(kind: str, text: str, known: Collection[str]) -> str:
-    if is_pattern(text):
-        return f"no {kind} matches {text!r}"
-    why = " (no group has committed offsets of it)" if kind == "topic" else ""
-    suggestion = did_you_mean(nearest(text, known))
-    return f"{kind} {text!r} is not there{why}{suggestion and '.'}{suggestion}"
+class _Absent:
+    """Says of names that they are not there, and of the first of them which may have been meant instead."""
+
+    def __init__(self, kind: Literal["group", "topic"], known: Callable[[], Collection[str]], so_far: str):
+        self._kind, self._known, self._so_far = kind, known, so_far
+        self._suggested = 0
+
+    def sentence(self, text: str) -> str:
+        """Say it of one name, or of a pattern."""
+        if is_pattern(text):
+            return f"no {self._kind} matches {text!r}{self._so_far}"
+        self._suggested += 1
+        names = nearest(text, self._known()) if self._suggested <= _SUGGESTED_FOR else []
+        meant = did_you_mean(names)
+        end = "." if meant else ""
+        if self._kind == "group":  # which is in one offsets partition only, and that has been read
+            return f"group {text!r} is not there{end}{meant}"
+        return f"topic {text!r} is not there (no group has committed offsets of it){self._so_far}{end}{meant}"
 
 
 def _has(

@@ -141,7 +141,8 @@ class OffsetQueries:
         """Return how positions moved (schema `HISTORY`), in order: one step of a key for each batch.
 
         Of one group, of several, or of all (None); all steps that are kept, or those since a moment and until
-        another, these included; of all `EVENTS` or of some (`MisuseError` for others).
+        another, these included; of all `EVENTS` or of some (`MisuseError` for others). Named groups whose
+        offsets partition is still being read have an error, and the steps that were read so far.
         """
         if unknown := set(events).difference(EVENTS):
             raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
@@ -160,9 +161,11 @@ class OffsetQueries:
 
         rows, whole_since, starts_at, progress, gap = self.tables.ask(question, as_of=moment, bases=[])
         is_whole = start is not None and whole_since is not None and whole_since <= start
+        about = AsOf.of(names, progress, gap, moment)
         return History(
             of_topics(rows, topics),
-            AsOf.of(names, progress, gap, moment),
+            about,
+            about.loading_of(names),
             whole_since=None if is_whole else whole_since,
             starts_at=starts_at,
         )

@@ -27,8 +27,8 @@ PRINTED: Final = pa.schema(
 )
 """What people are shown of an offset that was removed."""
 
-RETIRED: Final = PRINTED.append(pa.field("is_last", pa.bool_()))
-"""`is_last`: it is the last removal of its offset."""
+RETIRED: Final = pa.schema([*PRINTED, pa.field("is_last", pa.bool_()), pa.field("is_back", pa.bool_())])
+"""`is_last`: it is the last removal of its offset. `is_back`: the offset is there again, readable or not."""
 
 _NEWEST_FIRST: Final = [
     ("removed_at", "descending"),
@@ -60,15 +60,16 @@ def list_retired(
         as_of=as_of,
     )
     gone, offsets = of_topics(gone, topics), of_topics(offsets, topics)
-    seen = pa.concat_tables([gone.select(KEY_NAMES), offsets.select(KEY_NAMES)])
     live = offsets.select([*KEY_NAMES, "committed_offset"]).rename_columns([*KEY_NAMES, "committed_since"])
+    live = live.append_column("is_back", pa.repeat(True, len(live)))
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
     rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(RETIRED.names).cast(RETIRED)
+    is_back = rows["is_back"].fill_null(False)
+    rows = rows.set_column(rows.schema.get_field_index("is_back"), RETIRED.field("is_back"), is_back)
     return Listing(
         rows.sort_by(_NEWEST_FIRST),
         AsOf.of(named, progress, gap, as_of, now=now),
-        seen,
         remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
     )
 
@@ -96,7 +97,7 @@ def restorable(rows: pa.Table) -> pa.Table:
     wanted = [
         rows["is_last"],
         pc.is_valid(rows["removed_offset"]),
-        pc.is_null(rows["committed_since"]),
+        pc.invert(rows["is_back"]),  # also where what was committed since cannot be read
         pc.not_equal(rows["cause"], TOPIC_DELETED),
     ]
     return rows.filter(reduce(pc.and_, wanted))

@@ -87,8 +87,9 @@ def create_loaded(directory: Path) -> None:
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
-NO_PARTITION = "topic partition 'orders:1' is not there: committed offsets are in partitions 0 to 0"
-NO_TOPIC = "topic 'order' is not there (no group has committed offsets of it). Did you mean orders?"
+SO_FAR = ", as far as has been read"
+NO_PARTITION = f"topic partition 'orders:1' is not there: committed offsets are in partitions 0 to 0{SO_FAR}"
+NO_TOPIC = f"topic 'order' is not there (no group has committed offsets of it){SO_FAR}. Did you mean orders?"
 NO_OFFSETS = ["group 'shop' has no committed offsets of these topics"]
 ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "offsets": (["", "shop"], [IS_READ]),
@@ -98,9 +99,9 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "offsets --group '' --group none": ([""], ["group 'none' is not there"]),
     "offsets shop ''": (["", "shop"], []),
     "offsets shop -g billing": (["shop"], [IS_READ, NOT_READ]),
-    "offsets -g 'sh*' -t 'ord?rs'": (["shop"], []),
+    "offsets -g 'sh*' -t 'ord?rs'": (["shop"], [IS_READ]),
     "offsets --group sohp": ([], ["group 'sohp' is not there. Did you mean shop?"]),
-    "offsets --group 'x*'": ([], ["no group matches 'x*'"]),
+    "offsets --group 'x*'": ([], [IS_READ, f"no group matches 'x*'{SO_FAR}"]),
     "offsets --group shop --topic orders:0,1": (["shop"], [NO_PARTITION]),
     "offsets --group shop --topic orders:1": ([], [*NO_OFFSETS, NO_PARTITION]),
     "offsets --group shop --topic order": ([], [*NO_OFFSETS, NO_TOPIC]),
@@ -112,11 +113,12 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "groups --state dead": ([], [IS_READ, "brokers do not log the state Dead"]),
     "groups --group shop": (["shop"], []),
     "groups shop": (["shop"], []),
-    "groups --group '?hop'": (["shop"], []),
+    "groups --group '?hop'": (["shop"], [IS_READ]),
     "groups --group shop --group none": (["shop"], ["group 'none' is not there"]),
     "groups --group billing": ([], [IS_READ, NOT_READ]),
     "history --group shop": (["shop"], []),
-    "history --group billing": (["billing"], [IS_READ]),
+    "history --group billing": (["billing"], [IS_READ, NOT_READ]),
+    "history 'sh*'": (["shop"], [IS_READ]),
     "history": (["", "billing", "shop"], [IS_READ]),
     "history --all-groups --event First": (["", "billing", "shop"], [IS_READ]),
     "history --event rewind": ([], [IS_READ]),
@@ -185,6 +187,22 @@ def test_document_says_what_was_asked_for_and_is_not_there(offsetlake: Any, root
         code, out, _ = offsetlake(command, *arguments, "--output", "document")
         missing = {"groups": ["sohp"], "topics": ["orders:7", "order"]}
         assert (code, json.loads(out)["missing"]) == (1, missing)
+
+
+@pytest.mark.parametrize("command", ["offsets", "groups", "history", "retired"])
+def test_a_pattern_is_not_answered_in_full_before_all_is_read(
+    offsetlake: Any, root: str, command: str
+) -> None:
+    code, out, err = offsetlake(command, "sh*", "--require-complete", "--table-root", root)
+    assert (code, out, "offsets partitions 1 are still being read" in err) == (1, "", True)
+
+
+@pytest.mark.parametrize("command", ["history", "retired"])
+def test_nothing_lies_between_a_moment_and_an_earlier_one(offsetlake: Any, root: str, command: str) -> None:
+    code, out, err = offsetlake(command, "--since", "1h", "--as-of", "3h", "--table-root", root)
+    assert (code, out) == (2, "")
+    assert err == "offsetlake: --since: expected a time before --as-of, found 1h, which is after it.\n"
+    assert offsetlake(command, "--since", "3h", "--as-of", "3h", "--table-root", root)[0] == 1  # is loading
 
 
 @pytest.mark.parametrize(

@@ -327,8 +327,9 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
 
 def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     ended = offsetlake("retired", "--since", "9d", "--group", "twice", "--output", "json")
-    starts = f"offsetlake: history starts at {iso(gone.now)}\n"
-    assert (ended.code, ended.err, json.loads(ended.out)) == (0, starts, [])
+    remarks = [f"history starts at {iso(gone.now)}", "group 'twice' has no removed offsets in that time"]
+    told = "".join(f"offsetlake: {remark}\n" for remark in remarks)
+    assert (ended.code, ended.err, json.loads(ended.out)) == (0, told, [])
     ended = offsetlake("retired", "--since", "30d", "--group", "twice", "--output", "csv")
     assert ended.out.startswith(
         "group,topic,partition,removed_offset,removed_at,cause,committed_since\ntwice,t,0,5,"
@@ -399,14 +400,35 @@ def test_a_mistyped_name_is_named(soon: History, offsetlake: Any, arguments: lis
     assert (ended.code, "topic partition 't:3' is not there" in ended.err) == (1, True)
 
 
+def test_what_is_committed_again_is_not_lost_though_nobody_can_read_it(
+    gone: History, offsetlake: Any
+) -> None:
+    again = gone.commit("twice", "t", 1, gone.now)
+    again["after"] |= {"committed_offset": None, "unreadable_since": 7}
+    gone.write(again)
+    assert offsetlake("retired", "twice", "--output", "reset-csv").out == ""
+
+
 def test_a_group_of_which_nothing_is_gone_is_no_error(soon: History, offsetlake: Any) -> None:
     ended = offsetlake("retired", "soon", "--output", "reset-csv")
-    assert ended == (0, "", "offsetlake: no offset is lost: there is nothing to restore\n")
-    assert offsetlake("expiring", "never", "--output", "json") == (0, "[]\n", "")
+    remarks = ["no offset is lost: there is nothing to restore", "group 'soon' has no removed offsets"]
+    assert ended == (0, "", "".join(f"offsetlake: {remark}\n" for remark in remarks))
+    nothing = "offsetlake: group 'never' has no expiring offsets\n"
+    assert offsetlake("expiring", "never", "--output", "json") == (0, "[]\n", nothing)
+    ended = offsetlake("expiring", "soo*", "-t", "t", "--within", "1s", "--output", "json")
+    assert (
+        ended.err
+        == "offsetlake: no group that matches 'soo*' has expiring offsets of these topics within 1s\n"
+    )
 
 
 def test_a_group_that_is_gone_is_known_to_its_history(gone: History, offsetlake: Any) -> None:
-    assert offsetlake("retired", "twice", "--since", iso(gone.now), "--output", "json") == (0, "[]\n", "")
+    nothing = "offsetlake: group 'twice' has no removed offsets in that time\n"
+    assert offsetlake("retired", "twice", "--since", iso(gone.now), "--output", "json") == (
+        0,
+        "[]\n",
+        nothing,
+    )
     assert offsetlake("offsets", "twice", "--output", "json").code == 1
     assert offsetlake("history", "twice", "--event", "rewind").code == 0
 

@@ -117,20 +117,33 @@ def test_where_everything_is_there_no_names_are_read() -> None:
 HERE = "Did you mean"
 NO_TOPIC = " is not there (no group has committed offsets of it)"
 OUTSIDE = "is not there: committed offsets are in partitions 0 to"
-NONE = "has no committed offsets"
+NONE, HAS_NONE = "has no committed offsets", "has committed offsets"
 MISSING: list[tuple[list[str], list[str], list[str], list[str], list[str]]] = [
     (["biling"], [], ["biling"], [], [f"group 'biling' is not there. {HERE} billing or billing-2?"]),
     (["AUDIT"], [], ["AUDIT"], [], [f"group 'AUDIT' is not there. {HERE} audit?"]),
     (["zzz", "billing"], [], ["zzz"], [], ["group 'zzz' is not there"]),
     (["b*s"], [], ["b*s"], [], ["no group matches 'b*s'"]),
     (["idle"], [], [], [], [f"group 'idle' {NONE}"]),
-    (["id*"], [], [], [], []),
+    (["id*"], [], [], [], [f"no group that matches 'id*' {HAS_NONE}"]),
+    (["i?le", "a*"], [], [], [], [f"no group that matches 'i?le' {HAS_NONE}"]),
+    (["bil*"], ["payments"], [], [], [f"no group that matches 'bil*' {HAS_NONE} of these topics"]),
     (["audit"], ["orders"], [], [], [f"group 'audit' {NONE} of these topics"]),
     ([], ["order"], [], ["order"], [f"topic 'order'{NO_TOPIC}. {HERE} orders?"]),
     ([], ["orders:99,0"], [], ["orders:99"], [f"topic partition 'orders:99' {OUTSIDE} 1"]),
     ([], ["*s:5"], [], [], []),
     ([], ["*s:9"], [], ["*s:9"], [f"topic partition '*s:9' {OUTSIDE} 5"]),
     ([], ["x*"], [], ["x*"], ["no topic matches 'x*'"]),
+    (["billing-2"], ["orders:1,0"], [], [], [f"topic 'orders:1' {NONE} of these groups"]),
+    (
+        ["billing-2"],
+        ["orders:9,1,0"],
+        [],
+        ["orders:9"],
+        [
+            f"topic partition 'orders:9' {OUTSIDE} 1",
+            f"topic 'orders:1' {NONE} of these groups",
+        ],
+    ),
     (["billing"], ["orders", "payments"], [], [], [f"topic 'payments' {NONE} of these groups"]),
     (
         ["a\nudit", "billing"],
@@ -172,6 +185,43 @@ def test_a_time_is_said_where_it_matters() -> None:
     search = Lake().search(["audit"], ["payments"])
     missing = search.missing(table([]), nothing="rewind events", when=" in that time")
     assert missing.sentences == ("group 'audit' has no rewind events of these topics in that time",)
+
+
+def test_what_is_read_in_part_may_hold_more() -> None:
+    search = Lake().search(["b*", "none*", "zzz"], ["none", "n?", "orders:9"])
+    missing = search.missing(table([]), nothing="committed offsets", is_partial=True)
+    so_far = ", as far as has been read"
+    assert missing.sentences == (
+        f"no group matches 'none*'{so_far}",
+        "group 'zzz' is not there",  # all that could hold it has been read: else it has an error
+        f"no group that matches 'b*' {HAS_NONE} of these topics{so_far}",
+        f"topic 'none'{NO_TOPIC}{so_far}",
+        f"no topic matches 'n?'{so_far}",
+        f"topic partition 'orders:9' {OUTSIDE} 1{so_far}",
+    )
+
+
+def test_of_a_pattern_whose_groups_have_errors_nothing_else_is_said() -> None:
+    search = Lake().search(["bil*"])
+    assert search.missing(table([]), {"billing-2": "ERROR"}, nothing="committed offsets") == Missing()
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [([], False), (["billing", "bill*", "zzz"], False), (["bil*"], True), (["audit", "zzz*"], True)],
+)
+def test_a_pattern_is_about_all_groups_but_a_name_like_one_is_not(texts: list[str], expected: bool) -> None:
+    assert Lake().search(texts).has_patterns is expected
+
+
+@pytest.mark.timeout(60)
+def test_of_thousands_that_are_not_there_the_first_get_names_that_may_have_been_meant() -> None:
+    known = Names(frozenset(f"consumer-group-{number:07}" for number in range(20_000)), {})
+    search = Search([f"consumer-grup-{number:07}" for number in range(3_000)], [], lambda _: known)
+    missing = search.missing(table([]), nothing="committed offsets")
+    meant = [sentence for sentence in missing.sentences if HERE in sentence]
+    assert (len(missing.groups), len(missing.sentences), len(meant)) == (3_000, 3_000, 5)
+    assert "consumer-group-0000004" in meant[4]
 
 
 # --- --topic ---------------------------------------------------------------------------------------------
