@@ -137,7 +137,7 @@ def retired(
     """
     from streaming.queries.names import Search
     from streaming.queries.queries import OffsetQueries
-    from streaming.queries.retired import PRINTED, list_retired
+    from streaming.queries.retired import PRINTED, list_retired, restorable
 
     start = to_ms(asking.since(since))
     settings = settings_of(config, table_root=table_root)
@@ -154,24 +154,29 @@ def retired(
         listing.rows, errors, nothing="removed offsets", when=then, is_partial=about.is_partial
     )
     remarks = listing.all_remarks()
-    if output == "reset-csv":
-        lines = list(reset_lines(listing.rows))
-        sys.stdout.writelines(lines)
-        remarks += [] if lines or missing else ["no offset is lost: there is nothing to restore"]
-    else:
+    if output != "reset-csv":
         print_answer(listing.rows.select(PRINTED.names), output, forms.RETIRED, about, errors, missing)
-    return tell(about, errors, missing, remarks)
+        return tell(about, errors, missing, remarks)
+    lost = restorable(listing.rows)
+    sys.stdout.writelines(reset_lines(lost))
+    left_out = sorted(filter(_has_line_end, lost["group"].unique().to_pylist()))
+    remarks += [f"group {name!r} is left out: the file cannot hold a line end in a name" for name in left_out]
+    remarks += [] if len(lost) or missing else ["no offset is lost: there is nothing to restore"]
+    return tell(about, errors, missing, remarks) or int(bool(left_out))
 
 
-def reset_lines(rows: "pa.Table") -> Iterator[str]:
+def reset_lines(lost: "pa.Table") -> Iterator[str]:
     """Write lines `group,topic,partition,offset` for removed offsets that can be put back.
 
     That is what `kafka-consumer-groups --reset-offsets --from-file` takes (Kafka 2.4 or newer;
     `ConsumerGroupCommand.parseResetPlan`). It splits at line ends: a group with one in its name is left out.
     """
     from streaming.cli.render import csv_line
-    from streaming.queries.retired import restorable
 
-    for row in restorable(rows).select(["group", "topic", "partition", "removed_offset"]).to_pylist():
-        if not {"\r", "\n"} & set(row["group"]):
+    for row in lost.select(["group", "topic", "partition", "removed_offset"]).to_pylist():
+        if not _has_line_end(row["group"]):
             yield csv_line(row.values()) + "\n"
+
+
+def _has_line_end(name: str) -> bool:
+    return "\r" in name or "\n" in name

@@ -25,7 +25,7 @@ from streaming.model.progress import (
 )
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.queries.expiring import Listing, RetentionUnknownError, list_expiring
-from streaming.queries.retired import list_retired
+from streaming.queries.retired import list_retired, restorable
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
@@ -304,7 +304,7 @@ def test_retired_may_be_narrowed_down(gone: History) -> None:
 
 
 def test_reset_lines_hold_the_last_position_of_what_is_lost(gone: History) -> None:
-    assert list(reset_lines(list_retired(gone.tables, now=gone.now).rows)) == [
+    assert list(reset_lines(restorable(list_retired(gone.tables, now=gone.now).rows))) == [
         "twice,t,0,5\n",
         '"",t,0,6\n',
         '"odd ""name"", really",t,0,4\n',
@@ -322,7 +322,7 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
     history.write(history.removal("g", "t", 2, at + 10_000, "deleted"))
     rows = list_retired(history.tables, now=history.now, since=since and at + since).rows
     assert rows["removed_offset"].to_pylist() == ([1, 2] if since is None else [1])
-    assert list(reset_lines(rows)) == (["g,t,0,2\n"] if since is None else [])
+    assert list(reset_lines(restorable(rows))) == (["g,t,0,2\n"] if since is None else [])
 
 
 def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
@@ -407,6 +407,12 @@ def test_what_is_committed_again_is_not_lost_though_nobody_can_read_it(
     again["after"] |= {"committed_offset": None, "unreadable_since": 7}
     gone.write(again)
     assert offsetlake("retired", "twice", "--output", "reset-csv").out == ""
+
+
+def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlake: Any) -> None:
+    ended = offsetlake("retired", "two\nlines", "twice", "--output", "reset-csv")
+    told = "offsetlake: group 'two\\nlines' is left out: the file cannot hold a line end in a name\n"
+    assert ended == (1, "twice,t,0,5\n", told)
 
 
 def test_a_group_of_which_nothing_is_gone_is_no_error(soon: History, offsetlake: Any) -> None:

@@ -31,7 +31,7 @@ from streaming.alerts.table import AlertTable
 from streaming.cli.expiry import reset_lines
 from streaming.common.times import now_ms
 from streaming.expiry.rules import expiry
-from streaming.queries.retired import list_retired
+from streaming.queries.retired import list_retired, restorable
 from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -269,7 +269,7 @@ def test_what_was_removed_on_purpose_is_not_called_expiry(
 
 def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     """Read as the tool reads its file, and done as the tool does it, by alterConsumerGroupOffsets."""
-    lost = list(reset_lines(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows))
+    lost = list(reset_lines(restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows)))
     partitions = [
         TopicPartition(topic, int(partition), int(offset)) for _, topic, partition, offset in csv.reader(lost)
     ]
@@ -289,4 +289,6 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
         return offsets
 
     kafka.wait_until(lambda: back() == [1, 1], "the offsets in the tables", timeout_s=60)
-    assert list(reset_lines(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows)) == []
+    assert (
+        list(reset_lines(restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows))) == []
+    )
