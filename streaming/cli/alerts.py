@@ -23,7 +23,6 @@ from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
     from streaming.cli.options import Output
-    from streaming.queries.completeness import AsOf
 
 
 @click.command()
@@ -54,6 +53,7 @@ def alerts(
       offsetlake alerts --evaluate --config alerts.toml    # where no job is running
     """
     from streaming.alerts.listing import list_alerts
+    from streaming.queries.queries import OffsetQueries
 
     if not evaluate and (bootstrap_server or command_config):
         raise MisuseError(
@@ -67,7 +67,7 @@ def alerts(
     if evaluate:
         _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
-        about = _about(tables, settings)
+        about = OffsetQueries(tables).how_complete().expecting(settings.job.heartbeat_every_ms)
         print_answer(list_alerts(tables, closed_too=closed_too), output, forms.ALERTS, about)
         warn(about.caveats())
 
@@ -97,10 +97,3 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
     )
     if not watch.evaluate_and_deliver():
         sys.exit(1)
-
-
-def _about(tables: Tables, settings: Settings) -> "AsOf":
-    """Return how complete the tables are: no alert need not mean that all is well."""
-    from streaming.queries.completeness import AsOf
-
-    return AsOf.of(None, tables.progress(), None, None).expecting(settings.job.heartbeat_every_ms)
