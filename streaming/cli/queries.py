@@ -28,7 +28,7 @@ from streaming.cli.options import (
     words_of,
 )
 from streaming.cli.output import warn
-from streaming.common.escapes import shown
+from streaming.common.escapes import printable, shown
 from streaming.common.times import in_words, iso, now_ms
 from streaming.model.errors import MisuseError
 
@@ -350,8 +350,6 @@ def _print_names(answer: "Answer", about: "AsOf") -> None:
 
     A terminal gets quotes around those that would not be seen.
     """
-    from streaming.cli.layout.cells import printable
-
     show = printable if sys.stdout.isatty() else shown
     for group in answer.rows["group"].to_pylist():
         print(show(group))

@@ -5,7 +5,10 @@ that make two messages of one, marks that turn the direction of writing.
 """
 
 import json
-from typing import Any
+from typing import Any, Final
+
+_BLANK: Final = " \u115f\u1160\u2800\u3164\uffa0"
+"""Characters that are printable and show nothing."""
 
 
 def shown(text: str) -> str:
@@ -17,6 +20,21 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def printable(name: str) -> str:
+    """Show a name as `shown`; put quotes around one whose begin or end would not be seen.
+
+    That is a name that is empty or blank, one with a blank there, and one that begins with a character that
+    would go on top of what stands before it.
+
+    >>> printable("a\\x1b[2J"), printable(""), printable("a ")
+    ('a\\\\x1b[2J', '""', '"a "')
+    """
+    is_seen = name.strip() and name.strip(_BLANK) == name
+    if is_seen and (name[0].isascii() or _has_width(shown(name[0]))):
+        return shown(name)
+    return f'"{shown(name)}"'
 
 
 def shown_lines(text: str) -> str:
@@ -34,6 +52,12 @@ def json_text(value: Any, **options: Any) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped_in_json(char) for char in text)
+
+
+def _has_width(text: str) -> bool:
+    from rich.cells import cell_len  # which tables and screens alone need
+
+    return cell_len(text) > 0
 
 
 def _escaped(char: str) -> str:

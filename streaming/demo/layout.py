@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
+from streaming.common.escapes import printable
 from streaming.common.times import from_ms
 from streaming.demo.broker_offsets import OffsetKey
-from streaming.demo.scene import Event, LiveGroup, Scene, printable
+from streaming.demo.scene import Event, LiveGroup, Scene
 from streaming.demo.traffic import PURPOSES
 
 INTRODUCTION: Final = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from streaming.common.escapes import shown
+from streaming.common.escapes import printable
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, shown_metadata
 from streaming.tables.snapshot import LiveRows
 
@@ -67,15 +67,6 @@ def table_offsets(rows: LiveRows) -> dict[OffsetKey, CommittedOffset]:
         )
         for row in rows.offsets.select(_OFFSET_COLUMNS).to_pylist()
     }
-
-
-def printable(name: str) -> str:
-    """Show control characters of a name as escapes; an empty one, or one with a blank at an end, in quotes.
-
-    >>> printable(" "), printable("a\\n")
-    ('" "', 'a\\\\n')
-    """
-    return shown(name) if name.strip() and name == name.strip(" ") else f'"{shown(name)}"'
 
 
 def _change(before: CommittedOffset | None, after: CommittedOffset) -> int | None:

@@ -18,10 +18,10 @@ from streaming.alerts.rules import OFFSET_EXPIRING
 from streaming.alerts.table import AlertTable
 from streaming.cli import main as command
 from streaming.cli.console import Console
-from streaming.cli.layout.cells import printable
 from streaming.cli.layout.forms import OFFSETS
 from streaming.cli.main import cli
 from streaming.cli.render import View, print_rows
+from streaming.common.escapes import printable
 from streaming.maintenance.maintenance import KeepTimes, maintain
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from streaming.alerts.listing import ALERT_LIST
 from streaming.cli.layout import forms
-from streaming.cli.layout.cells import Texts, printable, shortened, size_of
+from streaming.cli.layout.cells import Texts, shortened, size_of
 from streaming.cli.layout.forms import Form, head
 from streaming.cli.layout.lines import Column, count_sizes, fitting_widths, folded, full_widths, lines_of
 from streaming.cli.layout.tables import brief_lines, uncut_lines
+from streaming.common.escapes import printable
 from streaming.lag.log_ends import with_log_ends, with_stakes
 from streaming.model.schemas import GROUPS, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from table_batches import Batch, append, group, offset
 
+from streaming.common.escapes import printable
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
-from streaming.demo.scene import LiveGroup, Scene, printable
+from streaming.demo.scene import LiveGroup, Scene
 from streaming.tables.tables import Tables
 
 NOW = 1_700_000_000_000

@@ -52,7 +52,7 @@ OWNERS = {
     "urllib.request": "alerts",
     "http.client": "alerts",
     "click": "cli",
-    "rich": "cli demo",
+    "rich": "cli common demo",
     "signal": "spark job demo",
     "fcntl": "job",
 }

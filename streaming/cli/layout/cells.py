@@ -11,13 +11,10 @@ import pyarrow.types as t
 from rich.cells import cell_len
 
 from streaming.cli.plain_values import plain_values
-from streaming.common.escapes import json_text, shown
+from streaming.common.escapes import json_text, printable
 
 Cells = list[list[str]]
 """The cells of some rows, column by column."""
-
-_BLANK: Final = " \u115f\u1160\u2800\u3164\uffa0"
-"""Characters that are printable and show nothing."""
 
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
@@ -81,19 +78,6 @@ def text_of(value: Any) -> str:
             return json_text(value)
         case _:
             return str(value)
-
-
-def printable(text: str) -> str:
-    """Show control characters as escapes; put quotes around a text whose begin or end would not be seen.
-
-    That is the empty text, one with a blank there, and one that begins with a character that would go on top
-    of what stands before it.
-
-    >>> printable("a\\x1b[2J"), printable(""), printable("a ")
-    ('a\\\\x1b[2J', '""', '"a "')
-    """
-    is_seen = text and text.strip(_BLANK) == text and (text[0].isascii() or size_of(shown(text[0])) > 0)
-    return shown(text) if is_seen else f'"{shown(text)}"'
 
 
 def shortened(moment: str, today: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from streaming.cli.layout.cells import printable
+from streaming.common.escapes import printable
 
 Names = tuple[str, ...]
 
