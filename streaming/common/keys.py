@@ -6,15 +6,21 @@ end.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from streaming.common.arrays import Index, from_numbers, to_numbers
-from streaming.model.schemas import KEY
+from streaming.model.schemas import KEY, SOURCE_PARTITION
 
 KEY_NAMES: Final = [field.name for field in KEY]
+
+PLACED_KEY: Final = [SOURCE_PARTITION.name, *KEY_NAMES]
+"""What identifies a committed offset in the log: with the partition of the offsets topic that holds it."""
+
+PlacedGroup: TypeAlias = tuple[int, str]
+"""A group in an offsets partition. A copy of the topic may hold one name in two, which are two groups."""
 
 
 def key_codes(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Index:
@@ -49,12 +55,23 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
     return codes, chunks[-1].dictionary
 
 
-def entry_codes(table: pa.Table) -> tuple[Index, Index, list[str]]:
-    """Number the (group, topic, partition) keys and the groups of a table of n rows: equal codes, equal keys.
+def entry_codes(table: pa.Table) -> tuple[Index, Index, list[PlacedGroup]]:
+    """Number the keys (`PLACED_KEY`) and the groups of a table of n rows: equal codes, equal keys.
 
-    Returns n key codes, n group codes (positions in the group names) and the group names.
+    Returns n key codes, n group codes (positions in the list of groups) and the groups.
     """
-    group_codes, groups = numbered(table["group"])
+    names, distinct_names = numbered(table["group"])
+    group_codes, distinct = numbered(from_numbers(names << 32 | _low_bits(table[SOURCE_PARTITION.name])))
     pairs = key_codes([from_numbers(group_codes), table["topic"]])
-    partitions = table["partition"].to_numpy().astype(np.int64) & 0xFFFF_FFFF
-    return pairs << 32 | partitions, group_codes, groups.to_pylist()
+    places = to_numbers(distinct)
+    groups = distinct_names.take(from_numbers(places >> 32)).to_pylist()
+    placed = [*zip((places & _LOW_BITS).tolist(), groups, strict=True)]
+    return pairs << 32 | _low_bits(table["partition"]), group_codes, placed
+
+
+_LOW_BITS: Final = 0xFFFF_FFFF
+
+
+def _low_bits(partitions: pa.ChunkedArray) -> Index:
+    low: Index = partitions.to_numpy().astype(np.int64) & _LOW_BITS
+    return low

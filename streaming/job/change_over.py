@@ -66,7 +66,7 @@ def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: Topi
 def _in_batch(failed: pa.Table, progress: Progress) -> pa.Table:
     """Return quarantined records as those of the batch that a progress speaks of."""
     return quarantine_rows(
-        failed.select([*QUARANTINE_IN_BATCH.names, "source_partition"]),
+        failed.select(QUARANTINE_IN_BATCH.names),
         sequence=progress.sequence,
         batch_time=progress.heartbeat,
     )[0]

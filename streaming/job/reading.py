@@ -31,8 +31,9 @@ from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.progress import Progress
+from streaming.packets.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings
-from streaming.spark.checkpoint import Checkpoint
+from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
 from streaming.tables.tables import Tables
 
@@ -159,9 +160,8 @@ class TopicReader:
             return self.stop.is_set() or house.wants_end
 
         gate = Gate(writer, is_stopping)
-        query = start_query(
-            self.spark, self.settings, checkpoint.path, partition_count, gate.write, once=once
-        )
+        shards = Shards(partition_count, self._state_partitions(checkpoint))
+        query = start_query(self.spark, self.settings, checkpoint.path, shards, gate.write, once=once)
         with house, ExitStack() as stack:
             for helper in beside:
                 stack.enter_context(helper)
@@ -173,6 +173,17 @@ class TopicReader:
             wait_for_stop(query, is_stopping)
             with self.listener.waiting("finishing the current batch"):
                 wait_for_end(query, gate, is_stopping)
+
+    def _state_partitions(self, checkpoint: Checkpoint) -> int:
+        """Return the number of state partitions that the checkpoint holds, or will hold."""
+        wanted = state_partitions(self.spark)
+        held = checkpoint.state_partitions() or wanted
+        if held != wanted:
+            self.listener.warn(
+                f"checkpoint {checkpoint.path}: expected {wanted} state partitions ([job] state_partitions), "
+                f"found {held}. The job goes on with {held}; `offsetlake rebuild` makes them {wanted}."
+            )
+        return held
 
     def writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
         """Return a writer that goes on from this progress of tables, which were written from the

@@ -32,6 +32,9 @@ SOURCE: Final = [
 ]
 """Where a record stands in its partition of the offsets topic."""
 
+SOURCE_PARTITION: Final = pa.field("source_partition", pa.int32())
+"""The partition of the offsets topic: offsets of two partitions say nothing about each other."""
+
 OFFSET_VALUE: Final = [
     pa.field("committed_offset", pa.int64()),  # null = no value of this key was ever readable
     pa.field("leader_epoch", pa.int32()),  # null = none
@@ -62,7 +65,7 @@ GROUP_VALUE: Final = [
     pa.field("subscribed_topics", pa.list_(pa.string())),  # null = unknown
 ]
 
-ENTRIES: Final = pa.schema([*KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
+ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
 """The committed offsets that a shard holds.
 
 `hidden`: their group object is gone, so no one sees them.
@@ -80,9 +83,10 @@ CHANGES_IN_BATCH: Final = pa.schema(
         pa.field("after", VALUE),
         pa.field("cause", pa.string()),  # why removed
         *SOURCE,
+        SOURCE_PARTITION,
     ]
 )
-"""What one shard says has changed in one micro-batch: at most one row per key."""
+"""What one shard says has changed in one micro-batch: at most one row per offsets partition and key."""
 
 _FAILED_BYTES: Final = [
     pa.field(
@@ -98,9 +102,10 @@ PACKED_RECORDS: Final = pa.schema(
         *RECORD_SCHEMA,
         *_FAILED_BYTES,  # only where the record could not be decoded and is kept
         *SOURCE,
+        SOURCE_PARTITION,
     ]
 )
-"""Decoded records of one offsets partition on their way to the stateful operator."""
+"""Decoded records of one shard on their way to the stateful operator."""
 
 QUARANTINE_IN_BATCH: Final = pa.schema(
     [
@@ -112,6 +117,7 @@ QUARANTINE_IN_BATCH: Final = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("field", pa.string()),
         pa.field("at_byte", pa.int32()),
+        SOURCE_PARTITION,
     ]
 )
 """Records that could not be decoded, with their bytes and why."""
@@ -134,7 +140,6 @@ TIMESTAMPS: Final = frozenset(
 """Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
 
 _IN_COMMIT: Final = [pa.field("sequence", pa.int64()), pa.field("batch_time", pa.int64())]
-_SOURCE_PARTITION: Final = pa.field("source_partition", pa.int32())
 _DAY: Final = pa.field("day", pa.date32())
 
 
@@ -184,16 +189,16 @@ CHANGES: Final = table_schema(
         *_IN_COMMIT,  # the columns that files are chosen by come first: Delta keeps statistics of 32
         *[pa.field(name, pa.string()) for name in ("kind", "op")],
         *KEY,
-        _SOURCE_PARTITION,
+        SOURCE_PARTITION,
         *SOURCE,
         *[CHANGES_IN_BATCH.field(name) for name in ("cause", "before", "after")],
         PROGRESS,
         _DAY,
     ]
 )
-OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, _SOURCE_PARTITION, *SOURCE])
-GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, _SOURCE_PARTITION, *SOURCE])
-QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, _SOURCE_PARTITION, *_IN_COMMIT, _DAY])
+OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, SOURCE_PARTITION, *SOURCE])
+GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, SOURCE_PARTITION, *SOURCE])
+QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, *_IN_COMMIT, _DAY])
 
 DELIVERY: Final = pa.struct(
     [

@@ -1,4 +1,4 @@
-"""Carries many decoded records across processes as few rows: an Arrow stream per offsets partition.
+"""Carries many decoded records across processes as few rows: an Arrow stream per shard.
 
 Spark hands rows to a stateful operator in Python one by one (`itertuples`, about 2 us a row and column
 set), so what crosses is not a row per record but a packet of them. Counters of what was read travel with
@@ -51,37 +51,39 @@ def unpack(packet: bytes) -> tuple[pa.Table, Totals]:
     return table.replace_schema_metadata(None), totals
 
 
-def count_records(source_partition: int, records: pa.Table) -> Totals:
-    """Count decoded records (schema `PACKED_RECORDS`, log order) by what became of them."""
+def count_records(records: pa.Table) -> Totals:
+    """Count decoded records (schema `PACKED_RECORDS`, partition by partition in log order) by what became of
+    them."""
     failed = records.filter(pc.is_valid(records["error_kind"]))
     tombstones = pc.sum(records["is_tombstone"]).as_py() or 0
     kinds = failed["error_kind"].to_pylist()
-    return _count_unknown(source_partition, failed) + Totals(
+    return _count_unknown(failed) + Totals(
         decoded=len(records) - len(failed),
         tombstones=tombstones - (pc.sum(failed["is_tombstone"]).as_py() or 0),
         malformed=kinds.count("malformed"),
     )
 
 
-def _count_unknown(source_partition: int, failed: pa.Table) -> Totals:
+def _count_unknown(failed: pa.Table) -> Totals:
     """Count records of unknown types and versions, by type and version; beyond the first few, as others."""
     unknown = failed.filter(pc.not_equal(failed["error_kind"], "malformed"))
     if not len(unknown):
         return Totals()
-    grouped = unknown.group_by(["record_type", "value_version"]).aggregate(
-        [("source_offset", "count"), ("source_offset", "min"), ("source_offset", "max")]
+    place = ("source_partition", "source_offset")
+    grouped = unknown.group_by(["record_type", "value_version"], use_threads=False).aggregate(
+        [*((name, pick) for name in place for pick in ("first", "last")), ("source_offset", "count")]
     )
-    by_first = grouped.sort_by("source_offset_min")
+    by_first = grouped.sort_by([(f"{name}_first", "ascending") for name in place])
     listed, others = by_first.slice(0, MAX_UNKNOWN_KINDS), by_first.slice(MAX_UNKNOWN_KINDS)
-    kinds = tuple(_unknown_records(source_partition, row) for row in listed.to_pylist())
+    kinds = tuple(_unknown_records(row) for row in listed.to_pylist())
     return Totals(unknown_others=pc.sum(others["source_offset_count"]).as_py() or 0) + Totals(unknown=kinds)
 
 
-def _unknown_records(source_partition: int, row: dict[str, Any]) -> UnknownRecords:
+def _unknown_records(row: dict[str, Any]) -> UnknownRecords:
     return UnknownRecords(
         record_type=row["record_type"],
         value_version=row["value_version"],
         count=row["source_offset_count"],
-        first=Position(source_partition, row["source_offset_min"]),
-        last=Position(source_partition, row["source_offset_max"]),
+        first=Position(row["source_partition_first"], row["source_offset_first"]),
+        last=Position(row["source_partition_last"], row["source_offset_last"]),
     )

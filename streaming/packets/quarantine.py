@@ -1,11 +1,12 @@
 """What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
 
-A record is at most about a megabyte, and a batch may hold a million. The first failed records of a packet,
-and again of an offsets partition in one batch, are kept whole up to a number of bytes; later ones keep the
-first bytes of key and value, enough to see what they are. The full lengths are always kept, and the place in
-the log, where the rest can be read.
+A record is at most about a megabyte, and a batch may hold a million. The first failed records that are
+packed together, and again of an offsets partition in one batch, are kept whole up to a number of bytes; later
+ones keep the first bytes of key and value, enough to see what they are. The full lengths are always kept, and
+the place in the log, where the rest can be read.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.common.arrays import Mask, to_numbers
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.packets import codec
@@ -44,14 +46,44 @@ def with_kept_bytes(records: pa.Table) -> pa.Table:
         kept = pc.if_else(is_kept, records[name], pa.scalar(None, records[name].type))
         lengths = pc.binary_length(kept).cast(pa.int32())
         records = _replaced(records, name, kept).append_column(_length(name), lengths)
-    return bounded(records, WHOLE_BYTES)
+    return _cut(records, np.cumsum(_held(records)) > WHOLE_BYTES)
 
 
-def bounded(records: pa.Table, whole_bytes: int) -> pa.Table:
-    """Keep the bytes of the first records whole as long as their sum is within a number, then the first bytes
-    of each."""
-    held = _held(records)
-    is_cut = np.cumsum(held) > whole_bytes
+def unpack_bounded(all_packets: Iterable[bytes]) -> tuple[pa.Table, Totals]:
+    """Read the packets of one shard in one batch; returns all records, and what was counted.
+
+    However many packets there are, no more of the bytes of failed records is held than the bounds allow.
+    """
+    tables, counted, bounds = [], Totals(), _Bounds()
+    for packet in all_packets:
+        records, totals = codec.unpack(packet)
+        tables.append(bounds.bounded(records))
+        counted += totals
+    return pa.concat_tables(tables), counted
+
+
+class _Bounds:
+    """How many bytes of failed records may still be kept whole, by offsets partition."""
+
+    def __init__(self) -> None:
+        self._left: defaultdict[int, int] = defaultdict(lambda: WHOLE_BYTES)
+
+    def bounded(self, records: pa.Table) -> pa.Table:
+        """Keep the bytes of the first records of each partition whole as long as their sum is within the
+        bounds, then the first bytes of each."""
+        held = _held(records)
+        failed = np.flatnonzero(held)
+        partitions = to_numbers(records["source_partition"])[failed]
+        is_cut = np.zeros(len(records), dtype=bool)
+        for partition in np.unique(partitions).tolist():
+            own = failed[partitions == partition]
+            is_cut[own] = np.cumsum(held[own]) > self._left[partition]
+            self._left[partition] = max(0, self._left[partition] - int(held[own[~is_cut[own]]].sum()))
+        return _cut(records, is_cut)
+
+
+def _cut(records: pa.Table, is_cut: Mask) -> pa.Table:
+    """Keep only the first bytes of keys and values of some records."""
     if not is_cut.any():
         return records
     for name in _BYTES:
@@ -59,21 +91,6 @@ def bounded(records: pa.Table, whole_bytes: int) -> pa.Table:
         first = pc.binary_slice(column, 0, FIRST_BYTES)
         records = _replaced(records, name, pc.if_else(pa.array(is_cut), first, column))
     return records
-
-
-def unpack_bounded(all_packets: Iterable[bytes]) -> tuple[pa.Table, Totals]:
-    """Read the packets of one offsets partition in one batch; returns all records, and what was counted.
-
-    However many packets there are, no more of the bytes of failed records is held than the bounds allow.
-    """
-    tables, counted, left = [], Totals(), WHOLE_BYTES
-    for packet in all_packets:
-        records, totals = codec.unpack(packet)
-        records = bounded(records, left)
-        tables.append(records)
-        counted += totals
-        left = max(0, left - int(_held(records).sum()))
-    return pa.concat_tables(tables), counted
 
 
 def quarantined(records: pa.Table) -> pa.Table:

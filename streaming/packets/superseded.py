@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from decoders import RECORD_TYPES
 from streaming.common.arrays import Mask
-from streaming.common.keys import KEY_NAMES, entry_codes
+from streaming.common.keys import PLACED_KEY, entry_codes
 
 COMMIT_TYPES: Final = pa.array(
     [number for number, kind in RECORD_TYPES.items() if kind.tabular], pa.int16()
@@ -19,13 +19,13 @@ COMMIT_TYPES: Final = pa.array(
 def drop_superseded(records: pa.Table) -> pa.Table:
     """Drop offset commits that a later record of the same table supersedes.
 
-    Expects log order. Kept are the newest readable value and the newest tombstone of every key (`replay`
-    needs both to tell whether a group was created again), and everything that is not a readable offset
-    commit.
+    Expects the records of each offsets partition in log order. Kept are the newest readable value and the
+    newest tombstone of every key (`replay` needs both to tell whether a group was created again), and
+    everything that is not a readable offset commit.
     """
     droppable = is_commit(records) & records["error_kind"].is_null().to_numpy()
     rows = np.flatnonzero(droppable)
-    commits = records.select([*KEY_NAMES, "is_tombstone"])
+    commits = records.select([*PLACED_KEY, "is_tombstone"])
     commits = commits if len(rows) == len(records) else commits.take(rows)
     codes, _, _ = entry_codes(commits)
     is_tombstone = commits["is_tombstone"].to_numpy()

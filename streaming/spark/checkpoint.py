@@ -3,9 +3,17 @@ reaches."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
+
+STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+"""The setting of Spark that is the number of state partitions."""
+
+
+def state_partitions(spark: SparkSession) -> int:
+    """Return the number of state partitions that a query begins with in this session."""
+    return int(spark.conf.get(STATE_PARTITIONS) or 0)
 
 
 def checkpoint_uri(path: str) -> str:
@@ -32,6 +40,16 @@ class Checkpoint:
         """Tell whether any batch was completed."""
         commits = self._path("commits")
         return self._files.exists(commits) and len(self._files.listStatus(commits)) > 0
+
+    def state_partitions(self) -> int | None:
+        """Return the number of state partitions, which Spark fixes in the first batch; None before that."""
+        offsets = self._path("offsets")
+        if not self._files.exists(offsets):
+            return None
+        names = [file.getPath().getName() for file in self._files.listStatus(offsets)]
+        newest = max((int(name) for name in names if name.isdecimal()), default=None)
+        text = None if newest is None else self._read(f"offsets/{newest}")
+        return None if text is None else int(json.loads(text.splitlines()[1])["conf"][STATE_PARTITIONS])
 
     def delete(self) -> None:
         """Delete the checkpoint, if there is one."""

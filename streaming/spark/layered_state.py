@@ -69,22 +69,22 @@ class LayeredState:
         self._recent = DividedState(handle, f"{name}_recent", further)
         self._nothing = Values.of(Layers.of(schema.empty_table()))
 
-    def read(self, partition: int) -> Values:
-        """Read the table of an offsets partition; an empty one where nothing was written yet."""
+    def read(self, shard: int) -> Values:
+        """Read the table of a shard; an empty one where nothing was written yet."""
         recent = self._recent.read()
-        if recent and (known := _BASES.find((self._name, partition), recent)) is not None:
+        if recent and (known := _BASES.find((self._name, shard), recent)) is not None:
             return known
         base = self._base.read()
         if not base:
             return self._nothing
         values = Values.read(base, recent)
-        _BASES.hold((self._name, partition), values)
+        _BASES.hold((self._name, shard), values)
         return values
 
-    def write(self, partition: int, before: Values, after: Values) -> None:
+    def write(self, shard: int, before: Values, after: Values) -> None:
         """Write what is not the same as before."""
         if after.base is not before.base:
             self._base.write(len(before.base), after.base)
-            _BASES.hold((self._name, partition), after)
+            _BASES.hold((self._name, shard), after)
         if after.recent is not None and after.recent is not before.recent:
             self._recent.write(len(before.recent or b""), after.recent)

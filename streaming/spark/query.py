@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.packets.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings, SparkSettings
-from streaming.spark.processor import SHARD_RESULT, ReplayOffsetsPartition
+from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.source import read_records
 from streaming.spark.udfs import decode_record, packing_udf
 
@@ -20,19 +21,20 @@ def start_query(
     spark: SparkSession,
     settings: Settings,
     checkpoint: str,
-    partition_count: int,
+    shards: Shards,
     write_batch: WriteBatch,
     *,
     once: bool,
 ) -> StreamingQuery:
     """Start reading all partitions of the offsets topic; `write_batch` gets each micro-batch's shard results.
 
+    `shards` are those that the checkpoint holds: other ones would look for an offset where it is not.
     `once` reads to the current end, in as many batches as that takes, and ends the query.
     """
     results = (
-        read_records(spark, settings.source, partition_count)
+        read_records(spark, settings.source, shards.partition_count)
         .transform(in_few_tasks, settings.spark)
-        .transform(with_packets, partition_count if checks_partition(settings) else None)
+        .transform(with_packets, shards, check_partition=checks_partition(settings))
         .transform(with_shard_results)
     )
     writer = (
@@ -65,20 +67,20 @@ def in_few_tasks(records: DataFrame, spark: SparkSettings) -> DataFrame:
     return records.coalesce(records.sparkSession.sparkContext.defaultParallelism) if is_known else records
 
 
-def with_packets(records: DataFrame, partition_count: int | None = None) -> DataFrame:
-    """Decode raw records and pack them by offsets partition: `source_partition`, `records` (binary).
+def with_packets(records: DataFrame, shards: Shards, *, check_partition: bool) -> DataFrame:
+    """Decode raw records and pack them by shard: `shard` (its key), `records` (binary).
 
-    With `partition_count`, records in another partition than their group's are counted and dropped. Both UDFs
+    With `check_partition`, records in another partition than their group's are counted and dropped. Both UDFs
     run in one worker, chained, so decoded columns never travel through the JVM.
     """
     decoded = decode_record("key", "value", "partition", "offset", "timestamp")
-    packed = records.select(packing_udf(partition_count)(decoded).alias("packet")).select("packet.*")
-    return packed.where("records is not null")
+    pack_records = packing_udf(shards, check_partition=check_partition)
+    packets = records.select(pack_records(decoded).alias("packet")).select("packet.*")
+    return packets.where("records is not null")
 
 
 def with_shard_results(packets: DataFrame) -> DataFrame:
-    """Replay packets on the state of their offsets partition: one row (`SHARD_RESULT`) for each that had
-    any."""
-    return packets.groupBy("source_partition").transformWithState(
-        ReplayOffsetsPartition(), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
+    """Replay packets on the state of their shard: one row (`SHARD_RESULT`) for each that had any."""
+    return packets.groupBy("shard").transformWithState(
+        ReplayShard(), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
 from streaming.settings.model import JobSettings, SparkSettings
-from streaming.spark.checkpoint import checkpoint_uri
+from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.source import SESSION_CONF
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -146,7 +146,7 @@ def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
         "spark.driver.memory": spark.driver_memory,
-        "spark.sql.shuffle.partitions": str(job.state_partitions),
+        STATE_PARTITIONS: str(job.state_partitions),
         # No one waits for the JVM within a batch: throughput counts, and the parallel collector costs least.
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j} -XX:+UseParallelGC",
         **spark.conf,

@@ -16,7 +16,7 @@ from streaming.packets import codec
 
 @dataclass(frozen=True)
 class ShardResults:
-    """What all shards gave in one batch, with `source_partition` added to their rows."""
+    """What all shards gave in one batch."""
 
     changes: pa.Table
     quarantine: pa.Table
@@ -25,9 +25,7 @@ class ShardResults:
     @classmethod
     def nothing(cls) -> "ShardResults":
         """Return the results of a batch that changes nothing."""
-        return cls(
-            _shard_tables([], "", CHANGES_IN_BATCH), _shard_tables([], "", QUARANTINE_IN_BATCH), Totals()
-        )
+        return cls(CHANGES_IN_BATCH.empty_table(), QUARANTINE_IN_BATCH.empty_table(), Totals())
 
     @classmethod
     def collect(cls, batch: DataFrame) -> "ShardResults":
@@ -55,12 +53,5 @@ class ShardResults:
 
 
 def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
-    source = pa.field("source_partition", pa.int32())
-    tables = [
-        widen(table, schema).append_column(
-            source, pa.repeat(pa.scalar(row["source_partition"], pa.int32()), len(table))
-        )
-        for row in rows
-        if len(table := codec.from_bytes(row[name]))
-    ]
-    return pa.concat_tables(tables) if tables else schema.append(source).empty_table()
+    tables = [widen(table, schema) for row in rows if len(table := codec.from_bytes(row[name]))]
+    return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -9,15 +9,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from decoders import RECORD_SCHEMA, decode_columns
-from streaming.packets.packing import pack_by_partition
+from streaming.packets.packing import pack_by_shard
+from streaming.packets.shards import Shards
 from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 
 RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
 """What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""
 
-PACKET_TYPE: Final = StructType(
-    [StructField("source_partition", IntegerType()), StructField("records", BinaryType())]
-)
+PACKET_TYPE: Final = StructType([StructField("shard", IntegerType()), StructField("records", BinaryType())])
 
 POSITION: Final = ("source_partition", "source_offset", "source_timestamp")
 
@@ -43,19 +42,21 @@ def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.
     return frame.assign(**dict(zip(POSITION, position, strict=True)))
 
 
-def packing_udf(partition_count: int | None = None) -> Any:
-    """Return the UDF that packs decoded records; with `partition_count`, those where their group belongs."""
+def packing_udf(shards: Shards, *, check_partition: bool) -> Any:
+    """Return the UDF that packs decoded records by shard; with `check_partition`, those where their group
+    belongs."""
 
     @pandas_udf(PACKET_TYPE)  # type: ignore[call-overload, untyped-decorator]
     def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
-        """Pack n decoded records (with their positions) into one packet per offsets partition.
+        """Pack n decoded records (with their positions) into one packet per shard.
 
         Gives n rows, as a UDF must: first the packets, then nulls.
         """
-        packets = pack_by_partition(pa.Table.from_pandas(decoded, preserve_index=False), partition_count)
+        table = pa.Table.from_pandas(decoded, preserve_index=False)
+        packets = pack_by_shard(table, shards, check_partition=check_partition)
         padding = len(decoded) - len(packets)
         columns = {
-            "source_partition": _padded(pa.array(packets, pa.int32()), padding),
+            "shard": _padded(pa.array(packets, pa.int32()), padding),
             "records": _padded(pa.array(packets.values(), pa.binary()), padding),
         }
         spare_modules_from_collection()

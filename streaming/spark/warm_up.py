@@ -8,6 +8,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from streaming.packets.shards import Shards
 from streaming.spark.query import with_packets
 
 _RECORD: Final = [
@@ -31,4 +32,5 @@ def _decode(spark: SparkSession) -> None:
     with suppress(Py4JError, PySparkException, OSError):
         cores = spark.sparkContext.defaultParallelism
         records = spark.range(cores, numPartitions=cores).selectExpr(*_RECORD)
-        with_packets(records).write.format("noop").mode("overwrite").save()
+        packets = with_packets(records, Shards(1, 1), check_partition=False)
+        packets.write.format("noop").mode("overwrite").save()

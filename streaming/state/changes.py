@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Mask
-from streaming.common.keys import KEY_NAMES
+from streaming.common.keys import PLACED_KEY, PlacedGroup
 from streaming.common.pieces import by_batches, take
 from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
 from streaming.state.entries import ABSENT, MergedEntries
@@ -37,7 +37,7 @@ class GroupTransition:
     `is_ended`: the batch says that the group is gone, whether or not it was held.
     """
 
-    group: str
+    group: PlacedGroup
     before: Group | None
     after: Group | None
     is_ended: bool
@@ -62,14 +62,15 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
     reasons = np.select(
         [~is_removed[slots], merged.is_outdated[slots]], [HIDDEN, TOMBSTONED_AFTER_CHANGE], TOMBSTONED
     )
+    places, *keys = take(merged.pool.select(PLACED_KEY), key_rows).columns
     return _changes(
         "offset",
         is_set=after_rows != ABSENT,
         reasons=pa.array(reasons, pa.string(), mask=after_rows != ABSENT),
-        keys=take(merged.pool.select(KEY_NAMES), key_rows).columns,
+        keys=keys,
         before=as_values(take(merged.pool, before_rows), before_rows == ABSENT),
         after=as_values(merged.rows(slots, after_rows), after_rows == ABSENT),
-        source=[pa.array(offsets), pa.array(timestamps)],
+        source=[pa.array(offsets), pa.array(timestamps), places],
     )
 
 
@@ -78,17 +79,22 @@ def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
     changed = [transition for transition in transitions if transition.is_change]
     if not changed:
         return _NONE
-    names = pa.array([transition.group for transition in changed], pa.string())
+    places, names = zip(*(transition.group for transition in changed), strict=True)
     return _changes(
         "group",
         is_set=np.array([transition.after is not None for transition in changed], dtype=bool),
         reasons=pa.nulls(len(changed), pa.string()),
-        keys=[names, pa.nulls(len(changed), pa.string()), pa.nulls(len(changed), pa.int32())],
+        keys=[
+            pa.array(names, pa.string()),
+            pa.nulls(len(changed), pa.string()),
+            pa.nulls(len(changed), pa.int32()),
+        ],
         before=_structs([transition.before for transition in changed]),
         after=_structs([transition.after for transition in changed]),
         source=[
             pa.array([offset for offset, _ in (t.record for t in changed)], pa.int64()),
             pa.array([timestamp for _, timestamp in (t.record for t in changed)], pa.int64()),
+            pa.array(places, pa.int32()),
         ],
     )
 
@@ -101,7 +107,7 @@ def _changes(
     keys: list[pa.Array | pa.ChunkedArray],
     before: pa.Array | pa.ChunkedArray,
     after: pa.Array | pa.ChunkedArray,
-    source: list[pa.Array],
+    source: list[pa.Array | pa.ChunkedArray],
 ) -> pa.Table:
     ops = pc.if_else(pa.array(is_set), "set", "remove")
     kinds = pa.repeat(kind, len(ops))

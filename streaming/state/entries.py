@@ -1,4 +1,4 @@
-"""Merges a batch of offset commits into the entries of one offsets partition, as pure Arrow and numpy.
+"""Merges a batch of offset commits into the entries of one shard, as pure Arrow and numpy.
 
 Everything here is an index into one *pool* of rows: the n entries held before the batch, then the c commits
 of the batch as entries. A *slot* is a key: slots 0 to n - 1 are the entries held, further ones are new keys.
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask
-from streaming.common.keys import entry_codes
+from streaming.common.keys import PlacedGroup, entry_codes
 from streaming.common.pieces import take
 from streaming.model.schemas import ENTRIES
 from streaming.state.group_records import GroupEvent
@@ -34,7 +34,7 @@ class EntryGroups:
     its group, and so does a record of the group; a group tombstone ends it.
     """
 
-    names: list[str]
+    ids: list[PlacedGroup]
     created_offset: Index
     created_timestamp: Index
     ended_offset: Index
@@ -87,7 +87,7 @@ class MergedEntries:
     def groups_with_offsets(self) -> tuple[Mask, Mask]:
         """Tell, per group of `groups`, whether readers saw offsets of it before the batch, and see some after
         it."""
-        count = len(self.groups.names)
+        count = len(self.groups.ids)
         had, has = (
             np.bincount(self.slot_groups[visible], minlength=count) > 0
             for visible in (self.visible_before, self.visible_after)
@@ -97,7 +97,7 @@ class MergedEntries:
     def groups_with_removals(self) -> Mask:
         """Tell, per group of `groups`, whether a tombstone of the batch left one of its keys absent."""
         removed = (self.touched_row != ABSENT) & (self.after_row == ABSENT)
-        is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.groups.names)) > 0
+        is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.groups.ids)) > 0
         return is_group
 
     def newest_records(self) -> list[tuple[int, int]]:
@@ -105,7 +105,7 @@ class MergedEntries:
 
         That of a group without any in the batch means nothing.
         """
-        rows = np.full(len(self.groups.names), ABSENT, dtype=np.int64)
+        rows = np.full(len(self.groups.ids), ABSENT, dtype=np.int64)
         np.maximum.at(rows, self.slot_groups, self.touched_row)
         offsets, timestamps = (
             self.pool[name].to_numpy()[rows].tolist() for name in ("source_offset", "source_timestamp")
@@ -149,21 +149,25 @@ class MergedEntries:
 
 
 def merge_entries(
-    entries: pa.Table, commits: pa.Table, *, created: Sequence[GroupEvent], ended: Mapping[str, GroupEvent]
+    entries: pa.Table,
+    commits: pa.Table,
+    *,
+    created: Sequence[GroupEvent],
+    ended: Mapping[PlacedGroup, GroupEvent],
 ) -> MergedEntries:
-    """Merge `commits` (records of types 0 and 1, in log order) into `entries`.
+    """Merge `commits` (records of types 0 and 1, in log order within each offsets partition) into `entries`.
 
     `created` are the group records of the batch that create their group (in any order); `ended` the last
-    record that ended a group, by name.
+    record that ended a group, by group.
     """
     n = len(entries)
     pool = pa.concat_tables([entries, _as_entries(commits)]).combine_chunks()
-    key_codes, group_codes, group_names = entry_codes(pool)
+    key_codes, group_codes, groups_by_code = entry_codes(pool)
     slots, is_new = _slots(key_codes[:n], key_codes[n:])
     slot_rows = np.concatenate([np.arange(n), n + np.flatnonzero(is_new)])  # a pool row for each slot's key
     count = len(slot_rows)
     slot_groups = group_codes[slot_rows]
-    groups = _entry_groups(group_names, group_codes[n:], commits, created, ended)
+    groups = _entry_groups(groups_by_code, group_codes[n:], commits, created, ended)
 
     is_tombstone = commits["is_tombstone"].to_numpy()
     is_unreadable = commits["error_kind"].is_valid().to_numpy()
@@ -238,32 +242,32 @@ def _unreadable_since(
 
 
 def _entry_groups(
-    names: list[str],
+    ids: list[PlacedGroup],
     commit_groups: Index,
     commits: pa.Table,
     created: Sequence[GroupEvent],
-    ended: Mapping[str, GroupEvent],
+    ended: Mapping[PlacedGroup, GroupEvent],
 ) -> EntryGroups:
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {group: number for number, group in enumerate(ids)}
     created_offset, created_timestamp, ended_offset, ended_timestamp = (
-        np.full(len(names), ABSENT, dtype=np.int64) for _ in range(4)
+        np.full(len(ids), ABSENT, dtype=np.int64) for _ in range(4)
     )
     creates = np.flatnonzero(~commits["is_tombstone"].to_numpy())
-    is_described = np.zeros(len(names), dtype=bool)
+    is_described = np.zeros(len(ids), dtype=bool)
     created_offset[commit_groups[creates]] = commits["source_offset"].to_numpy()[creates]
     created_timestamp[commit_groups[creates]] = commits["source_timestamp"].to_numpy()[creates]
     for event in created:
-        number = numbers.get(event.group)
+        number = numbers.get(event.placed_group)
         if number is None:
             continue
         is_described[number] = True
         if event.source_offset > created_offset[number]:
             created_offset[number], created_timestamp[number] = event.source_offset, event.source_timestamp
-    for name, event in ended.items():
-        number = numbers.get(name)
+    for group, event in ended.items():
+        number = numbers.get(group)
         if number is not None:
             ended_offset[number], ended_timestamp[number] = event.source_offset, event.source_timestamp
-    return EntryGroups(names, created_offset, created_timestamp, ended_offset, ended_timestamp, is_described)
+    return EntryGroups(ids, created_offset, created_timestamp, ended_offset, ended_timestamp, is_described)
 
 
 def _padded(values: npt.NDArray[Number], count: int, *, fill: bool | int) -> npt.NDArray[Number]:

@@ -16,10 +16,12 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from streaming.common.keys import PlacedGroup
 from streaming.state.group_types import CURRENT_OF_MEMBER, ENDS_GROUP, TYPE_OF_RECORD
 
 GROUP_RECORDS: Final = pa.schema(
     [
+        ("source_partition", pa.int32()),
         ("group", pa.string()),
         ("record_type", pa.int16()),
         ("part", pa.string()),  # member id or regular expression; "" where the key is the group alone
@@ -35,6 +37,7 @@ GROUP_RECORDS: Final = pa.schema(
 class GroupEvent:
     """One record about a group; `value` is Kafka's JSON text, None for a tombstone."""
 
+    source_partition: int
     group: str
     record_type: int
     part: str
@@ -43,10 +46,17 @@ class GroupEvent:
     source_timestamp: int
 
     @property
+    def placed_group(self) -> PlacedGroup:
+        """The group that the record is about."""
+        return self.source_partition, self.group
+
+    @property
     def ends_group(self) -> bool:
         """Whether this record removes the group object."""
         return self.value is None and self.record_type in ENDS_GROUP
 
+
+_COLUMNS: Final = ["source_partition", "group", "record_type", "source_offset", "source_timestamp"]
 
 GroupRecords: TypeAlias = dict[tuple[int, str], GroupEvent]
 """The newest record of every key of one group, by record type and part; all of one group type."""
@@ -54,14 +64,14 @@ GroupRecords: TypeAlias = dict[tuple[int, str], GroupEvent]
 
 def read_events(records: pa.Table) -> list[GroupEvent]:
     """Read the decoded records that are not offset commits, in the order given."""
-    columns = ["group", "record_type", "document", "source_offset", "source_timestamp"]
+    columns = [*_COLUMNS, "document"]
     rows = records.select(columns).to_pylist()
     return [_event(row) for row in rows]
 
 
 def read_unreadable_events(records: pa.Table) -> list[GroupEvent]:
     """Read records whose value could not be decoded; what they say of their group is that it is there."""
-    rows = records.select(["group", "record_type", "source_offset", "source_timestamp"]).to_pylist()
+    rows = records.select(_COLUMNS).to_pylist()
     return [GroupEvent(**row, part="", value="") for row in rows]
 
 
@@ -86,6 +96,7 @@ def _event(row: Mapping[str, Any]) -> GroupEvent:
     key, value = document["key"]["data"], document["value"]
     parts = [text for name, text in key.items() if name not in ("group", "groupId")]
     return GroupEvent(
+        source_partition=row["source_partition"],
         group=row["group"],
         record_type=row["record_type"],
         part=parts[0] if parts else "",

@@ -1,4 +1,4 @@
-"""Replica of one offsets partition: what a group coordinator holds for the partition that it leads.
+"""Replica of some offsets partitions: what group coordinators hold for the partitions that they lead.
 
 `replay` takes a shard and a batch of decoded records and gives the next shard and what changed. It is pure
 Arrow and numpy: no Spark, no clock, no I/O. What it computes is exactly what the coordinator's own replay
@@ -12,7 +12,7 @@ leaves behind for everything below the last stable offset (Kafka: `OffsetMetadat
   the group creates the group again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask
+from streaming.common.arrays import Index, Mask, to_numbers
+from streaming.common.keys import PlacedGroup
 from streaming.common.pieces import take
 from streaming.model.schemas import ENTRIES
 from streaming.packets.superseded import is_commit
@@ -46,23 +47,24 @@ LOOKED_THROUGH: Final = 5_000
 
 @dataclass(frozen=True)
 class Shard:
-    """The entries and group records of one offsets partition (schemas `ENTRIES`, `GROUP_RECORDS`)."""
+    """The entries and group records of some offsets partitions (schemas `ENTRIES`, `GROUP_RECORDS`)."""
 
     entries: Layers
     group_records: Layers
 
     @classmethod
     def empty(cls) -> "Shard":
-        """Return the shard of a partition that nothing was read from yet."""
+        """Return the shard of partitions that nothing was read from yet."""
         return cls(Layers.of(ENTRIES.empty_table()), Layers.of(GROUP_RECORDS.empty_table()))
 
 
 def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     """Apply a batch of decoded records; return the next shard and the changes (schema `CHANGES_IN_BATCH`).
 
-    There is at most one change per key, with the value before and after the batch. A tombstone for an entry
-    that is not held gives a `remove` without `before`, since a replayed batch need not see what its first
-    run saw. What the batch leaves as it was is the same object in the next shard, and need not be written.
+    Offsets partitions are replayed side by side, and one says nothing about another. There is at most one
+    change per key, with the value before and after the batch. A tombstone for an entry that is not held gives
+    a `remove` without `before`, since a replayed batch need not see what its first run saw. What the batch
+    leaves as it was is the same object in the next shard, and need not be written.
     """
     records = _in_log_order(records)
     entries, numbers = _entries_concerned(shard.entries, records)
@@ -89,9 +91,11 @@ def _entries_concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, In
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:
-    offsets = records["source_offset"].to_numpy()
-    is_ordered = np.all(offsets[:-1] < offsets[1:])
-    return records if is_ordered else take(records, np.argsort(offsets, kind="stable"))
+    """Bring the records of each offsets partition together, in the order of its log."""
+    partitions, offsets = (to_numbers(records[name]) for name in ("source_partition", "source_offset"))
+    is_later = (partitions[:-1] == partitions[1:]) & (offsets[:-1] < offsets[1:])
+    is_ordered = np.all(is_later | (partitions[:-1] < partitions[1:]))
+    return records if is_ordered else take(records, np.lexsort((offsets, partitions)))
 
 
 def _is_about_group(records: pa.Table) -> Mask:
@@ -112,14 +116,14 @@ class _GroupBatch:
     """
 
     def __init__(
-        self, before: dict[str, GroupRecords], events: list[GroupEvent], unreadable: list[GroupEvent]
+        self, before: dict[PlacedGroup, GroupRecords], events: list[GroupEvent], unreadable: list[GroupEvent]
     ) -> None:
         self.events = events
         self.unreadable = unreadable
         self.before = before
-        by_group: dict[str, list[GroupEvent]] = {}
+        by_group: dict[PlacedGroup, list[GroupEvent]] = {}
         for event in events:
-            by_group.setdefault(event.group, []).append(event)
+            by_group.setdefault(event.placed_group, []).append(event)
         self.after = {
             group: fold_events(before.get(group, {}), happened) for group, happened in by_group.items()
         }
@@ -130,39 +134,48 @@ class _GroupBatch:
         is_readable = pc.is_valid(records["document"])
         events = read_events(records.filter(is_readable))
         unreadable = read_unreadable_events(records.filter(pc.invert(is_readable)))
-        return cls(_records_by_group(kept, {event.group for event in events}), events, unreadable)
+        return cls(_records_by_group(kept, {event.placed_group for event in events}), events, unreadable)
 
     def applied_to(self, kept: Layers) -> Layers:
         """Return the group records that the shard keeps after the batch."""
         if not self.events:
             return kept
         rows = [asdict(event) for records in self.after.values() for event in records.values()]
-        is_stale = _mask(_is_of(kept.table, self.after.keys()))
+        is_stale = np.zeros(len(kept), dtype=bool)
+        is_stale[_rows_of(kept.table, self.after.keys())] = True
         return kept.updated(is_stale, pa.Table.from_pylist(rows, GROUP_RECORDS))
 
     def created(self) -> list[GroupEvent]:
         """Return the records that create their group where it does not exist."""
         return [*(event for event in self.events if event.value is not None), *self.unreadable]
 
-    def last(self) -> dict[str, GroupEvent]:
+    def last(self) -> dict[PlacedGroup, GroupEvent]:
         """Return, by group, the last record of the batch about it."""
         in_log_order = sorted([*self.events, *self.unreadable], key=lambda event: event.source_offset)
-        return {event.group: event for event in in_log_order}
+        return {event.placed_group: event for event in in_log_order}
 
-    def ended(self) -> dict[str, GroupEvent]:
+    def ended(self) -> dict[PlacedGroup, GroupEvent]:
         """Return, by group, the last record that removed the group object."""
-        return {event.group: event for event in self.events if event.ends_group}
+        return {event.placed_group: event for event in self.events if event.ends_group}
 
 
-def _records_by_group(kept: pa.Table, names: Iterable[str]) -> dict[str, GroupRecords]:
-    records: dict[str, GroupRecords] = {}
-    for row in kept.filter(_is_of(kept, names)).to_pylist():
-        records.setdefault(row["group"], {})[row["record_type"], row["part"]] = GroupEvent(**row)
+def _records_by_group(kept: pa.Table, groups: Set[PlacedGroup]) -> dict[PlacedGroup, GroupRecords]:
+    records: dict[PlacedGroup, GroupRecords] = {}
+    for row in take(kept, _rows_of(kept, groups)).to_pylist():
+        event = GroupEvent(**row)
+        records.setdefault(event.placed_group, {})[event.record_type, event.part] = event
     return records
 
 
-def _is_of(kept: pa.Table, names: Iterable[str]) -> pa.ChunkedArray:
-    return pc.is_in(kept["group"], value_set=pa.array(list(names), pa.string()))
+def _rows_of(kept: pa.Table, groups: Set[PlacedGroup]) -> Index:
+    """Return the numbers of the rows that are about some groups."""
+    names = pa.array([*{name for _, name in groups}], pa.string())
+    rows = np.flatnonzero(_mask(pc.is_in(kept["group"], value_set=names)))
+    found = take(kept.select(["source_partition", "group"]), rows)
+    placed = zip(found["source_partition"].to_pylist(), found["group"].to_pylist(), strict=True)
+    is_wanted: Mask = np.array([group in groups for group in placed], dtype=bool)
+    wanted: Index = rows[is_wanted]
+    return wanted
 
 
 def _group_transitions(
@@ -174,23 +187,23 @@ def _group_transitions(
     A simple group whose last offset was removed is reported as gone even if its offsets were not held.
     """
     had, has = merged.groups_with_offsets()
-    numbers = {name: number for number, name in enumerate(merged.groups.names)}
+    numbers = {group: number for number, group in enumerate(merged.groups.ids)}
     is_emptied = merged.groups_with_removals() & ~has
-    came_or_went = {merged.groups.names[number] for number in np.flatnonzero((had != has) | is_emptied)}
+    came_or_went = {merged.groups.ids[number] for number in np.flatnonzero((had != has) | is_emptied)}
     last_event = about_groups.last()
     records_of_others = _records_by_group(kept, came_or_went - about_groups.after.keys())
     newest_records = merged.newest_records()
-    for name in sorted(came_or_went | about_groups.after.keys()):
-        number = numbers.get(name)
-        before = about_groups.before.get(name) or records_of_others.get(name)
-        after = about_groups.after.get(name, before)
-        event = last_event.get(name)
+    for group in sorted(came_or_went | about_groups.after.keys()):
+        number = numbers.get(group)
+        before = about_groups.before.get(group) or records_of_others.get(group)
+        after = about_groups.after.get(group, before)
+        event = last_event.get(group)
         yield GroupTransition(
-            group=name,
+            group=group,
             before=_group(before, number is not None and bool(had[number])),
             after=_group(after, number is not None and bool(has[number])),
             is_ended=event.ends_group if event else number is not None and bool(is_emptied[number]),
-            record=(event.source_offset, event.source_timestamp) if event else newest_records[numbers[name]],
+            record=(event.source_offset, event.source_timestamp) if event else newest_records[numbers[group]],
         )
 
 

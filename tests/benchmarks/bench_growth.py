@@ -21,11 +21,13 @@ from processes import PARTS, STARTED_BY_JVM, peak_memory, processor_seconds
 from decoders import decode_columns
 from streaming.demo.local_broker import LocalBroker
 from streaming.packets import codec
-from streaming.packets.packing import pack_by_partition
+from streaming.packets.packing import pack_by_shard
+from streaming.packets.shards import Shards, shard_keys
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Values
 from streaming.tables.tables import Tables
 from tests.benchmarks.bench_job import describe_machine
+from tests.benchmarks.python_steps import STATE_PARTITIONS
 from tests.benchmarks.watched_job import BATCH_LINE, Batch, WatchedJob
 from tests.benchmarks.workloads import TopicFiller, Workload, chunks
 
@@ -54,6 +56,11 @@ class Case:
             keys=self.keys,
             groups=max(self.keys // KEYS_PER_GROUP, 1),
         )
+
+    @property
+    def shards(self) -> Shards:
+        """The shards of the state."""
+        return Shards(self.partitions, min(self.partitions, STATE_PARTITIONS))
 
     @property
     def small_batches(self) -> Workload:
@@ -181,7 +188,7 @@ def bytes_of_offsets(tables: Tables) -> int:
 
 def steps_alone(case: Case) -> tuple[dict[str, float], int]:
     """Seconds of each step of a small batch over all shards (medians), and the bytes of their values."""
-    shards = {number: Values.of(Shard.empty().entries) for number in range(case.partitions)}
+    shards = {key: Values.of(Shard.empty().entries) for key in shard_keys(case.shards.state_partitions)}
     offset = 0
     live = replace(case.filling, records=case.keys)
     for partition, records in shard_records(case, live, case.keys, offset):
@@ -218,7 +225,8 @@ def timed(spent: Counter[str], name: str, action: Callable[[], Any]) -> Any:
 
 
 def shard_records(case: Case, workload: Workload, size: int, offset: int) -> Iterator[tuple[int, pa.Table]]:
-    """Decode a workload of one batch, whose records stand at `offset` and after it, by offsets partition."""
+    """Decode a workload of one batch, whose records stand at `offset` and after it, by the key
+    of their shard."""
     (chunk, *rest) = chunks(workload, case.partitions, size=size)
     keys, values = [*chunk.keys], [*chunk.values]
     partitions = [chunk.partitions]
@@ -242,8 +250,8 @@ def shard_records(case: Case, workload: Workload, size: int, offset: int) -> Ite
         "source_offset": offsets,
         "source_timestamp": offsets,
     }
-    for partition, packet in pack_by_partition(pa.table(columns)).items():
-        yield partition, codec.unpack(packet)[0]
+    for key, packet in pack_by_shard(pa.table(columns), case.shards).items():
+        yield key, codec.unpack(packet)[0]
 
 
 # --- printing ---

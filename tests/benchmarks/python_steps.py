@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,14 @@ import pyarrow as pa
 from streaming.common.arrow_stream import narrow
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.packets import codec
+from streaming.packets.shards import Shards, shard_keys
 from streaming.spark import shard_results
 from streaming.spark.udfs import decode_record, packing_udf
 from streaming.state.replay import Shard, replay
 from streaming.tables.rows import change_rows
 from tests.benchmarks.workloads import Workload, chunks
+
+STATE_PARTITIONS: Final = 4  # the default of the job
 
 
 def python_steps(
@@ -24,7 +27,8 @@ def python_steps(
 ) -> dict[str, float]:
     """Records a second of each Python step, over all batches of the workload and without Spark."""
     seconds: dict[str, float] = defaultdict(float)
-    shards = {number: Shard.empty() for number in range(partitions)}
+    shards = {key: Shard.empty() for key in shard_keys(STATE_PARTITIONS)}
+    pack_records = packing_udf(Shards(partitions, STATE_PARTITIONS), check_partition=True).func
 
     def step(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
         started = time.perf_counter()
@@ -37,18 +41,18 @@ def python_steps(
         for start in range(0, len(batch), packet_rows):
             rows = batch.iloc[start : start + packet_rows].reset_index(drop=True)
             decoded = step("decode_record", decode_record.func, *(rows[name] for name in rows))
-            packed = step("pack_records", packing_udf(partitions).func, decoded)
-            for partition, packet in packed.dropna().itertuples(index=False):
-                arrived[partition].append(packet)
+            packed = step("pack_records", pack_records, decoded)
+            for shard, packet in packed.dropna().itertuples(index=False):
+                arrived[shard].append(packet)
         changes = []
-        for partition, own in arrived.items():
+        for shard, own in arrived.items():
             unpacked = step("unpack", lambda own=own: [codec.unpack(packet) for packet in own])
             records = pa.concat_tables([table for table, _ in unpacked])
-            shards[partition], changed = step("replay", replay, shards[partition], records)
-            state = step("state to bytes", codec.to_bytes, shards[partition].entries.table)
+            shards[shard], changed = step("replay", replay, shards[shard], records)
+            state = step("state to bytes", codec.to_bytes, shards[shard].entries.table)
             step("state from bytes", codec.from_bytes, state)
             sent = step("changes to bytes", lambda changed=changed: codec.to_bytes(narrow(changed)))
-            changes.append({"source_partition": partition, "changes": sent})
+            changes.append({"changes": sent})
         table = step("changes from bytes", shard_results._shard_tables, changes, "changes", CHANGES_IN_BATCH)
         step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))
     seconds["all of these"] = sum(seconds.values())

@@ -31,9 +31,6 @@ ROOT = Path(__file__).parents[2]
 GROUP_TOMBSTONE = '{"key": "0002000167", "value": null}'
 
 
-SOURCE_PARTITION = pa.field("source_partition", pa.int32())
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Tables that a job writes to, whose last heartbeat stays young."""
@@ -63,7 +60,7 @@ def fill(directory: Path, *, heartbeat: int) -> str:
         for group, partition in {"billing": 1, "shop": 0, "": 0}.items()
         for kind in ("offset", "group")
     ]
-    changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+    changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH)
     ends = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
     progress = Progress(
         topic="__consumer_offsets", sequence=1, batch_time=1, heartbeat=heartbeat, totals=Totals(decoded=4)

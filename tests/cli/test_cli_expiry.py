@@ -51,7 +51,7 @@ class History:
         self.progress = fresh.with_positions(dict.fromkeys(range(3), 10)).with_ends(ends, self.now)
 
     def write(self, *changes: Row, **progress: Any) -> None:
-        schema = CHANGES_IN_BATCH.append(pa.field("source_partition", pa.int32()))
+        schema = CHANGES_IN_BATCH
         sequence = self.progress.sequence + 1
         rows, _ = change_rows(
             pa.Table.from_pylist(list(changes), schema), sequence=sequence, batch_time=self.now

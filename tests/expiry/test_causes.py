@@ -69,7 +69,7 @@ def group_change(before: Row | None, after: Row | None, at: int) -> Row:
 
 
 def changes_of(*rows: Row) -> pa.Table:
-    schema = CHANGES_IN_BATCH.append(pa.field("source_partition", pa.int32()))
+    schema = CHANGES_IN_BATCH
     values = [{**row, **{name: _value(row.get(name)) for name in ("before", "after")}} for row in rows]
     return change_rows(pa.Table.from_pylist(values, schema), sequence=1, batch_time=0)[0]
 

@@ -24,7 +24,6 @@ from streaming.queries.status import partitions
 from streaming.spark.shard_results import ShardResults
 from streaming.tables.tables import Tables
 
-SOURCE_PARTITION = pa.field("source_partition", pa.int32())
 RETENTION = Retention(retention_ms=60_000, check_interval_ms=5_000, source="broker", read_at=0, known_since=0)
 ENDS = {0: PartitionEnds(1_000, 1_000)}
 
@@ -51,8 +50,8 @@ def removed_offset(group: str, at: int, before: dict[str, Any] | None, cause: st
 def results(*changes: dict[str, Any], failed: int = 0) -> ShardResults:
     bad = [{"value": b"?", "source_offset": number, "source_partition": 0} for number in range(failed)]
     return ShardResults(
-        changes=pa.Table.from_pylist(list(changes), CHANGES_IN_BATCH.append(SOURCE_PARTITION)),
-        quarantine=pa.Table.from_pylist(bad, QUARANTINE_IN_BATCH.append(SOURCE_PARTITION)),
+        changes=pa.Table.from_pylist(list(changes), CHANGES_IN_BATCH),
+        quarantine=pa.Table.from_pylist(bad, QUARANTINE_IN_BATCH),
         totals=Totals(decoded=len(changes), malformed=failed),
     )
 

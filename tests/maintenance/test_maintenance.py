@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from maintenance_rounds import KEPT, NOW, TODAY, round_at
-from table_batches import QUERY, SOURCE_PARTITION, Batch, Row, append, beat, group, live_in, live_on, offset
+from table_batches import QUERY, Batch, Row, append, beat, group, live_in, live_on, offset
 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
 from streaming.cli.main import cli
@@ -67,9 +67,7 @@ def remove_offset(group: str) -> Batch:
 def quarantine(tables: Tables, batch_id: int, *, at: int = NOW) -> None:
     row = {"key": b"\0", "error_kind": "malformed", "reason": "cut short"}
     row |= {"source_offset": batch_id, "source_timestamp": at}
-    packed = pa.Table.from_pylist(
-        [{**row, "source_partition": 0}], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION)
-    )
+    packed = pa.Table.from_pylist([{**row, "source_partition": 0}], QUARANTINE_IN_BATCH)
     rows, _ = quarantine_rows(packed, sequence=batch_id, batch_time=at)
     tables.append_quarantine(rows, Progress(query_id=QUERY, batch_id=batch_id))
 

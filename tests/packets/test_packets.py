@@ -11,12 +11,13 @@ from streaming.model.schemas import PACKED_RECORDS
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.packets import codec
 from streaming.packets.codec import count_records
-from streaming.packets.packing import pack_by_partition
+from streaming.packets.packing import pack_by_shard
+from streaming.packets.shards import Shards, shard_keys
 
 Row = dict[str, Any]
 
-DECODED = [field for field in PACKED_RECORDS if not field.name.endswith("_length")]
-WITH_PARTITION = pa.schema([*DECODED, pa.field("source_partition", pa.int32())])
+DECODED = pa.schema([field for field in PACKED_RECORDS if not field.name.endswith("_length")])
+SHARDS = Shards(partition_count=10, state_partitions=5)
 COMMIT: Row = {
     "record_type": 1,
     "value_version": 3,
@@ -38,26 +39,45 @@ def failed(source_partition: int, source_offset: int, error_kind: str, **changed
 
 
 def packed(*rows: Row) -> dict[int, tuple[list[Row], Totals]]:
-    """Pack and unpack: per offsets partition the rows that are left, and the counters."""
+    """Pack and unpack: per shard (numbered from 0) the rows that are left, and the counters."""
     result = {}
-    for partition, packet in pack_by_partition(pa.Table.from_pylist(list(rows), WITH_PARTITION)).items():
+    for key, packet in pack_by_shard(pa.Table.from_pylist(list(rows), DECODED), SHARDS).items():
         records, totals = codec.unpack(packet)
         assert records.schema == PACKED_RECORDS
-        result[partition] = records.to_pylist(), totals
+        result[shard_keys(SHARDS.state_partitions).index(key)] = records.to_pylist(), totals
     return result
 
 
-def test_records_are_packed_by_offsets_partition_in_the_order_of_the_log() -> None:
+def pack_first(table: pa.Table) -> bytes:
+    """Pack records of the first shard alone."""
+    [packet] = pack_by_shard(table, SHARDS).values()
+    return packet
+
+
+def test_records_are_packed_by_shard_and_each_partition_in_the_order_of_the_log() -> None:
     rows = [
         commit(7, 1, topic="a"),
         commit(3, 9, topic="b"),
+        commit(6, 1, topic="a"),
         commit(7, 2, topic="c"),
         commit(3, 10, topic="d"),
     ]
     found = packed(*rows)
-    offsets = {partition: [row["source_offset"] for row in left] for partition, (left, _) in found.items()}
-    assert offsets == {3: [9, 10], 7: [1, 2]}
-    assert [totals.decoded for _, totals in found.values()] == [2, 2]
+    assert {shard: places(left) for shard, (left, _) in found.items()} == {
+        1: [(3, 9), (3, 10)],
+        3: [(6, 1), (7, 1), (7, 2)],
+    }
+    assert [totals.decoded for _, totals in found.values()] == [2, 3]
+
+
+def places(rows: list[Row]) -> list[tuple[int, int]]:
+    return [(row["source_partition"], row["source_offset"]) for row in rows]
+
+
+def test_a_key_in_two_partitions_is_two_keys() -> None:
+    [(left, totals)] = packed(commit(0, 5), commit(1, 1), commit(1, 2), commit(0, 9)).values()
+    assert places(left) == [(0, 9), (1, 2)]
+    assert totals.decoded == 4
 
 
 def test_nothing_is_packed_when_nothing_came() -> None:
@@ -78,30 +98,31 @@ def test_only_records_that_could_not_be_decoded_keep_their_bytes() -> None:
 
 
 def test_columns_may_come_in_another_order() -> None:
-    table = pa.Table.from_pylist([commit(0, 1)], WITH_PARTITION)
+    table = pa.Table.from_pylist([commit(0, 1)], DECODED)
     shuffled = table.select(sorted(table.column_names))
-    assert codec.unpack(pack_by_partition(shuffled)[0]) == codec.unpack(pack_by_partition(table)[0])
+    assert codec.unpack(pack_first(shuffled)) == codec.unpack(pack_first(table))
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=20), st.integers(0, 20))
 def test_chunks_and_slices_make_no_difference(keys: list[tuple[int, str]], cut: int) -> None:
     rows = [commit(partition, number, group=group) for number, (partition, group) in enumerate(keys)]
-    table = pa.Table.from_pylist([*rows, commit(9, 99)], WITH_PARTITION)
+    table = pa.Table.from_pylist([*rows, commit(9, 99)], DECODED)
     chunked = pa.concat_tables([table.slice(0, cut), table.slice(cut)]).slice(0, len(rows))
-    unpacked = {partition: codec.unpack(packet) for partition, packet in pack_by_partition(chunked).items()}
-    expected = {partition: rows_of(left) for partition, (left, _) in packed(*rows).items()}
-    assert {partition: rows_of(left.to_pylist()) for partition, (left, _) in unpacked.items()} == expected
+    unpacked = [codec.unpack(packet) for packet in pack_by_shard(chunked, SHARDS).values()]
+    expected = [rows_of(left) for left, _ in packed(*rows).values()]
+    assert [rows_of(left.to_pylist()) for left, _ in unpacked] == expected
 
 
-def rows_of(rows: list[Row]) -> list[tuple[int, str]]:
-    return [(row["source_offset"], row["group"]) for row in rows]
+def rows_of(rows: list[Row]) -> list[tuple[int, int, str]]:
+    return [(row["source_partition"], row["source_offset"], row["group"]) for row in rows]
 
 
 def test_packet_of_a_slice_holds_only_the_slice() -> None:
-    rows = [commit(number % 2, number, group=f"group {number}") for number in range(10_000)]
-    sizes = [len(packet) for packet in pack_by_partition(pa.Table.from_pylist(rows, WITH_PARTITION)).values()]
-    alone = len(pack_by_partition(pa.Table.from_pylist(rows[::2], WITH_PARTITION))[0])
+    rows = [commit(2 * (number % 2), number, group=f"group {number}") for number in range(10_000)]
+    sizes = [len(packet) for packet in pack_by_shard(pa.Table.from_pylist(rows, DECODED), SHARDS).values()]
+    alone = len(pack_first(pa.Table.from_pylist(rows[::2], DECODED)))
+    assert len(sizes) == 2
     assert max(sizes) < 1.1 * alone
 
 
@@ -109,7 +130,7 @@ def test_packet_of_a_slice_holds_only_the_slice() -> None:
 
 
 def counted(*rows: Row) -> Totals:
-    return count_records(5, pa.Table.from_pylist(list(rows), PACKED_RECORDS))
+    return count_records(pa.Table.from_pylist(list(rows), PACKED_RECORDS))
 
 
 COUNTED = {
@@ -136,6 +157,22 @@ def test_unknown_records_are_counted_by_type_and_version_with_first_and_last() -
     )
     assert totals.malformed == 1
     assert totals.unknown == (unknown(1, 9, 1, 4, 4), unknown(99, 0, 1, 8, 8), unknown(99, None, 2, 1, 6))
+
+
+def test_unknown_records_of_several_partitions_are_counted_together() -> None:
+    totals = counted(
+        failed(4, 70, "unknown_type", record_type=99, value_version=None),
+        failed(5, 1, "unknown_type", record_type=98, value_version=None),
+        failed(5, 6, "unknown_type", record_type=99, value_version=None),
+    )
+    [first, second] = totals.unknown
+    assert (first.record_type, first.count, first.first, first.last) == (
+        98,
+        1,
+        Position(5, 1),
+        Position(5, 1),
+    )
+    assert (second.count, second.first, second.last) == (2, Position(4, 70), Position(5, 6))
 
 
 def test_counters_of_packets_can_be_added() -> None:

@@ -11,32 +11,36 @@ import pytest
 from decoders import decode_columns
 from streaming.model.totals import MAX_UNKNOWN_KINDS, Totals, totals_to_json
 from streaming.packets.codec import count_records, unpack
-from streaming.packets.packing import pack_by_partition
+from streaming.packets.packing import pack_by_shard
 from streaming.packets.quarantine import FIRST_BYTES, WHOLE_BYTES, quarantined, unpack_bounded
+from streaming.packets.shards import Shards
 
 KEY = bytes.fromhex("000100016700017400000003")
 MEGABYTE = 1024 * 1024
 BAD = b"\x00\x03" + bytes(12) + b"\xff\xfe"  # a commit whose metadata has a length below 0
 
 
-def packet(values: list[bytes | None], *, key: bytes = KEY, first_offset: int = 0) -> bytes:
+def packet(
+    values: list[bytes | None], *, key: bytes = KEY, first_offset: int = 0, partition: int = 0
+) -> bytes:
     """Decode and pack records of one offsets partition that stand in the log one after another."""
     keys = pa.array([key] * len(values), pa.binary())
-    return _packed(keys, pa.array(values, pa.binary()), first_offset=first_offset)
+    return _packed(keys, pa.array(values, pa.binary()), first_offset=first_offset, partition=partition)
 
 
-def _packed(keys: pa.Array, values: pa.Array, *, first_offset: int) -> bytes:
+def _packed(keys: pa.Array, values: pa.Array, *, first_offset: int, partition: int = 0) -> bytes:
     decoded = decode_columns(pa.chunked_array([keys]), pa.chunked_array([values]))
     beside: dict[str, Any] = {
         "key": keys,
         "value": values,
-        "source_partition": pa.array(np.zeros(len(values), np.int32)),
+        "source_partition": pa.array(np.full(len(values), partition, np.int32)),
         "source_offset": pa.array(np.arange(len(values)) + first_offset),
         "source_timestamp": pa.array(np.zeros(len(values), np.int64)),
     }
     for name, column in beside.items():
         decoded = decoded.append_column(name, column)
-    return pack_by_partition(decoded)[0]
+    [packed] = pack_by_shard(decoded, Shards(partition_count=2, state_partitions=1)).values()
+    return packed
 
 
 def kept_of(*packets: bytes) -> list[dict[str, Any]]:
@@ -82,6 +86,15 @@ def test_many_packets_hold_no_more_than_one() -> None:
     assert held <= WHOLE_BYTES + 40 * FIRST_BYTES
 
 
+def test_a_flood_in_one_partition_leaves_the_bytes_of_another_whole() -> None:
+    flood = [BAD + b"x" * MEGABYTE] * 4
+    packets = [packet(flood, first_offset=4 * number, partition=0) for number in range(3)]
+    kept = kept_of(*packets, packet(flood[:1], partition=1))
+    assert {len(row["value"]) for row in kept if row["source_offset"] > 4} == {FIRST_BYTES}
+    [other] = (row for row in kept if row["source_partition"] == 1)
+    assert other["value"] == flood[0]
+
+
 def test_packets_are_bounded_before_they_leave_the_decoder() -> None:
     noise = np.random.default_rng(1).bytes(MEGABYTE)  # what compression cannot make smaller
     assert len(packet([BAD + noise] * 20)) < 2 * WHOLE_BYTES
@@ -99,7 +112,8 @@ def test_random_types_neither_fill_the_counters_nor_are_lost() -> None:
     values = pa.array([rng.bytes(20) for _ in range(count)], pa.binary())
     decoded = decode_columns(pa.chunked_array([keys]), pa.chunked_array([values]))
     decoded = decoded.append_column("source_offset", pa.array(np.arange(count)))
-    totals = sum((count_records(0, decoded) for _ in range(3)), Totals())
+    decoded = decoded.append_column("source_partition", pa.array(np.zeros(count, np.int32)))
+    totals = sum((count_records(decoded) for _ in range(3)), Totals())
     assert len(totals.unknown) == MAX_UNKNOWN_KINDS
     told = sum(kind.count for kind in totals.unknown)
     assert totals.decoded + totals.malformed + told + totals.unknown_others == 3 * count

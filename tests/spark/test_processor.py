@@ -15,8 +15,9 @@ from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH, KEY
 from streaming.model.totals import Totals, totals_from_json
 from streaming.packets import codec
+from streaming.packets.shards import shard_keys
 from streaming.spark import layered_state, processor
-from streaming.spark.processor import ReplayOffsetsPartition
+from streaming.spark.processor import ReplayShard
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Bases
 from tests.benchmarks.bench_growth import Case, shard_records
@@ -40,34 +41,33 @@ def bases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
-    operator = TwsTester(ReplayOffsetsPartition())
-    shards = {partition: Shard.empty() for partition in range(CASE.partitions)}
+    operator = TwsTester(ReplayShard())
+    shards = {key: Shard.empty() for key in shard_keys(CASE.shards.state_partitions)}
     written_bases = set()
     for number in range(20):
         bases(number)
-        for partition, records in batch(number):
-            shards[partition], changes = replay(shards[partition], records)
+        for key, records in batch(number):
+            shards[key], changes = replay(shards[key], records)
             totals = Totals(decoded=len(records))
-            packet = Row(source_partition=partition, records=codec.pack(records, totals))
-            [result] = operator.test(partition, [packet])
-            assert result["source_partition"] == partition
+            packet = Row(shard=key, records=codec.pack(records, totals))
+            [result] = operator.test(key, [packet])
             assert totals_from_json(result["totals"]) == totals
             found = widen(codec.from_bytes(result["changes"]), CHANGES_IN_BATCH)
             assert found.sort_by(KEYS).equals(changes.sort_by(KEYS))
-            written_bases.add(operator.peekValueState("entries", partition))
+            written_bases.add(operator.peekValueState("entries", key))
     assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"
 
 
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(layered_state, "_BASES", Bases(0))
-    operator, shard = TwsTester(ReplayOffsetsPartition()), Shard.empty()
+    operator, shard = TwsTester(ReplayShard()), Shard.empty()
     counts: dict[str, list[int]] = {"entries": [], "entries_recent": []}
     for number, count in enumerate((100, 4_000, 2_000, 1, 4_000, 1)):
         workload = replace(CASE.filling, records=count, seed=1 + number)
         _, records = next(iter(shard_records(CASE, workload, count, number * 10_000)))
         shard, changes = replay(shard, records)
-        packet = Row(source_partition=0, records=codec.pack(records, Totals(decoded=len(records))))
+        packet = Row(shard=0, records=codec.pack(records, Totals(decoded=len(records))))
         results = operator.test(0, [packet])
         tables = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
         assert pa.concat_tables(tables).sort_by(KEYS).equals(changes.sort_by(KEYS))
@@ -87,10 +87,12 @@ def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pyt
 def test_results_that_spark_cannot_carry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "RESULT_BYTES", 1_000)
     _, records = next(batch(0))
-    packet = Row(source_partition=0, records=codec.pack(records, Totals()))
-    wanted = r"offsets partition 7.* at most 1000 bytes, found \d+.*max_records_per_batch.*offsetlake rebuild"
+    packet = Row(shard=0, records=codec.pack(records, Totals()))
+    wanted = (
+        r"one shard of the state.* at most 1000 bytes, found \d+.*max_records_per_batch.*offsetlake rebuild"
+    )
     with pytest.raises(OffsetlakeError, match=wanted):
-        TwsTester(ReplayOffsetsPartition()).test(7, [packet])
+        TwsTester(ReplayShard()).test(0, [packet])
 
 
 def batch(number: int) -> Iterator[tuple[int, pa.Table]]:

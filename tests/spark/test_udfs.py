@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
@@ -9,6 +10,7 @@ from pyspark.sql.functions import col, lit
 from decoders import RECORD_SCHEMA
 from streaming import decode_record
 from streaming.packets.codec import unpack
+from streaming.packets.shards import Shards
 from streaming.settings.reading import read_settings
 from streaming.spark.query import in_few_tasks, with_packets, with_shard_results
 
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 COMMIT_KEY = bytes.fromhex("000100016700017400000003")
 COMMIT_VALUE = bytes.fromhex("0003000000000000002a0000000700016d00000000000003e8")
+SHARDS = Shards(partition_count=2, state_partitions=2)
 RAW = "key binary, value binary, partition int, offset long, timestamp long"
 
 
@@ -70,16 +73,17 @@ def test_an_empty_frame_decodes_to_an_empty_frame(spark: SparkSession) -> None:
     assert empty.select(decode_record("key", "value").alias("record")).collect() == []
 
 
-def test_the_job_packs_each_partition_once_and_keeps_the_bytes_of_what_failed(spark: SparkSession) -> None:
-    rows = raw_records(spark).transform(with_packets).collect()
-    packets = {row["source_partition"]: unpack(row["records"]) for row in rows}
+def test_the_job_packs_each_shard_once_and_keeps_the_bytes_of_what_failed(spark: SparkSession) -> None:
+    rows = raw_records(spark).transform(with_packets, SHARDS, check_partition=False).collect()
+    packets = {row["shard"]: unpack(row["records"]) for row in rows}
     assert len(rows) == 2
-    records, totals = packets[1]
+    first, second = SHARDS.keys_of(np.arange(2)).tolist()
+    records, totals = packets[second]
     assert records["key"].to_pylist() == [COMMIT_KEY, None]
     assert records["value"].to_pylist() == [COMMIT_VALUE[:-1], b""]
     assert records["source_offset"].to_pylist() == [7, 8]
     assert (totals.decoded, totals.malformed) == (0, 2)
-    records, totals = packets[0]
+    records, totals = packets[first]
     assert records["key"].to_pylist() == [None, None]
     assert (totals.decoded, totals.tombstones) == (2, 1)
 
@@ -90,7 +94,7 @@ def test_the_bytes_are_decoded_by_the_udf_below_the_stateful_operator(
     raw_records(spark).write.parquet(str(tmp_path / "raw"))
     stream = spark.readStream.schema(RAW).parquet(str(tmp_path / "raw"))
     few = stream.transform(in_few_tasks, read_settings().spark)
-    results = few.transform(with_packets).transform(with_shard_results)
+    results = few.transform(with_packets, SHARDS, check_partition=False).transform(with_shard_results)
     query = (
         results.writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))

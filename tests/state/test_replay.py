@@ -173,6 +173,7 @@ def seen_by_plain_replay(records: list[Record]) -> tuple[dict[Key, Entry], dict[
 def _events(kept: dict[tuple[int, str], Record]) -> GroupRecords:
     return {
         key: GroupEvent(
+            source_partition=record.source_partition,
             group=str(record.group),
             record_type=record.record_type,
             part=record.part,
@@ -186,6 +187,13 @@ def _events(kept: dict[tuple[int, str], Record]) -> GroupRecords:
 
 def assert_same(records: list[Record], cuts: list[int], *, early_drop: bool = False) -> Reader:
     shard, reader = replay_in_batches(records, cuts, early_drop=early_drop)
+    assert_told(reader, records)
+    visible = shard.entries.table.filter(pa.compute.invert(shard.entries.table["hidden"]))
+    assert len(visible) == len(reader.offsets)
+    return reader
+
+
+def assert_told(reader: Reader, records: list[Record]) -> None:
     offsets, described = seen_by_plain_replay(records)
     fields = Entry.__dataclass_fields__
     assert {
@@ -196,9 +204,6 @@ def assert_same(records: list[Record], cuts: list[int], *, early_drop: bool = Fa
         name: {**row, "members": list(row["members"]), "subscribed_topics": list(row["subscribed_topics"])}
         for name, row in described.items()
     }
-    visible = shard.entries.table.filter(pa.compute.invert(shard.entries.table["hidden"]))
-    assert len(visible) == len(offsets)
-    return reader
 
 
 def test_what_is_too_large_for_one_array_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +265,34 @@ def test_any_history_in_any_batches_equals_a_plain_replay(
     records: list[Record], cuts: list[int], early_drop: bool
 ) -> None:
     assert_same(records, cuts, early_drop=early_drop)
+
+
+@settings(max_examples=max(80, settings().max_examples))
+@given(
+    logs=st.lists(histories(), min_size=2, max_size=3),
+    cuts=st.lists(st.integers(0, 40), max_size=4),
+    early_drop=st.booleans(),
+)
+@example(logs=[[commit(1, 1)], [tombstone(9)]], cuts=[], early_drop=False)
+@example(logs=[[commit(5, 1)], [group_record(9, ends=True)], [commit(1, 2)]], cuts=[], early_drop=True)
+def test_each_offsets_partition_of_a_shard_is_replayed_as_if_it_were_alone(
+    logs: list[list[Record]], cuts: list[int], early_drop: bool
+) -> None:
+    shard, readers = Shard.empty(), [Reader() for _ in logs]
+    for start, stop in pairwise(sorted({0, *cuts, 40})):
+        placed = [
+            replace(record, source_partition=number)
+            for number, log in enumerate(logs)
+            for record in log[start:stop]
+        ]
+        table = to_table(placed[::-1])
+        if early_drop:
+            table = drop_superseded(table[::-1])
+        shard, changes = replay(shard, table)
+        for number, reader in enumerate(readers):
+            reader.apply(changes.filter(pa.compute.equal(changes["source_partition"], number)))
+    for reader, log in zip(readers, logs, strict=True):
+        assert_told(reader, log)
 
 
 def test_the_later_record_wins_and_not_the_larger_offset() -> None:

@@ -23,7 +23,6 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 RETENTION = 7 * DAY
 START = 1_700_000_000_000
-SOURCE_PARTITION = pa.field("source_partition", pa.int32())
 EMPTY: dict[str, Any] = {"type": "classic", "protocol_type": "consumer", "state": "Empty", "members": []}
 SIMPLE: dict[str, Any] = EMPTY | {"protocol_type": ""}
 
@@ -187,6 +186,6 @@ class Lake:
 
     def _write(self, rows: list[dict[str, Any]], progress: Progress, source_partition: int) -> None:
         filled = [row | {"source_partition": source_partition} for row in rows]
-        changes = pa.Table.from_pylist(filled, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+        changes = pa.Table.from_pylist(filled, CHANGES_IN_BATCH)
         written, _ = change_rows(changes, sequence=progress.sequence, batch_time=self.now)
         self.tables.append_changes(written, progress, is_batch=False)

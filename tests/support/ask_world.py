@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import group_records
 import pyarrow as pa
-from table_batches import QUERY, SOURCE_PARTITION, Batch, Key, Row, change, group, offset
+from table_batches import QUERY, Batch, Key, Row, change, group, offset
 
 from decoders import decode_columns
 from streaming.alerts.evaluation import Evaluator
@@ -211,7 +211,7 @@ class _Job:
         now = at + 1_000
         observed = self._observations(now)
         changes = [self._change(key, value, at, cause) for key, value in batch.items()]
-        schema = CHANGES_IN_BATCH.append(SOURCE_PARTITION)
+        schema = CHANGES_IN_BATCH
         before = self._progress
         self._progress = replace(
             before.with_positions(self._ends, now).with_ends(self._partition_ends(), now),
@@ -242,7 +242,7 @@ class _Job:
             "source_timestamp": at,
         }
         self._ends[1] += 1
-        schema = QUARANTINE_IN_BATCH.append(SOURCE_PARTITION)
+        schema = QUARANTINE_IN_BATCH
         table = pa.Table.from_pylist([{name: row[name] for name in schema.names}], schema)
         rows, _ = quarantine_rows(table, sequence=self._progress.sequence, batch_time=at + 1_000)
         self.tables.append_quarantine(rows, self._progress)

@@ -15,6 +15,7 @@ class Record:
     """A record as the decoders give it: an offset commit, a record of a group, or one that cannot be read."""
 
     source_offset: int
+    source_partition: int = 0
     record_type: int = 1
     group: str | None = "g"
     topic: str | None = "t"

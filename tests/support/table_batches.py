@@ -24,7 +24,6 @@ Batch = dict[Key | str, Row | None]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 QUERY = "query-1"
-SOURCE_PARTITION = pa.field("source_partition", pa.int32())
 OFFSET: Row = {"committed_offset": 7, "metadata": "", "commit_timestamp": 1_000}
 GROUP: Row = {"type": "classic", "protocol_type": "consumer", "state": "Stable", "members": []}
 POSITION: Row = {"source_partition": 3, "source_offset": 11, "source_timestamp": 2_000}
@@ -79,7 +78,7 @@ def live_on(tables: Tables, since: int, until: int) -> None:
 
 def changes_of(batch: Batch, live: Batch) -> pa.Table:
     rows = [change(key, value, live.get(key)) for key, value in batch.items()]
-    return pa.Table.from_pylist(rows, CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+    return pa.Table.from_pylist(rows, CHANGES_IN_BATCH)
 
 
 def change(key: Key | str, value: Row | None, before: Row | None) -> Row:

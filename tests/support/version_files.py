@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from table_batches import SOURCE_PARTITION, Batch, append, group, offset
+from table_batches import Batch, append, group, offset
 
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import ENTRIES, QUARANTINE_IN_BATCH
@@ -52,7 +52,7 @@ def write_tables(root: Path) -> None:
     append(tables, FIRST, topic="__consumer_offsets", cluster_id="cluster-1", partitions=partitions)
     append(tables, SECOND, live=FIRST)
     tables.fold()
-    failed = pa.Table.from_pylist([bad_record()], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    failed = pa.Table.from_pylist([bad_record()], QUARANTINE_IN_BATCH)
     rows, _ = quarantine_rows(failed, sequence=3, batch_time=3_000)
     newest = tables.progress()
     tables.append_quarantine(rows, replace(newest, batch_id=newest.batch_id + 1))

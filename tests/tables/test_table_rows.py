@@ -13,7 +13,6 @@ from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE, QUARA
 from streaming.tables import rows as rows_module
 from streaming.tables.rows import change_rows, quarantine_rows
 
-SOURCE_PARTITION = pa.field("source_partition", pa.int32())
 MOMENTS = {
     FIRST_MS: datetime(1, 1, 1, tzinfo=UTC),
     -1: datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
@@ -30,7 +29,7 @@ CLAMPED = {
 
 
 def rows_of(*changes: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    table = pa.Table.from_pylist(list(changes), CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+    table = pa.Table.from_pylist(list(changes), CHANGES_IN_BATCH)
     rows, clamped = change_rows(table, sequence=7, batch_time=1_700_000_000_123)
     assert rows.schema == CHANGES
     return rows.to_pylist(), clamped
@@ -76,7 +75,7 @@ def test_a_hidden_timestamp_is_not_counted() -> None:
         pa.array([LAST_MS + 1]) if field.name == "commit_timestamp" else pa.nulls(1, field.type)
         for field in struct
     ]
-    table = pa.Table.from_pylist([{}], CHANGES_IN_BATCH.append(SOURCE_PARTITION))
+    table = pa.Table.from_pylist([{}], CHANGES_IN_BATCH)
     hidden = pa.StructArray.from_arrays(children, fields=list(struct), mask=pa.array([True]))
     table = table.set_column(table.schema.get_field_index("after"), "after", hidden)
     rows, clamped = change_rows(table, sequence=1, batch_time=0)
@@ -102,7 +101,7 @@ def test_no_rows_are_rows_too() -> None:
 def test_sliced_and_chunked_input_is_right(moments: list[int | None], cut: int) -> None:
     changes = pa.Table.from_pylist(
         [{"source_timestamp": moment, "after": {"commit_timestamp": moment}} for moment in moments],
-        CHANGES_IN_BATCH.append(SOURCE_PARTITION),
+        CHANGES_IN_BATCH,
     )
     chunked = pa.concat_tables([changes.slice(0, cut), changes.slice(cut)])
     rows, clamped = change_rows(chunked, sequence=1, batch_time=0)
@@ -124,7 +123,7 @@ def test_quarantine_keeps_bytes_and_reason() -> None:
         "source_offset": 4,
         "source_timestamp": 2**63 - 1,
     }
-    failed = pa.Table.from_pylist([record], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    failed = pa.Table.from_pylist([record], QUARANTINE_IN_BATCH)
     rows, clamped = quarantine_rows(failed, sequence=7, batch_time=0)
     assert rows.schema == QUARANTINE
     [row] = rows.to_pylist()
@@ -140,7 +139,7 @@ def test_shards_of_any_number_and_size_become_the_same_rows(
     shards = [
         pa.Table.from_pylist(
             [{"source_offset": offset, "source_timestamp": LAST_MS + offset} for offset in range(count)],
-            CHANGES_IN_BATCH.append(SOURCE_PARTITION),
+            CHANGES_IN_BATCH,
         )
         for count in (2, 0, 3)
     ]

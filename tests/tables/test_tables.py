@@ -16,7 +16,6 @@ from table_batches import (
     OFFSET,
     POSITION,
     QUERY,
-    SOURCE_PARTITION,
     Batch,
     Key,
     append,
@@ -108,7 +107,7 @@ def test_quarantine_of_a_replayed_batch_is_written_once(tables: Tables) -> None:
         "error_kind": "malformed",
         **POSITION,
     }
-    failed = pa.Table.from_pylist([row], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    failed = pa.Table.from_pylist([row], QUARANTINE_IN_BATCH)
     rows, _ = quarantine_rows(failed, sequence=1, batch_time=0)
     for batch_id in (0, 0, 1):
         tables.append_quarantine(rows, Progress(query_id=QUERY, batch_id=batch_id))

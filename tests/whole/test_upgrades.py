@@ -16,7 +16,6 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 from table_batches import (
     QUERY,
-    SOURCE_PARTITION,
     Batch,
     append,
     as_read,
@@ -102,7 +101,7 @@ def test_tables_are_appended_to_and_folded_after_an_upgrade(kept: Path) -> None:
     fourth: Batch = {AUDIT: None, BILLING: offset(committed_offset=8)}
     append(tables, fourth, live=as_of_third_batch())
     record = bad_record() | {"key_length": 700, "value_length": 800, "source_offset": 19}
-    rows = pa.Table.from_pylist([record], QUARANTINE_IN_BATCH.append(SOURCE_PARTITION))
+    rows = pa.Table.from_pylist([record], QUARANTINE_IN_BATCH)
     tables.append_quarantine(quarantine_rows(rows, sequence=4, batch_time=4_000)[0], tables.progress())
     expected = completed(replay([FIRST, SECOND, THIRD, fourth]))
     assert as_read(tables) == expected
