@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -12,6 +13,7 @@ from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
 
 _POLL_S: Final = 0.2
+_POLLS_PER_QUESTION: Final = 10  # whether a query still runs is for the JVM to say, which costs more
 _STOP_LIMIT_S: Final = 120.0  # for a batch to end
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
@@ -66,7 +68,8 @@ def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callabl
 
 def wait_for_stop(query: StreamingQuery, is_stopping: Callable[[], bool]) -> None:
     """Wait until the query is to end, or has ended by itself."""
-    while query.isActive and not is_stopping():
+    asked = count()
+    while (next(asked) % _POLLS_PER_QUESTION or query.isActive) and not is_stopping():
         time.sleep(_POLL_S)
 
 

@@ -10,63 +10,63 @@ from streaming.common.pieces import divided, pieces_in
 from streaming.state.layers import Layers
 from streaming.state.stored import Bases, Values
 
-_STATE_TYPE: Final = StructType(
+_PLACE: Final = StructType([StructField("name", StringType()), StructField("place", IntegerType())])
+_PIECE: Final = StructType(
     [
         StructField("data", BinaryType()),
-        StructField("further", IntegerType()),  # how many pieces follow in the map
+        StructField("further", IntegerType()),  # how many pieces follow; only the first one says it
     ]
 )
-_PIECE_KEY: Final = StructType([StructField("name", StringType()), StructField("place", IntegerType())])
-_PIECE: Final = StructType([StructField("data", BinaryType())])
 
 _HELD_BYTES: Final = 256 * 1024 * 1024
 """Bytes of bases that a worker holds: enough for a million keys and more."""
 _BASES: Final = Bases(_HELD_BYTES)
 
 
+def open_pieces(handle: StatefulProcessorHandle) -> Any:
+    """Open the map that holds the values of all shards, piece by piece.
+
+    It is one variable of the state, since Spark makes encoders for each of them, in every task.
+    """
+    return handle.getMapState("pieces", _PLACE, _PIECE)
+
+
 class DividedState:
     """One value of the state: bytes, however many.
 
-    In the JVM a value ends at 2 GiB. So what does not fit into one piece goes on in `further`, a map by name
-    and place that all values share. Small values, nearly all, cost what they would cost without it.
+    In the JVM a value ends at 2 GiB. So what does not fit into one piece goes on in further ones. Small
+    values, nearly all, are one piece.
     """
 
-    def __init__(self, handle: StatefulProcessorHandle, name: str, further: Any) -> None:
+    def __init__(self, name: str, pieces: Any) -> None:
         self._name = name
-        self._first: Any = handle.getValueState(name, _STATE_TYPE)
-        self._further = further
+        self._pieces = pieces
 
     def read(self) -> bytes | None:
         """Read the value; None where nothing was written yet."""
-        found = self._first.get()
+        found = self._pieces.getValue((self._name, 0))
         if not found:
             return None
         data, count = found
-        rest = (self._further.getValue((self._name, place))[0] for place in range(count))
+        rest = (self._pieces.getValue((self._name, place))[0] for place in range(1, 1 + count))
         return b"".join((data, *rest)) if count else bytes(data)
 
     def write(self, former_length: int, data: bytes) -> None:
         """Write the value in place of a former one of so many bytes."""
-        first, *rest = divided(data)
-        self._first.update((first, len(rest)))
-        for place, piece in enumerate(rest):
-            self._further.updateValue((self._name, place), (piece,))
-        for place in range(len(rest), pieces_in(former_length) - 1):
-            self._further.removeKey((self._name, place))
-
-
-def further_pieces(handle: StatefulProcessorHandle) -> Any:
-    """Open the map in which values of the state go on that are too large for one piece."""
-    return handle.getMapState("further_pieces", _PIECE_KEY, _PIECE)
+        pieces = divided(data)
+        for place, piece in enumerate(pieces):
+            self._pieces.updateValue((self._name, place), (piece, 0 if place else len(pieces) - 1))
+        for place in range(len(pieces), pieces_in(former_length)):
+            self._pieces.removeKey((self._name, place))
 
 
 class LayeredState:
     """One table of the shard that Spark's current key stands for."""
 
-    def __init__(self, handle: StatefulProcessorHandle, name: str, schema: pa.Schema, further: Any) -> None:
+    def __init__(self, name: str, schema: pa.Schema, pieces: Any) -> None:
         self._name = name
-        self._base = DividedState(handle, name, further)
-        self._recent = DividedState(handle, f"{name}_recent", further)
+        self._base = DividedState(name, pieces)
+        self._recent = DividedState(f"{name}_recent", pieces)
         self._nothing = Values.of(Layers.of(schema.empty_table()))
 
     def read(self, shard: int) -> Values:

@@ -16,7 +16,7 @@ from streaming.model.schemas import ENTRIES
 from streaming.model.totals import Totals, totals_to_json
 from streaming.packets import codec
 from streaming.packets.quarantine import quarantined, unpack_bounded
-from streaming.spark.layered_state import LayeredState, further_pieces
+from streaming.spark.layered_state import LayeredState, open_pieces
 from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.replay import Shard, replay
@@ -41,9 +41,9 @@ class ReplayShard(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of the shard's tables."""
         spare_modules_from_collection()
-        further = further_pieces(handle)
-        self._entries = LayeredState(handle, "entries", ENTRIES, further)
-        self._group_records = LayeredState(handle, "group_records", GROUP_RECORDS, further)
+        pieces_of_state = open_pieces(handle)
+        self._entries = LayeredState("entries", ENTRIES, pieces_of_state)
+        self._group_records = LayeredState("group_records", GROUP_RECORDS, pieces_of_state)
 
     def handleInputRows(  # noqa: N802 (Spark's name)
         self,

@@ -91,5 +91,10 @@ def spare_modules_from_collection() -> None:
     PySpark that takes 0.05 s and more, as long as a small task itself. To be called within a task, where it
     acts once; elsewhere it does nothing.
     """
-    if TaskContext.get() is not None and not gc.get_freeze_count():
+    global _is_spared
+    if not _is_spared and TaskContext.get() is not None:
         gc.freeze()
+        _is_spared = True
+
+
+_is_spared = False

@@ -54,7 +54,7 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
             assert totals_from_json(result["totals"]) == totals
             found = widen(codec.from_bytes(result["changes"]), CHANGES_IN_BATCH)
             assert found.sort_by(KEYS).equals(changes.sort_by(KEYS))
-            written_bases.add(operator.peekValueState("entries", key))
+            written_bases.add(operator.peekMapState("pieces", key)["entries", 0])
     assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"
 
 
@@ -74,12 +74,11 @@ def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pyt
         assert max(len(row["changes"]) for row in results) <= PIECE + SCHEMA_BYTES
         counted = sum((totals_from_json(row["totals"]) for row in results), Totals())
         assert counted == Totals(decoded=len(records))
-        held = operator.peekMapState("further_pieces", 0)
-        assert all(len(piece) <= PIECE for (piece,) in held.values())
+        held = operator.peekMapState("pieces", 0)
+        assert all(len(piece) <= PIECE for piece, _ in held.values())
         for name, count_by_batch in counts.items():
-            data, further = operator.peekValueState(name, 0) or (b"", 0)
-            assert len(data) <= PIECE
-            assert {place for of, place in held if of == name} == set(range(further))
+            _, further = held.get((name, 0), (b"", 0))
+            assert {place for of, place in held if of == name} - {0} == set(range(1, 1 + further))
             count_by_batch.append(further)
     assert all(max(of_name) > min(of_name) == 0 for of_name in counts.values()), counts
 
