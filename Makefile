@@ -12,8 +12,9 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(SETUP_DONE) ## Create .venv from requirements.lock and fill the jar cache
+setup: $(SETUP_DONE) ## Create .venv from requirements.lock, fill the jar cache and archive Java's classes
 	@$(BIN)/python -m streaming.jvm.jars
+	@$(BIN)/python -m streaming.demo.training
 
 $(SETUP_DONE): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,13 +1,16 @@
 """Runs the job: checks its prerequisites, starts Spark, follows the topic, and stops cleanly."""
 
+import itertools
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,16 +19,20 @@ from pyspark.errors import PySparkException
 from streaming.brokers.broker import Broker
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
-from streaming.job.listener import Listener
+from streaming.job.listener import BatchReport, Listener
 from streaming.job.reading import TopicReader
 from streaming.job.rebuild import rebuild_as_asked
 from streaming.job.sole_job import sole_job
+from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.settings.model import Settings
-from streaming.spark.session import python_of_workers, start_session
+from streaming.spark.session import end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows
+
+_BATCHES_OF_ARCHIVE: Final = 2
+_ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; 15 and 10 are usual
 
 
 def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
@@ -44,6 +51,33 @@ def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event
     Raises `OffsetlakeError` as `run_job` does with `once`.
     """
     _with_reader(settings, listener, stop, rebuild_as_asked, ends=True)
+
+
+def archive_classes(settings: Settings, archive: Path) -> None:
+    """Run for a few batches that are for nobody, and have the JVM write the classes that it has loaded.
+
+    Ends the JVM of this process. Raises `OffsetlakeError` if there is no archive in the end.
+    """
+    stop, seen = threading.Event(), itertools.count(1)
+    limit = threading.Timer(_ARCHIVE_LIMIT_S, stop.set)
+    limit.daemon = True
+    limit.start()
+    conf = {**settings.spark.conf, "spark.driver.extraJavaOptions": " ".join(archiving_options(archive))}
+    settings = replace(settings, spark=replace(settings.spark, conf=conf))
+
+    def count(_: BatchReport) -> None:
+        if next(seen) >= _BATCHES_OF_ARCHIVE:
+            stop.set()
+
+    def ignore(_: str) -> None:
+        pass
+
+    run_job(settings, Listener(ignore, count, ignore, ignore), stop, once=False)
+    limit.cancel()
+    with _explained(settings), suppress(subprocess.TimeoutExpired):
+        end_jvm(_ARCHIVE_LIMIT_S)
+    if not archive.is_file():
+        raise JobFailedError(f"archiving classes: expected the JVM to write {archive}, found no such file")
 
 
 def _with_reader(
@@ -65,7 +99,8 @@ def _with_reader(
         return
     with _explained(settings), sole_job(settings):
         with listener.waiting("starting Spark"):
-            spark = start_session(settings.spark, settings.job, jars)
+            options = archive_options(jars)
+            spark = start_session(settings.spark, settings.job, jars, java_options=options)
         try:
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be on their way

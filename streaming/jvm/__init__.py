@@ -1,6 +1,7 @@
 """Java on this machine, and the jars that Spark and the demo's broker need.
 
-`python -m streaming.jvm.jars` fills the jar cache.
+`python -m streaming.jvm.jars` fills the jar cache; `class_archive` says where the classes are kept with which
+the job's JVM starts sooner.
 """
 
 from typing import TYPE_CHECKING

@@ -51,19 +51,25 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     return java
 
 
-@lru_cache
 def java_version(java: Path) -> int:
-    """Return the feature version (8, 11, 17, ...) that this `java` reports; asked once per path."""
+    """Return the feature version (8, 11, 17, ...) that this `java` reports."""
+    said = said_of_version(java)
+    version = parse_java_version(said)
+    if version is None:
+        raise JavaError.unusable(java, said or "no output")
+    return version
+
+
+@lru_cache
+def said_of_version(java: Path) -> str:
+    """Return what `java -version` prints: version, build and vendor; asked once per path."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaError.unusable(java, str(error)) from error
-    version = parse_java_version(answer.stderr + answer.stdout)
-    if version is None:
-        raise JavaError.unusable(java, (answer.stderr + answer.stdout).strip() or "no output")
-    return version
+    return (answer.stderr + answer.stdout).strip()
 
 
 def parse_java_version(text: str) -> int | None:

@@ -1,14 +1,16 @@
 """Starts the Spark session that the job needs."""
 
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
@@ -67,17 +69,40 @@ _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
 """What is set where the checkpoint is a local folder."""
 
 
-def start_session(spark: SparkSettings, job: JobSettings, jars: Path) -> SparkSession:
-    """Start a Spark session with the Kafka connector; `jars` is the directory that holds it."""
+_COLLECTOR: Final = ("-XX:+UseParallelGC",)
+"""No one waits for the JVM within a batch: throughput counts, and the parallel collector costs least."""
+
+
+def start_session(
+    spark: SparkSettings, job: JobSettings, jars: Path, *, java_options: Sequence[str] = ()
+) -> SparkSession:
+    """Start a Spark session with the Kafka connector; `jars` is the directory that holds it.
+
+    The driver's JVM gets `java_options` besides ours.
+    """
     os.environ["PYSPARK_PYTHON"] = python_of_workers(spark, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if spark.is_local:  # everything is on this machine, so Spark's UI, if it is on, is too
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("offsetlake").master(spark.master)
-    for name, value in session_conf(spark, job, jars).items():
+    for name, value in session_conf(spark, job, jars, java_options=java_options).items():
         builder = builder.config(name, value)
     with _output_to(Path(spark.log_file)), _own_signals():
         return builder.getOrCreate()
+
+
+def end_jvm(limit_s: float) -> None:
+    """End the JVM of this process's sessions in good order, and wait for its end.
+
+    Raises `TimeoutExpired` after the limit; the JVM is killed then.
+    """
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # whose end the JVM waits for
+    try:
+        gateway.proc.wait(limit_s)
+    finally:
+        gateway.proc.kill()  # does nothing where it has ended
 
 
 def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> str:
@@ -137,20 +162,38 @@ def _output_to(log_file: Path) -> Iterator[None]:
                 os.close(saved)
 
 
-def session_conf(spark: SparkSettings, job: JobSettings, jars: Path) -> dict[str, str]:
+def session_conf(
+    spark: SparkSettings, job: JobSettings, jars: Path, *, java_options: Sequence[str] = ()
+) -> dict[str, str]:
     """Return every Spark setting of the session."""
-    log4j = (conf_dir() / "log4j2.properties").as_uri()
-    connector = ",".join(str(jar) for jar in sorted(jars.glob("*.jar")))
+    users_options = spark.conf.get("spark.driver.extraJavaOptions", "")
+    options = [*_java_options(users_options), *java_options, users_options]
     return {
         **_CONF,
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
-        # No one waits for the JVM within a batch: throughput counts, and the parallel collector costs least.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j} -XX:+UseParallelGC",
         **spark.conf,
         **SESSION_CONF,
-        # Spark copies them to its executors. A user's (of a file system, for instance) come beside ours.
-        "spark.jars": ",".join(filter(None, [connector, spark.conf.get("spark.jars", "")])),
+        **_connector(spark, sorted(jars.glob("*.jar"))),
+        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
     }
+
+
+def _connector(spark: SparkSettings, jars: Sequence[Path]) -> dict[str, str]:
+    """Say where the connector is; a user's jars (of a file system, for instance) come beside it.
+
+    Executors elsewhere get copies of what is in `spark.jars`. Alone on this machine it is on the class path
+    of the JVM: nothing is copied, and an archive of classes can hold those of the connector.
+    """
+    paths = [str(jar) for jar in jars]
+    name, separator = ("spark.driver.extraClassPath", ":") if spark.is_local else ("spark.jars", ",")
+    return {name: separator.join(filter(None, [*paths, spark.conf.get(name, "")]))}
+
+
+def _java_options(users_options: str) -> list[str]:
+    """Return our options of the driver's JVM, without a collector where the user has chosen one."""
+    log4j = (conf_dir() / "log4j2.properties").as_uri()
+    chosen = re.search(r"-XX:\+Use\w+GC\b", users_options)
+    return [f"-Dlog4j2.configurationFile={log4j}", *([] if chosen else _COLLECTOR)]

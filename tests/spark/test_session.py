@@ -40,6 +40,27 @@ def test_settings_of_the_user_win_and_their_jars_come_beside_the_connector(tmp_p
     assert conf["spark.jars"] == f"{tmp_path / 'a.jar'},/opt/file-system.jar"
 
 
+def test_alone_on_a_machine_the_connector_is_on_the_class_path_before_jars_of_users(
+    tmp_path: Path,
+) -> None:
+    mine = {"spark.driver.extraClassPath": "/opt/mine.jar", "spark.jars": "/opt/file-system.jar"}
+    conf = conf_of(read_settings(options={"spark.conf": mine}), "b.jar", "a.jar", directory=tmp_path)
+    assert conf["spark.driver.extraClassPath"] == f"{tmp_path / 'a.jar'}:{tmp_path / 'b.jar'}:/opt/mine.jar"
+    assert conf["spark.jars"] == "/opt/file-system.jar"
+
+
+def test_java_options_of_the_user_come_after_ours_and_their_collector_is_the_only_one(tmp_path: Path) -> None:
+    def options(mine: str) -> str:
+        settings = read_settings(options={"spark.conf": {"spark.driver.extraJavaOptions": mine}})
+        conf = session_conf(settings.spark, settings.job, tmp_path, java_options=["-Dours=1"])
+        return conf["spark.driver.extraJavaOptions"]
+
+    assert options("-Dmine=1").endswith(" -Dours=1 -Dmine=1")
+    assert options("-Dmine=1").count("GC") == 1
+    assert "-Dlog4j2.configurationFile=" in options("-XX:+UseG1GC")
+    assert options("-XX:+UseG1GC").count("GC") == 1
+
+
 def test_workers_run_the_python_of_this_process_here_and_that_of_the_user_on_a_cluster() -> None:
     mine = {"spark.conf": {"spark.pyspark.python": "/opt/venv/bin/python"}}
     environment = {"PYSPARK_PYTHON": "/usr/bin/python3"}
