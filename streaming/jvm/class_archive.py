@@ -18,13 +18,16 @@ from streaming.jvm.java import find_java, java_version, said_of_version
 TRIED: Final = 17
 """The release of Java that this was tried with; others start without an archive."""
 
+_IN_PLACE: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+"""Map the archive where it was made for: elsewhere, as Java does by itself, every page of it is rewritten."""
+
 _KEPT: Final = 3  # archives of 180 MB each: those of other checkouts or of the release before
 
 
 def archive_options(jars: Path) -> list[str]:
     """Return the options with which a JVM uses the archive of its classes, if there is one that fits."""
     archive = find_archive(jars)
-    return [] if archive is None else [f'"-XX:SharedArchiveFile={archive}"']
+    return [] if archive is None else [*_IN_PLACE, f'"-XX:SharedArchiveFile={archive}"']
 
 
 def find_archive(jars: Path) -> Path | None:

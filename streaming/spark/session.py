@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.source import SESSION_CONF
+from streaming.spark.warm_up import start_workers
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -50,11 +51,12 @@ _CONF: Final[Mapping[str, str]] = {
 _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "streaming.spark.worker_daemon",
 }
-"""What is set where Spark's master is this process: no other machine is to reach it."""
+"""What is set where Spark's master is this process: no other machine is to reach it, and workers find us."""
 
 _CLUSTER: Final[Mapping[str, str]] = {
-    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # as for the driver, below
+    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # executors catch up, with all cores
 }
 """What is set where executors are processes elsewhere. Spark chooses the driver's address, or the user."""
 
@@ -69,8 +71,14 @@ _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
 """What is set where the checkpoint is a local folder."""
 
 
-_COLLECTOR: Final = ("-XX:+UseParallelGC",)
-"""No one waits for the JVM within a batch: throughput counts, and the parallel collector costs least."""
+_COLLECTOR: Final = (
+    "-XX:+UseSerialGC",
+    "-Xms64m",
+    "-XX:MinHeapFreeRatio=20",
+    "-XX:MaxHeapFreeRatio=40",
+)
+"""No one waits for the JVM within a batch, and it holds little from one batch to the next. The serial
+collector needs no threads and keeps the heap as small as that: half of what the parallel one took."""
 
 
 def start_session(
@@ -78,16 +86,22 @@ def start_session(
 ) -> SparkSession:
     """Start a Spark session with the Kafka connector; `jars` is the directory that holds it.
 
-    The driver's JVM gets `java_options` besides ours.
+    On this machine alone the Python workers start meanwhile. The driver's JVM gets `java_options` besides
+    ours.
     """
     os.environ["PYSPARK_PYTHON"] = python_of_workers(spark, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if spark.is_local:  # everything is on this machine, so Spark's UI, if it is on, is too
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("offsetlake").master(spark.master)
+    conf = SparkConf().setAppName("offsetlake").setMaster(spark.master)
     for name, value in session_conf(spark, job, jars, java_options=java_options).items():
         builder = builder.config(name, value)
+        conf = conf.set(name, value)
     with _output_to(Path(spark.log_file)), _own_signals():
+        context = SparkContext.getOrCreate(conf)
+        if spark.is_local:  # elsewhere executors may still be on their way
+            start_workers(context)
         return builder.getOrCreate()
 
 

@@ -30,8 +30,8 @@ _TUNING: Final[Mapping[str, str]] = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),
-    # A task that reads to the end of a partition waits this long for more, once for each of its partitions, as
-    # a broker answers a connection's questions one after another; Kafka's default is 500.
+    # A task that reads to the end of a partition waits this long for more, once for each of its partitions:
+    # a broker answers the questions of a connection one after another. Kafka's default is 500.
     "kafka.fetch.max.wait.ms": "1",
 }
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,24 @@ _RECORD: Final = [
     "0L AS offset",
     "0L AS timestamp",
 ]
+
+
+def start_workers(context: SparkContext) -> None:
+    """Have Spark start a Python worker per core in the background, while there is no session yet.
+
+    Whatever goes wrong will do so again in the query, which says it.
+    """
+    threading.Thread(target=_visit, args=(context,), name="offsetlake-workers", daemon=True).start()
+
+
+def _visit(context: SparkContext) -> None:
+    with suppress(Py4JError, PySparkException, OSError):
+        cores = context.defaultParallelism
+        context.range(cores, numSlices=cores).foreach(_nothing)
+
+
+def _nothing(_number: int) -> None:
+    """Do nothing: the worker is there, which is all."""
 
 
 def start_warm_up(spark: SparkSession) -> None:

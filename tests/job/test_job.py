@@ -219,7 +219,7 @@ def test_decoding_and_state_take_turns_in_the_same_python_workers(
 
 def is_daemon_of_workers(pid: int) -> bool:
     """Tell whether a process is one that workers are forked from, and no worker."""
-    by_module = [b"-m", b"pyspark.daemon", b"pyspark.worker"]
+    by_module = [b"-m", b"streaming.spark.worker_daemon", b"pyspark.worker"]
     return is_command(pid, by_module) and not is_command(parent(pid), by_module)
 
 

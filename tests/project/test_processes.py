@@ -30,7 +30,7 @@ def python(*arguments):
     return subprocess.Popen([sys.executable, "-c", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 python("import time\\nwhile time.process_time() < {ENDED_CHILD_S}: pass").wait()
 idle = "import sys; print(1, flush=True); sys.stdin.read()"
-children = [python(idle, "pyspark.daemon"), python(idle)]
+children = [python(idle, "pyspark.worker"), python(idle)]
 for child in children:
     child.stdout.readline()
 print(*(child.pid for child in children), flush=True)

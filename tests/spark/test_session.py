@@ -1,10 +1,14 @@
 """What the Spark session is started with: alone on this machine, and on a cluster."""
 
+import gc
+import os
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
 
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
@@ -83,6 +87,22 @@ def test_a_checkpoint_on_this_machine_alone_is_refused_for_a_cluster(master: str
 def test_a_checkpoint_among_the_tables_is_seen_however_it_is_written() -> None:
     with pytest.raises(MisuseError, match="overlap"):
         read_settings(options={"tables.root": "/lake", "job.checkpoint": "file:///lake/checkpoint"})
+
+
+@pytest.mark.spark
+def test_workers_are_forked_from_a_process_that_has_imported_everything(spark: SparkSession) -> None:
+    """Those for rows and those for UDFs are the same: of others as many again would start."""
+
+    def worker(_number: int) -> tuple[int, int, bool]:
+        return os.getppid(), gc.get_freeze_count(), "streaming.spark.processor" in sys.modules
+
+    def parent(numbers: pd.Series) -> pd.Series:
+        return numbers * 0 + os.getppid()
+
+    by_rows = spark.sparkContext.range(2, numSlices=2).map(worker).collect()
+    by_udf = spark.range(2, numPartitions=2).select(pandas_udf(parent, "long")("id")).collect()
+    assert {row[0] for row in by_udf} == {daemon for daemon, _, _ in by_rows}
+    assert all(frozen > 10_000 and is_loaded for _, frozen, is_loaded in by_rows)
 
 
 @pytest.mark.spark

@@ -54,7 +54,7 @@ def parts_of(processes: Iterable[int], driver: int) -> dict[int, str]:
     for pid in processes:
         with suppress(OSError):
             is_java = (_PROC / f"{pid}/exe").readlink().name == "java"
-            is_worker = b"pyspark.daemon" in (_PROC / f"{pid}/cmdline").read_bytes()
+            is_worker = b"pyspark.worker" in (_PROC / f"{pid}/cmdline").read_bytes()
             found[pid] = (
                 DRIVER if pid == driver else JVM if is_java else WORKERS if is_worker else STARTED_BY_JVM
             )

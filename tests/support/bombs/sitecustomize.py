@@ -191,7 +191,7 @@ WORKER = {"in decode": in_decode, "in a state update": in_state_update}
 def _arm(bomb: str) -> None:
     point, count = bomb.rsplit(":", 1)
     points = (
-        WORKER if "pyspark.daemon" in sys.orig_argv else DRIVER if "streaming.cli" in sys.orig_argv else {}
+        WORKER if "pyspark.worker" in sys.orig_argv else DRIVER if "streaming.cli" in sys.orig_argv else {}
     )
     if point in points:
         points[point](Countdown(int(count)))
