@@ -102,6 +102,15 @@ def resident_memory(parts: Parts) -> Counter[str]:
     return found
 
 
+def proportional_memory(parts: Parts) -> Counter[str]:
+    """Return the memory (bytes) that the processes have now, by part; pages that are shared in proportion."""
+    found: Counter[str] = Counter()
+    for pid, part in parts.items():
+        with suppress(OSError):
+            found[part] += 1024 * _named(_PROC / f"{pid}/smaps_rollup", "Pss")
+    return found
+
+
 def written_bytes(parts: Parts) -> dict[int, int]:
     """Return how many bytes each process has sent to storage so far."""
     found = {}
