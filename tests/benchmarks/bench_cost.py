@@ -24,7 +24,7 @@ from tests.benchmarks.cost.following import Following, measure_following
 from tests.benchmarks.cost.reading import measure_reading
 from tests.benchmarks.cost.starting import measure_starts
 from tests.benchmarks.cost.table import Table
-from tests.benchmarks.workloads import Workload
+from tests.benchmarks.workloads import OLD_SHARE, Workload
 
 OWN: Final = "this"
 SIZES: Final = {"A": (12_000_000, 50_000, 500), "C": (3_000_000, 1_000_000, 20_000)}
@@ -57,6 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--cost-rate", type=int, default=1_000, help="commits a second (default: %(default)s)")
     for name, (records, *_) in SIZES.items():
         add(f"--cost-records-{name.lower()}", type=int, default=records, help="default: %(default)s")
+    add("--cost-old-share", type=float, default=OLD_SHARE,
+        help="of the commits that are read, as before Kafka 4.1 (default: %(default)s)")  # fmt: skip
     add("--beside", type=Path, metavar="PATH", help="a foreign monitor; by default started as KMinion is")
     add("--beside-config", type=Path, default=KMINION, metavar="TEMPLATE",
         help="its configuration, with {bootstrap} and {port} (default: %(default)s)")  # fmt: skip
@@ -75,15 +77,13 @@ def measure(options: argparse.Namespace) -> None:
         table.end(OWN, [tree_name(tree) for tree in options.tree])
 
 
-def contestants(options: argparse.Namespace, *, with_files: bool = False) -> list[Contestant]:
-    """All who take part; `with_files`: those alone that leave files of their batches."""
+def contestants(options: argparse.Namespace) -> list[Contestant]:
+    """All who take part."""
     settings = options.cost_settings.read_text() if options.cost_settings else ""
     found: list[Contestant] = [Job(OWN, ROOT, settings)] if OWN in options.cost_who else []
     found += [Job(tree_name(tree), tree.resolve()) for tree in options.tree]
     if "spark" in options.cost_who:
         found.append(SparkReference())
-    if with_files:
-        return found
     if "consumer" in options.cost_who:
         found.append(ConsumerReference())
     if options.beside:
@@ -100,6 +100,12 @@ def contestants(options: argparse.Namespace, *, with_files: bool = False) -> lis
     return found
 
 
+def started(options: argparse.Namespace) -> list[Contestant]:
+    """All who are started only to read what is there; to see that it runs at all, Spark alone need not."""
+    found = contestants(options)
+    return [one for one in found if not (options.quick and isinstance(one, SparkReference))]
+
+
 def tree_name(tree: Path) -> str:
     """What tables call another checkout."""
     return f"tree {tree.resolve().name}"
@@ -113,22 +119,22 @@ def measure_follow(options: argparse.Namespace) -> Table:
         keys=options.cost_keys // part,
         commits_per_s=options.cost_rate // part,
         trigger=options.cost_trigger,
-        windows=[start / part for start in options.cost_windows[: 1 if options.quick else None]],
+        windows=[3.0] if options.quick else options.cost_windows,
         window_s=options.cost_window_seconds / part,
-        memory_after_s=options.cost_memory_after / part,
-        rest_s=options.cost_rest / part,
+        memory_after_s=0 if options.quick else options.cost_memory_after,
+        rest_s=2.0 if options.quick else options.cost_rest,
     )
     return measure_following(following, contestants(options), options.cost_runs)
 
 
 def measure_a(options: argparse.Namespace) -> Table:
     """Read few keys often."""
-    return measure_reading(workload(options, "A"), contestants(options), options.cost_runs)
+    return measure_reading(workload(options, "A"), started(options), options.cost_runs)
 
 
 def measure_c(options: argparse.Namespace) -> Table:
     """Read many keys."""
-    return measure_reading(workload(options, "C"), contestants(options), options.cost_runs)
+    return measure_reading(workload(options, "C"), started(options), options.cost_runs)
 
 
 def workload(options: argparse.Namespace, name: str) -> Workload:
@@ -143,13 +149,15 @@ def workload(options: argparse.Namespace, name: str) -> Workload:
         keys=keys // part,
         groups=groups // part,
         first_timestamp_ms=first_ms,
+        old_share=options.cost_old_share,
     )
 
 
 def measure_start(options: argparse.Namespace) -> Table:
     """Start on few keys."""
     keys = options.start_keys // (10 if options.quick else 1)
-    return measure_starts(keys, contestants(options, with_files=True), options.cost_runs)
+    starting = [one for one in started(options) if isinstance(one, Job | SparkReference)]
+    return measure_starts(keys, starting, options.cost_runs)
 
 
 _CASES: Final[Mapping[str, Callable[[argparse.Namespace], Table]]] = {

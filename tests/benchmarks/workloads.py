@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint8]
 
 COMMIT_TYPE: Final = 1
-OLD_SHARE: Final = 0.1  # of the records, the first: written by a broker before 4.1, so in version 3
+OLD_SHARE: Final = 0.1
 PARTITIONS_PER_TOPIC: Final = 10
 FIRST_TIMESTAMP: Final = 1_700_000_000_000
 CHUNK: Final = 50_000  # records that are made and produced at a time
@@ -35,7 +35,10 @@ TOPIC_ID: Final = b"topic id"  # in front of the number
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """`records` commits of `keys` keys in `groups` groups, each key equally often, in random order."""
+    """`records` commits of `keys` keys in `groups` groups, each key equally often, in random order.
+
+    The first `old_share` of them are as a broker before 4.1 writes them: in version 3.
+    """
 
     name: str
     records: int
@@ -43,6 +46,7 @@ class Workload:
     groups: int
     seed: int = 1
     first_timestamp_ms: int = FIRST_TIMESTAMP
+    old_share: float = OLD_SHARE
 
     def drawn_keys(self) -> Numbers:
         """The key of every record, in the order in which they are committed."""
@@ -88,7 +92,7 @@ def chunks(
     drawn = workload.drawn_keys()
     names = pa.array([f"{GROUP}{number:0{GROUP_DIGITS}}" for number in range(workload.groups)])
     partition_of_group = offsets_partitions(names, partition_count)
-    old = int(workload.records * OLD_SHARE)
+    old = int(workload.records * workload.old_share)
     stop = workload.records if stop is None else stop
     starts = [*range(start, min(old, stop), size), *range(max(start, old), stop, size)]
     for first, after in zip(starts, [*starts[1:], stop], strict=True):

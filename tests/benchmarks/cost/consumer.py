@@ -22,7 +22,8 @@ def main(bootstrap: str, topic: str, partitions: str, records: str = "0") -> Non
     consumer.assign([TopicPartition(topic, number, 0) for number in range(int(partitions))])
     counted, wanted = 0, int(records)
     while not wanted or counted < wanted:
-        messages = consumer.consume(AT_A_TIME, 1.0)
+        left = wanted - counted if wanted else AT_A_TIME
+        messages = consumer.consume(min(AT_A_TIME, left), 1.0)
         counted += len(messages)
         for message in messages:
             if message.error():

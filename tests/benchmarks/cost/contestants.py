@@ -103,7 +103,7 @@ class SparkReference:
                 *(sys.executable, str(_PROGRAMS / "spark_query.py"), "--bootstrap", task.bootstrap),
                 *("--topic", OFFSETS_TOPIC, "--partitions", str(task.partitions)),
                 *("--checkpoint", str(checkpoint(task)), "--jars", str(ensure_jars("connector"))),
-                *(("--once",) if task.records else ("--trigger", task.trigger.replace("s", " seconds"))),
+                *(("--once",) if task.records else ("--trigger", spark_interval(task.trigger))),
             ],
             {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ""},
         )
@@ -202,6 +202,12 @@ def _is_of(line: str, metric: str) -> bool:
 def checkpoint(task: Task) -> Path:
     """Where a contestant keeps its checkpoint."""
     return task.folder / "checkpoint"
+
+
+def spark_interval(trigger: str) -> str:
+    """Write a trigger such as 500ms or 5s as Spark reads it."""
+    number = trigger.rstrip("ms")
+    return f"{number} {'milliseconds' if trigger.endswith('ms') else 'seconds'}"
 
 
 def folder_of(root: Path, contestant: Contestant, run: int) -> Path:

@@ -14,6 +14,7 @@ from commit_client import Commit
 
 from tests.benchmarks.bench_follow import PROBE_GROUP, READS_PER_S
 
+_FIRST_READ_WITHIN_S: Final = 60.0
 _LAST_ARE_SEEN_WITHIN_S: Final = 30.0
 
 
@@ -26,6 +27,7 @@ class Latencies:
         self._waiting: dict[Commit, float] = {}
         self._lock = threading.Lock()
         self._is_timing = False
+        self._has_read = threading.Event()
         self.seconds: list[float] = []
 
     def answered(self, commit: Commit, moment: float) -> None:
@@ -46,7 +48,9 @@ class Latencies:
                 text=True,
             )
             self._thread = threading.Thread(target=self._read, name="latencies", daemon=True)
+            self._has_read.clear()
             self._thread.start()
+            assert self._has_read.wait(_FIRST_READ_WITHIN_S), "the reader of the tables does not read"
             self._is_timing = True
         return self
 
@@ -70,6 +74,7 @@ class Latencies:
         assert self._reader.stdout is not None
         for line in self._reader.stdout:
             answer = json.loads(line)
+            self._has_read.set()
             self._compare(answer["moment"], {int(number): at for number, at in answer["seen"].items()})
 
     def _compare(self, moment: float, seen: dict[int, int]) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from processes import DRIVER, JVM, WORKERS
-from raw_requests import find_coordinator
 
 from streaming.demo.local_broker import LocalBroker
+from tests.benchmarks.bench_follow import prepare_broker
 from tests.benchmarks.cost.contestants import OFFSETS_TOPIC, Contestant, Task, batches, folder_of
 from tests.benchmarks.cost.table import Table, Values
 from tests.benchmarks.cost.watched import Ended, PeakMemory, Watched
@@ -68,7 +68,7 @@ def measure_reading(workload: Workload, contestants: Sequence[Contestant], runs:
 def fill_offsets_topic(bootstrap: str, workload: Workload) -> None:
     """Produce a workload into the offsets topic."""
     started = time.monotonic()
-    find_coordinator(bootstrap, "nobody")  # the broker creates the topic
+    prepare_broker(bootstrap)  # it creates the topic and has read it: it does not look into it again
     filler = TopicFiller(bootstrap, OFFSETS_TOPIC, PARTITIONS, is_internal=True)
     for chunk in chunks(workload, PARTITIONS):
         filler.produce(chunk)

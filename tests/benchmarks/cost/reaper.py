@@ -2,8 +2,9 @@
 
 A process that outlives its parent would be counted nowhere: the JVM of PySpark outlives the driver by a
 moment, Python workers the JVM. Here they all become children of this process (Linux: a "subreaper"), which
-waits for them. The kernel then adds up the processor time of every process, however short-lived. FILE gets
-a line of JSON when the command has started and one when nothing of it is left. SIGTERM is passed on.
+waits for them. The kernel then adds up the processor time of every process, however short-lived, except of
+children whose parent ignores their end. FILE gets a line of JSON when the command has started, and one when
+nothing of it is left. SIGTERM is passed on.
 """
 
 import ctypes
@@ -26,19 +27,21 @@ def main(file: str, *command: str) -> int:
     child = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGTERM))
     tell(file, {"pid": child.pid, "started": started})
-    ended, code = started, 0
+    ended, code, waited = started, 0, []
     with suppress(ChildProcessError):
         while True:
             pid, status = os.wait()
+            waited.append(pid)
             if pid == child.pid:
                 ended, code = time.time(), os.waitstatus_to_exitcode(status)
                 child.returncode = code  # so that no signal is sent to whoever has its number next
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    tell(file, {"code": code, "ended": ended, "user": used.ru_utime, "system": used.ru_stime})
+    seconds = used.ru_utime + used.ru_stime
+    tell(file, {"code": code, "ended": ended, "processor_seconds": seconds, "waited": waited})
     return 0
 
 
-def tell(file: str, facts: dict[str, float]) -> None:
+def tell(file: str, facts: dict[str, object]) -> None:
     with open(file, "a", encoding="utf-8") as lines:  # noqa: PTH123  pathlib takes as long to load as all else
         lines.write(json.dumps(facts) + "\n")
 

@@ -52,7 +52,7 @@ RECORDS = StructField("records", LongType())
 COUNTED = StructType([StructField("source_partition", IntegerType()), RECORDS])
 
 
-@pandas_udf(COUNTED)  # type: ignore[call-overload, untyped-decorator]
+@pandas_udf(COUNTED)
 def counted(key: pd.Series, value: pd.Series, partition: pd.Series) -> pd.DataFrame:
     """Count the records of each partition; n rows, as a UDF must give, the others null."""
     counts = partition.value_counts()

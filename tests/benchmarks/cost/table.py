@@ -29,11 +29,11 @@ class Table:
         self._print(contestant, what, str(run), values, self.columns)
 
     def end(self, own: str, others: Sequence[str]) -> None:
-        """Print the medians, and the ratios of one contestant's to those of others."""
+        """Print the medians, where there are several runs, and the ratios of one contestant's to others'."""
         medians = {key: self._median(rows) for key, rows in self._found.items()}
-        print("medians")
         for (contestant, what), values in medians.items():
-            self._print(contestant, what, str(len(self._found[contestant, what])), values, self.columns)
+            if len(self._found[contestant, what]) > 1:
+                self._print(contestant, what, "med", values, self.columns)
         for other in others:
             for what in dict.fromkeys(what for contestant, what in medians if contestant == own):
                 if (other, what) in medians:

@@ -8,16 +8,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from bombs.sitecustomize import kill_session
 from processes import (
+    WORKERS,
     Parts,
+    forked_worker_seconds,
     parts_of,
     processes_of_session,
     processor_seconds,
@@ -26,6 +28,7 @@ from processes import (
 )
 
 _LIMIT_S: Final = 900.0
+_LOOK_EVERY_S: Final = 0.2
 _REAPER: Final = Path(__file__).with_name("reaper.py")
 
 
@@ -97,6 +100,8 @@ class Watched:
                 start_new_session=True,
             )
         self.wait_until(lambda: len(self._told()) > 0, "the start")
+        self._workers = _Workers(self)
+        self._workers.start()
         return self
 
     def __exit__(
@@ -105,6 +110,7 @@ class Watched:
         if self._reaper.poll() is None:
             kill_session(self._reaper.pid)
             self._reaper.wait()
+        self._workers.finish()
 
     @property
     def pid(self) -> int:
@@ -114,7 +120,7 @@ class Watched:
     @property
     def started(self) -> float:
         """When the command was started (of time.time())."""
-        return self._told()[0]["started"]
+        return float(self._told()[0]["started"])
 
     @property
     def parts(self) -> Parts:
@@ -126,7 +132,9 @@ class Watched:
         """Read the processor time up to now, with that of processes that have ended."""
         parts = self.parts
         orphans = parts_of([self._reaper.pid], self.pid)  # those that the reaper had to wait for
-        return Used(time.time(), processor_seconds({**parts, **orphans}), thread_seconds(parts))
+        seconds = processor_seconds({**parts, **orphans})
+        seconds[WORKERS] += self._workers.seconds_of_ended(parts)
+        return Used(time.time(), seconds, thread_seconds(parts))
 
     def memory(self) -> Counter[str]:
         """Read how much memory each part has (bytes, shared pages in proportion)."""
@@ -155,9 +163,10 @@ class Watched:
             self._reaper.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(self.said(f"did not end in {limit_s:g} s")) from None
-        begin, end = self._told()
-        used = end["user"] + end["system"]
-        return Ended(int(end["code"]), begin["started"], end["ended"], used)
+        self._workers.finish()
+        end = self._told()[1]
+        used = end["processor_seconds"] + self._workers.seconds_of_ended(end["waited"])
+        return Ended(end["code"], self.started, end["ended"], used)
 
     def stop(self) -> Ended:
         """Stop it as a service manager does."""
@@ -165,7 +174,7 @@ class Watched:
             os.kill(self.pid, signal.SIGTERM)
         return self.wait(120)
 
-    def _told(self) -> list[dict[str, float]]:
+    def _told(self) -> list[dict[str, Any]]:
         """What the reaper has told, whole lines only."""
         with suppress(FileNotFoundError):
             return [json.loads(line) for line in self._facts.read_text().split("\n")[:-1]]
@@ -177,8 +186,32 @@ class Watched:
         return f"{' '.join(self._command.arguments[:4])} {what}; it has said:\n{output[-2_000:]}"
 
 
+class _Workers(threading.Thread):
+    """Looks at Python workers again and again: only the last look tells what one that has ended had used."""
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(name="workers", daemon=True)
+        self._watched = watched
+        self._done = threading.Event()
+        self._seen: dict[int, float] = {}
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        while not self._done.wait(_LOOK_EVERY_S):
+            self._seen.update(forked_worker_seconds(self._watched.parts))
+
+    def finish(self) -> None:
+        """Look no more."""
+        self._done.set()
+        self.join()
+
+    def seconds_of_ended(self, counted: Container[int]) -> float:
+        """The processor time of those that have ended: all but those that are counted elsewhere."""
+        return sum(seconds for pid, seconds in list(self._seen.items()) if pid not in counted)
+
+
 class PeakMemory(threading.Thread):
-    """Looks at a command's memory every second; `peak` is what its parts had when it had most in all."""
+    """Looks at a command's memory at once and every second; `peak`: its parts when it had most in all."""
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(name="peak memory", daemon=True)
@@ -196,5 +229,7 @@ class PeakMemory(threading.Thread):
 
     def run(self) -> None:
         """Look until told to stop."""
-        while not self._done.wait(1.0):
+        pause_s = 0.1
+        while not self._done.wait(pause_s):
             self.peak = max(self.peak, self._watched.memory(), key=Counter.total)
+            pause_s = min(1.0, 2 * pause_s)
