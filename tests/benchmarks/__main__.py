@@ -1,6 +1,7 @@
 """What `make bench` measures: the column reader, questions to the tables, the job beside a raw read.
 
-Then the command from outside: how soon it shows commits, how fast it starts, and how it grows.
+Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
+costs beside references.
 """
 
 import argparse
@@ -8,12 +9,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from tests.benchmarks import bench_columns, bench_follow, bench_growth, bench_start
+from tests.benchmarks import bench_columns, bench_cost, bench_follow, bench_growth, bench_start
 from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.workloads import Workload
 
-FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_growth}
+FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_growth, "cost": bench_cost}
 """Benchmarks of the real command as a process."""
 
 

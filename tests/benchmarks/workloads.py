@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint8]
 
 COMMIT_TYPE: Final = 1
-OLD_SHARE: Final = 0.1  # of the records, the first: written by a broker before 4.1, so in version 3
+OLD_SHARE: Final = 0.1
 PARTITIONS_PER_TOPIC: Final = 10
 FIRST_TIMESTAMP: Final = 1_700_000_000_000
 CHUNK: Final = 50_000  # records that are made and produced at a time
@@ -35,13 +35,18 @@ TOPIC_ID: Final = b"topic id"  # in front of the number
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """`records` commits of `keys` keys in `groups` groups, each key equally often, in random order."""
+    """`records` commits of `keys` keys in `groups` groups, each key equally often, in random order.
+
+    The first `old_share` of them are as a broker before 4.1 writes them: in version 3.
+    """
 
     name: str
     records: int
     keys: int
     groups: int
     seed: int = 1
+    first_timestamp_ms: int = FIRST_TIMESTAMP
+    old_share: float = OLD_SHARE
 
     def drawn_keys(self) -> Numbers:
         """The key of every record, in the order in which they are committed."""
@@ -87,13 +92,14 @@ def chunks(
     drawn = workload.drawn_keys()
     names = pa.array([f"{GROUP}{number:0{GROUP_DIGITS}}" for number in range(workload.groups)])
     partition_of_group = offsets_partitions(names, partition_count)
-    old = int(workload.records * OLD_SHARE)
+    old = int(workload.records * workload.old_share)
     stop = workload.records if stop is None else stop
     starts = [*range(start, min(old, stop), size), *range(max(start, old), stop, size)]
     for first, after in zip(starts, [*starts[1:], stop], strict=True):
         groups, topics, partitions = workload.names_of(drawn[first:after])
         offsets = np.arange(first, after)
-        values = commit_values(3 if first < old else 4, offsets, topics)
+        timestamps = workload.first_timestamp_ms + offsets // 10
+        values = commit_values(3 if first < old else 4, offsets, topics, timestamps)
         yield Chunk(partition_of_group[groups], commit_keys(groups, topics, partitions), values)
 
 
@@ -113,7 +119,7 @@ def commit_keys(groups: Numbers, topics: Numbers, partitions: Numbers) -> list[b
     )
 
 
-def commit_values(version: int, offsets: Numbers, topics: Numbers) -> list[bytes]:
+def commit_values(version: int, offsets: Numbers, topics: Numbers, timestamps: Numbers) -> list[bytes]:
     """The values of n offset commits without metadata; from version 4 on with the id of their topic."""
     fields: dict[str, Any] = {
         "offset": int.from_bytes(NUMBER_MARK),
@@ -123,7 +129,7 @@ def commit_values(version: int, offsets: Numbers, topics: Numbers) -> list[bytes
     }
     varying = {
         NUMBER_MARK: big_endian(offsets, ">i8"),
-        OTHER_MARK: big_endian(FIRST_TIMESTAMP + offsets // 10, ">i8"),
+        OTHER_MARK: big_endian(timestamps, ">i8"),
     }
     declaration = RECORD_TYPES[COMMIT_TYPE].values[version]
     if version >= 4:
@@ -164,13 +170,23 @@ def fill_topic(bootstrap: str, topic: str, workload: Workload, partition_count: 
 
 
 class TopicFiller:
-    """Creates a topic and produces chunks into it; `in_transactions`: between `begin` and `commit`."""
+    """Creates a topic and produces chunks into it; `in_transactions`: between `begin` and `commit`.
+
+    An internal topic is there already, and only the client of Kafka's own tools may write into it.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, partition_count: int, *, in_transactions: bool = False
+        self,
+        bootstrap: str,
+        topic: str,
+        partition_count: int,
+        *,
+        in_transactions: bool = False,
+        is_internal: bool = False,
     ) -> None:
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(30)
+        if not is_internal:
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            admin.create_topics([NewTopic(topic, partition_count, 1)])[topic].result(30)
         self._topic = topic
         self._partition_count = partition_count
         self._producer = Producer(
@@ -182,6 +198,7 @@ class TopicFiller:
                 "queue.buffering.max.kbytes": 1_000_000,
                 "log_level": 3,  # nothing of coordinators that are loading
                 **({"transactional.id": topic} if in_transactions else {}),
+                **({"client.id": "__admin_client", "enable.idempotence": False} if is_internal else {}),
             }
         )
         if in_transactions:

@@ -16,6 +16,7 @@ from processes import (
     peak_memory,
     processes_of_session,
     processor_seconds,
+    proportional_memory,
     resident_memory,
     thread_seconds,
     written_bytes,
@@ -73,6 +74,7 @@ def test_memory_is_summed_up_by_part(family: list[int]) -> None:
     one, all_three = parts_of(family[:1], family[0]), dict.fromkeys(family, DRIVER)
     assert peak_memory(one)[DRIVER] >= resident_memory(one)[DRIVER] > 1_000_000
     assert resident_memory(all_three)[DRIVER] > 2 * resident_memory(one)[DRIVER]
+    assert 0 < proportional_memory(all_three)[DRIVER] < resident_memory(all_three)[DRIVER]  # they share pages
     assert written_bytes(one).keys() == {family[0]}
 
 

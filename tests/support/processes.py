@@ -72,6 +72,21 @@ def processor_seconds(parts: Parts) -> Counter[str]:
     return seconds
 
 
+def forked_worker_seconds(parts: Parts) -> dict[int, float]:
+    """Return the processor time up to now of each Python worker that another one, PySpark's daemon, forked.
+
+    The daemon ignores the end of its children: what they have used is nobody's any more when they have ended.
+    """
+    workers = {pid for pid, part in parts.items() if part == WORKERS}
+    found = {}
+    for pid in workers:
+        with suppress(OSError):
+            fields = _fields(_PROC / f"{pid}/stat")
+            if int(fields[1]) in workers:
+                found[pid] = _seconds(fields[11:15])
+    return found
+
+
 def thread_seconds(parts: Parts) -> Counter[str]:
     """Return the processor time of the JVM's threads up to now, by what they are for, else by their names."""
     seconds: Counter[str] = Counter()
@@ -99,6 +114,15 @@ def resident_memory(parts: Parts) -> Counter[str]:
     for pid, part in parts.items():
         with suppress(OSError):
             found[part] += _PAGE * int((_PROC / f"{pid}/statm").read_text().split()[1])
+    return found
+
+
+def proportional_memory(parts: Parts) -> Counter[str]:
+    """Return the memory (bytes) that the processes have now, by part; pages that are shared in proportion."""
+    found: Counter[str] = Counter()
+    for pid, part in parts.items():
+        with suppress(OSError):
+            found[part] += 1024 * _named(_PROC / f"{pid}/smaps_rollup", "Pss")
     return found
 
 
