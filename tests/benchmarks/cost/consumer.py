@@ -17,6 +17,7 @@ def main(bootstrap: str, topic: str, partitions: str, records: str = "0") -> Non
             "group.id": "counting",  # never joined: assign, and no commit
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            "fetch.queue.backoff.ms": 10,  # by default a full queue stops fetching for a second
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(int(partitions))])
