@@ -26,9 +26,6 @@ _FIXED: Final[Mapping[str, str]] = {
 }
 
 _TUNING: Final[Mapping[str, str]] = {
-    # Fetch in big steps: a raw read of 540-600 k records/s became 710-860 k.
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "kafka.receive.buffer.bytes": str(1024 * 1024),
     # A task that reads to the end of a partition waits this long for more, once for each of its partitions:
     # a broker answers the questions of a connection one after another. Kafka's default is 500.
@@ -53,11 +50,18 @@ def read_records(spark: SparkSession, source: SourceSettings, partition_count: i
     )
 
 
+_FETCHED_BYTES: Final = 64 * 1024 * 1024
+_POLLED_RECORDS: Final = 50_000
+"""What the consumers, one for each partition, may hold together, also between batches. Large steps are fewer
+requests; but what is held is copied by the JVM's collector again and again."""
+
+
 def source_options(source: SourceSettings, partition_count: int) -> dict[str, str]:
     """Return the connector's options; a user's client settings win over our tuning, not over correctness."""
     client = {f"kafka.{name}": value for name, value in java_client_settings(source).items()}
     return {
         **_TUNING,
+        **_steps(partition_count),
         **client,
         **_FIXED,
         "groupIdPrefix": GROUP_PREFIX,
@@ -65,3 +69,10 @@ def source_options(source: SourceSettings, partition_count: int) -> dict[str, st
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(source.max_records_per_batch),
     }
+
+
+def _steps(partition_count: int) -> dict[str, str]:
+    """Say how much each consumer fetches and hands over at a time."""
+    fetched = min(max(_FETCHED_BYTES // partition_count, 1024 * 1024), 16 * 1024 * 1024)
+    polled = min(max(_POLLED_RECORDS // partition_count, 1_000), 20_000)
+    return {"kafka.max.partition.fetch.bytes": str(fetched), "kafka.max.poll.records": str(polled)}

@@ -192,7 +192,7 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "request.timeout.ms": "2000000000",
         "ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         "fetch.max.wait.ms": "1",
-        "max.poll.records": "20000",
+        "max.poll.records": "1000",
     },
     "SASL": {
         "security.protocol": "SASL_PLAINTEXT",
