@@ -24,6 +24,10 @@ MANY_ROWS: Final = 50_000
 KEPT_FOR_S: Final = 60.0
 """How long freed memory is kept after the last of many rows; other work goes on in between."""
 
+TRIMMED_EVERY_S: Final = 60.0
+"""How often what small batches have left behind is given back: by itself the C library gives back only what
+lies at the end of its heap."""
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8  # of glibc's malloc.h
 _KEPT: Final = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1}
 _GIVEN_BACK: Final = {_M_MMAP_MAX: 65_536, _M_MMAP_THRESHOLD: 32 * 2**20, _M_TRIM_THRESHOLD: 64 * 2**20}
@@ -38,6 +42,7 @@ class FreedMemory:
         self._clock = clock
         self._default_pool = pa.default_memory_pool()
         self._last_many = 0.0
+        self._last_trim = 0.0
         self.is_kept = False
 
     def expect_many_rows(self) -> None:
@@ -48,11 +53,15 @@ class FreedMemory:
 
     def handled(self, rows: int) -> None:
         """Keep freed memory if these rows were many; give it back if it is a while since there were many."""
+        now = self._clock()
         if rows >= MANY_ROWS:
-            self._last_many = self._clock()
+            self._last_many = now
             self._set(is_kept=True)
-        elif self._clock() - self._last_many > KEPT_FOR_S:
+        elif now - self._last_many > KEPT_FOR_S:
             self._set(is_kept=False)
+            if now - self._last_trim > TRIMMED_EVERY_S:
+                self._last_trim = now
+                self._give_back()
 
     def _set(self, *, is_kept: bool) -> None:
         if self._library is None or is_kept == self.is_kept:
@@ -61,7 +70,10 @@ class FreedMemory:
         for name, value in (_KEPT if is_kept else _GIVEN_BACK).items():
             self._library.mallopt(name, value)
         pa.set_memory_pool(pa.system_memory_pool() if is_kept else self._default_pool)
-        if not is_kept:
+
+    def _give_back(self) -> None:
+        self._default_pool.release_unused()
+        if self._library is not None:
             self._library.malloc_trim(0)
 
 

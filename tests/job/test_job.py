@@ -21,6 +21,7 @@ from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.local_broker import LocalBroker
 from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.model.errors import MisuseError
+from streaming.spark.checkpoint import STATE_PARTITIONS
 from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -215,6 +216,30 @@ def test_decoding_and_state_take_turns_in_the_same_python_workers(
     make_job().run_once()
     daemons = [pid for pid in descendants(os.getpid(), without=broker.pid) if is_daemon_of_workers(pid)]
     assert len(daemons) == 1  # else each of them has workers of its own
+
+
+def test_shards_follow_the_checkpoint_and_not_the_setting(
+    make_job: JobFactory, broker: LocalBroker, spark: SparkSession
+) -> None:
+    """Others would be looked for under keys that hold nothing, and every commit would seem the first."""
+    kafka.create_topics(broker.bootstrap_servers, {"shards": 20})
+    job, groups = make_job(), [f"shards-{number}" for number in range(20)]
+    for group in groups:
+        kafka.alter_offsets(broker.bootstrap_servers, group, {("shards", 0): CommittedOffset(1)})
+    tables = job.run_once()
+    first = tables.progress().sequence
+    held = spark.conf.get(STATE_PARTITIONS)
+    spark.conf.set(STATE_PARTITIONS, int(held or 0) + 3)
+    try:
+        for group in groups:
+            kafka.alter_offsets(broker.bootstrap_servers, group, {("shards", 0): CommittedOffset(2)})
+        job.run_once()
+    finally:
+        spark.conf.set(STATE_PARTITIONS, held)
+    assert any(f"state partitions ([job] state_partitions), found {held}" in line for line in job.said)
+    rows = tables.delta("changes").to_pyarrow_table(filters=[("sequence", ">", first)]).to_pylist()
+    replaced = {row["group"]: row["before"]["committed_offset"] for row in rows if row["group"] in groups}
+    assert replaced == dict.fromkeys(groups, 1)
 
 
 def is_daemon_of_workers(pid: int) -> bool:

@@ -7,7 +7,7 @@ import textwrap
 import pyarrow as pa
 import pytest
 
-from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, FreedMemory, glibc
+from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, TRIMMED_EVERY_S, FreedMemory, glibc
 
 IN_A_PROCESS = """
 import os
@@ -21,6 +21,9 @@ def held():
 def use_and_free():
     pieces = [np.ones(2**20 // 2) for _ in range(50)]  # of 4 MiB
 
+def use_and_leave_one():
+    return [np.ones(2**13) for _ in range(2_000)][-1]  # of 64 KiB, which the C library takes from its heap
+
 now = 1_000.0
 memory = FreedMemory(glibc(), lambda: now)
 first = held()
@@ -28,7 +31,9 @@ told = []
 for passed, rows in STEPS:
     now += passed
     memory.handled(rows)
-    if rows:
+    if rows == 1:
+        left = use_and_leave_one()
+    elif rows:
         use_and_free()
     told.append(held() - first)
 print(*told)
@@ -55,6 +60,13 @@ def test_memory_of_many_rows_is_kept_until_there_were_few_for_a_while() -> None:
 def test_memory_of_few_rows_is_given_back() -> None:
     [held] = held_after((0, MANY_ROWS - 1))
     assert held < 20
+
+
+@needs_glibc
+def test_what_small_batches_leave_behind_is_given_back_now_and_then() -> None:
+    used, soon, later = held_after((0, 1), (TRIMMED_EVERY_S - 1, 0), (2, 0))
+    assert min(used, soon) > 100
+    assert later < 20
 
 
 @needs_glibc
