@@ -27,7 +27,7 @@ exec(burn)
 DAEMON = f"""
 import signal, subprocess, sys, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-subprocess.Popen([sys.executable, "-S", "-c", {BURN + chr(10) + "time.sleep(0.5)"!r}, "pyspark.daemon"])
+subprocess.Popen([sys.executable, "-S", "-c", {BURN + chr(10) + "time.sleep(0.5)"!r}, "pyspark.worker"])
 time.sleep(1.5)
 """
 
@@ -46,7 +46,7 @@ def test_processor_time_is_that_of_ended_children_and_of_orphans_too(tmp_path: P
 
 
 def test_processor_time_is_that_of_workers_too_whose_end_is_ignored(tmp_path: Path) -> None:
-    daemon = [*_python(DAEMON).arguments, "pyspark.daemon"]
+    daemon = [*_python(DAEMON).arguments, "pyspark.worker"]
     with Watched(_python(f"import subprocess; subprocess.run({daemon})"), tmp_path) as watched:
         ended = watched.wait()
     assert BURN_S <= ended.processor_seconds < BURN_S + 1
