@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,9 @@ def find_archive(jars: Path) -> Path | None:
     """Return the archive if it is there as a whole: a JVM would not survive one that was cut short."""
     name = archive_name(jars)
     found = [] if name is None else jars.parent.glob(f"{name}-*.jsa")
-    return next((file for file in found if file.name == _with_size(name or "", file)), None)
+    with suppress(OSError):  # another set-up may be removing it
+        return next((file for file in found if file.name == _with_size(name or "", file)), None)
+    return None
 
 
 def archiving_options(file: Path) -> list[str]:

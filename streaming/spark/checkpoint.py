@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from streaming.model.errors import OffsetlakeError
+
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """The setting of Spark that is the number of state partitions."""
 
@@ -49,7 +51,15 @@ class Checkpoint:
         names = [file.getPath().getName() for file in self._files.listStatus(offsets)]
         newest = max((int(name) for name in names if name.isdecimal()), default=None)
         text = None if newest is None else self._read(f"offsets/{newest}")
-        return None if text is None else int(json.loads(text.splitlines()[1])["conf"][STATE_PARTITIONS])
+        if text is None:
+            return None
+        try:
+            return int(json.loads(text.splitlines()[1])["conf"][STATE_PARTITIONS])
+        except (IndexError, KeyError, ValueError) as error:
+            raise OffsetlakeError(
+                f"checkpoint {self.path}: expected what Spark notes of a batch in offsets/{newest}, found "
+                f"{text[:100]!r}. `offsetlake rebuild` creates a new checkpoint and keeps the tables."
+            ) from error
 
     def delete(self) -> None:
         """Delete the checkpoint, if there is one."""

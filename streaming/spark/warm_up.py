@@ -30,7 +30,7 @@ def start_workers(context: SparkContext) -> None:
 
 
 def _visit(context: SparkContext) -> None:
-    with suppress(Py4JError, PySparkException, OSError):
+    with suppress(Py4JError, PySparkException, OSError, AttributeError):  # the last: already stopped
         cores = context.defaultParallelism
         context.range(cores, numSlices=cores).foreach(_nothing)
 
@@ -48,7 +48,7 @@ def start_warm_up(spark: SparkSession) -> None:
 
 
 def _decode(spark: SparkSession) -> None:
-    with suppress(Py4JError, PySparkException, OSError):
+    with suppress(Py4JError, PySparkException, OSError, AttributeError):
         cores = spark.sparkContext.defaultParallelism
         records = spark.range(cores, numPartitions=cores).selectExpr(*_RECORD)
         packets = with_packets(records, Shards(1, 1), check_partition=False)

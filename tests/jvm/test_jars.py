@@ -225,7 +225,7 @@ class TestCommand:
         )
         fake_java(java_home, run=fills)
         assert jars.main() == 0
-        assert re.search(r"connector: 4 jars in .* \(retrieved in \d+\.\d s\)", capsys.readouterr().out)
+        assert re.search(r"connector: 5 jars in .* \(retrieved in \d+\.\d s\)", capsys.readouterr().out)
         assert jars.main() == 0
         assert "broker: 46 jars in" in (again := capsys.readouterr().out)
         assert again.count("(already there)") == 2

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming.common.partitions import offsets_partitions
 from streaming.model.schemas import PACKED_RECORDS
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.packets import codec
@@ -88,6 +89,21 @@ def test_superseded_commits_are_counted_but_not_carried() -> None:
     [(left, totals)] = packed(commit(0, 1), commit(0, 2), commit(0, 3, is_tombstone=True)).values()
     assert [row["source_offset"] for row in left] == [2, 3]  # the newest value and the newest tombstone
     assert totals == Totals(decoded=3, tombstones=1)
+
+
+def test_records_in_another_partition_than_their_groups_are_counted_and_dropped() -> None:
+    groups = [f"g{number}" for number in range(40)]
+    home = offsets_partitions(pa.array(groups), SHARDS.partition_count).tolist()
+    rows = [
+        commit(partition, number, group=group) for number, group in enumerate(groups) for partition in (0, 1)
+    ]
+    table = pa.Table.from_pylist([*rows, failed(1, 99, "malformed")], DECODED)
+    [packet] = pack_by_shard(table, SHARDS, check_partition=True).values()
+    records, totals = codec.unpack(packet)
+    placed = [(home[number], number) for number in range(40) if home[number] in (0, 1)]
+    assert sorted(places(records.to_pylist())) == sorted([*placed, (1, 99)])
+    assert (totals.decoded, totals.malformed, totals.misplaced) == (len(placed), 1, 80 - len(placed))
+    assert placed
 
 
 def test_only_records_that_could_not_be_decoded_keep_their_bytes() -> None:

@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -94,6 +95,8 @@ def test_workers_are_forked_from_a_process_that_has_imported_everything(spark: S
     """Those for rows and those for UDFs are the same: of others as many again would start."""
 
     def worker(_number: int) -> tuple[int, int, bool]:
+        threads = [*Path(f"/proc/{os.getppid()}/task").iterdir()]
+        assert len(threads) == 1, "a fork takes one thread along, and the locks of all"
         return os.getppid(), gc.get_freeze_count(), "streaming.spark.processor" in sys.modules
 
     def parent(numbers: pd.Series) -> pd.Series:
@@ -103,6 +106,22 @@ def test_workers_are_forked_from_a_process_that_has_imported_everything(spark: S
     by_udf = spark.range(2, numPartitions=2).select(pandas_udf(parent, "long")("id")).collect()
     assert {row[0] for row in by_udf} == {daemon for daemon, _, _ in by_rows}
     assert all(frozen > 10_000 and is_loaded for _, frozen, is_loaded in by_rows)
+
+
+@pytest.mark.spark
+def test_files_of_a_local_checkpoint_get_their_mode_and_checksum_without_other_processes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    context: Any = spark.sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path((tmp_path / "file").as_uri())
+    files = path.getFileSystem(context._jsc.hadoopConfiguration())
+    assert files.getClass().getName() == "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+    stream = files.create(path)
+    stream.write(bytearray(b"x" * 1_000))
+    stream.close()
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / ".file.crc").exists()
+    assert [status.getLen() for status in files.listStatus(path.getParent())] == [1_000]
 
 
 @pytest.mark.spark
