@@ -16,8 +16,11 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.spark.java_errors import told
 from streaming.tables.tables import Tables
 
-_STATE_SCHEMA_GONE: Final = re.compile(r"FileNotFoundException: .*?(?P<file>\S+/_stateSchema/\S+)")
-"""What Spark says when it does not find what an operator's metadata name: by their whole path."""
+_STATE_SCHEMA_GONE: Final = re.compile(
+    r"(?:FileNotFound|NoSuchFile)Exception: .*?(?P<file>\S+/_stateSchema/\S*\w)"
+)
+"""What Spark says when it does not find what an operator's metadata name: by their whole path. The file
+system decides which of the two it is."""
 
 LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
 """The latest record timestamp that fits into Spark's microseconds."""
