@@ -38,11 +38,11 @@ class Shards:
 def shard_keys(state_partitions: int) -> tuple[int, ...]:
     """Return the key of the shard that Spark sends to each of its n tasks: the lowest such number."""
     keys: dict[int, int] = {}
-    for key in count():
+    numbers = count()
+    while len(keys) < state_partitions:
+        key = next(numbers)
         keys.setdefault(_signed(murmur3(key)) % state_partitions, key)
-        if len(keys) == state_partitions:
-            return tuple(keys[task] for task in range(state_partitions))
-    raise AssertionError("numbers do not end")
+    return tuple(keys[task] for task in range(state_partitions))
 
 
 def murmur3(number: int) -> int:

@@ -99,16 +99,13 @@ def start_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if spark.is_local:  # everything is on this machine, so Spark's UI, if it is on, is too
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName("offsetlake").master(spark.master)
-    conf = SparkConf().setAppName("offsetlake").setMaster(spark.master)
-    for name, value in session_conf(spark, job, jars, java_options=java_options).items():
-        builder = builder.config(name, value)
-        conf = conf.set(name, value)
+    settings = session_conf(spark, job, jars, java_options=java_options)
+    conf = SparkConf().setAppName("offsetlake").setMaster(spark.master).setAll([*settings.items()])
     with _output_to(Path(spark.log_file)), _own_signals():
         context = SparkContext.getOrCreate(conf)
         if spark.is_local:  # elsewhere executors may still be on their way
             start_workers(context)
-        return builder.getOrCreate()
+        return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def end_jvm(limit_s: float) -> None:

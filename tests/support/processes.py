@@ -101,11 +101,7 @@ def thread_seconds(parts: Parts) -> Counter[str]:
 
 def peak_memory(parts: Parts) -> Counter[str]:
     """Return the most memory (resident bytes) that each process has had, summed up by part."""
-    peaks: Counter[str] = Counter()
-    for pid, part in parts.items():
-        with suppress(OSError):
-            peaks[part] += 1024 * _named(_PROC / f"{pid}/status", "VmHWM")
-    return peaks
+    return _kilobytes_named(parts, "status", "VmHWM")
 
 
 def resident_memory(parts: Parts) -> Counter[str]:
@@ -119,10 +115,15 @@ def resident_memory(parts: Parts) -> Counter[str]:
 
 def proportional_memory(parts: Parts) -> Counter[str]:
     """Return the memory (bytes) that the processes have now, by part; pages that are shared in proportion."""
+    return _kilobytes_named(parts, "smaps_rollup", "Pss")
+
+
+def _kilobytes_named(parts: Parts, file: str, name: str) -> Counter[str]:
+    """Sum up by part what a file of each process says in KiB; returns bytes."""
     found: Counter[str] = Counter()
     for pid, part in parts.items():
         with suppress(OSError):
-            found[part] += 1024 * _named(_PROC / f"{pid}/smaps_rollup", "Pss")
+            found[part] += 1024 * _named(_PROC / f"{pid}/{file}", name)
     return found
 
 
