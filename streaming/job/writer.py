@@ -19,6 +19,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
+from streaming.spark.evaluation import Evaluation
 from streaming.spark.shard_results import ShardResults
 from streaming.spark.worker_memory import handled_rows
 from streaming.tables.progress_rows import is_observation_due
@@ -47,17 +48,14 @@ class Commits:
         return progress
 
     def append(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
-        """Append rows (schema `CHANGES`) and the progress; raises `MisuseError` where another writer has
-        committed."""
-        if self._tables.progress() not in (self._committed, self._attempted):
-            raise MisuseError(
-                f"writing to the tables under {self._tables.root}: expected to be their only writer, "
-                "found a commit of another one. Stop the other `offsetlake run` on these tables, then "
-                "restart this one."
-            )
+        """Append rows (schema `CHANGES`) and the progress; raises `OtherWriterError` where another writer
+        has committed."""
+        known = self._committed, self._attempted
         self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)
-        self._tables.append_changes(rows, progress, is_batch=is_batch, is_observation=is_observation)
+        self._tables.append_changes(
+            rows, progress, is_batch=is_batch, is_observation=is_observation, after=known
+        )
         self._committed = progress
         if is_observation:
             self._observed = progress
@@ -94,6 +92,8 @@ class BatchWriter:
         self._folding = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
+        self._applied: int | None = None
+        self._evaluation = Evaluation()
         self._commits = Commits(tables)
         self.progress = progress
 
@@ -103,6 +103,7 @@ class BatchWriter:
         results = ShardResults.collect(batch)
         handled_rows(len(results.changes))
         report = self.apply(results, batch_id)
+        self._evaluation.choose(batch.sparkSession, report.moved)
         self._report(replace(report, seconds=time.monotonic() - started))
 
     def apply(self, results: ShardResults, batch_id: int) -> BatchReport:
@@ -164,13 +165,14 @@ class BatchWriter:
         started, before = time.monotonic(), self.progress
         query_id = before.query_id or self._query_id()
         assert query_id is not None, "Spark writes the query's id before it runs the first batch"
-        if self._tables.is_appended(query_id, batch_id):
+        if self._may_be_appended(batch_id) and self._tables.is_appended(query_id, batch_id):
             self.progress = self._commits.reread()
             _refuse_longer_batch(batch_id, self._positions(batch_id), self.progress, self._tables.root)
             _refuse_other_changes(batch_id, results, self.progress)
             results = ShardResults.nothing()
         else:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
+        self._applied = batch_id
         changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
         return BatchReport(
             moved=_moved(before, self.progress),
@@ -181,6 +183,10 @@ class BatchWriter:
             seconds=time.monotonic() - started,
             progress=self.progress,
         )
+
+    def _may_be_appended(self, batch_id: int) -> bool:
+        """Tell whether another process may have appended a batch: Spark runs only the first one again."""
+        return self._applied is None or batch_id <= self._applied
 
     def _append(self, results: ShardResults, progress: Progress) -> None:
         """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""

@@ -48,7 +48,7 @@ ENOUGH_FILES: Final = 8
 SORT_LIMIT_BYTES: Final = 2**30
 """Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
 
-_COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 100 by itself
+_COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 20 by itself
 _EPOCH: Final = date(1970, 1, 1)
 
 

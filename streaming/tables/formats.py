@@ -73,12 +73,14 @@ def _is_beyond_plane_0(text: str) -> bool:
 # --- bringing tables to the present format ---------------------------------------------------------------
 
 
-def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) -> None:
+def upgrade(
+    table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema, log: Mapping[str, str]
+) -> None:
     """Bring a table to the present format, unless it has it; `table` is then as of its newest commit.
 
     Columns and fields of structs that it lacks are added (null in its rows), doubtful bounds are rewritten,
-    and last the format is noted: cut at any point it can be repeated. A change of any other kind takes a step
-    of its own here.
+    and last the format is noted, with how the log is to be kept (`log`, properties): cut at any point it can
+    be repeated. A change of any other kind takes a step of its own here.
     Raises `CommitFailedError` where another commit came first.
     """
     if format_of(table) == TABLES_FORMAT:
@@ -89,7 +91,8 @@ def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) 
         table.alter.add_columns(missing)  # of a struct that is there its new fields
     if not _has_true_bounds(table) and mend_bounds(table, storage):
         table.update_incremental()
-    table.alter.set_table_properties({FORMAT_PROPERTY: str(TABLES_FORMAT)}, raise_if_not_exists=False)
+    properties = {**log, FORMAT_PROPERTY: str(TABLES_FORMAT)}
+    table.alter.set_table_properties(properties, raise_if_not_exists=False)
 
 
 def mend_bounds(table: DeltaTable, storage: DeltaStorageHandler) -> int:

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
+from streaming.spark.evaluation import INTERPRETED, MANY_RECORDS, Evaluation
 from streaming.spark.session import python_of_workers, session_conf
 
 SHARED = {"spark.master": "spark://spark:7077", "job.checkpoint": "s3a://lake/checkpoint"}
@@ -62,6 +63,7 @@ def test_java_options_of_the_user_come_after_ours_and_their_collector_is_the_onl
 
     assert options("-Dmine=1").endswith(" -Dours=1 -Dmine=1")
     assert options("-Dmine=1").count("GC") == 1
+    assert "-XX:Tier4InvocationThreshold=" in options("-XX:+UseG1GC")
     assert "-Dlog4j2.configurationFile=" in options("-XX:+UseG1GC")
     assert options("-XX:+UseG1GC").count("GC") == 1
 
@@ -122,6 +124,27 @@ def test_files_of_a_local_checkpoint_get_their_mode_and_checksum_without_other_p
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
     assert (tmp_path / ".file.crc").exists()
     assert [status.getLen() for status in files.listStatus(path.getParent())] == [1_000]
+
+
+@pytest.mark.spark
+def test_small_batches_are_interpreted_and_large_ones_generate_code_unless_the_user_has_chosen(
+    spark: SparkSession,
+) -> None:
+    session = spark.newSession()
+
+    def chosen() -> set[str | None]:
+        return {session.conf.get(name) for name in INTERPRETED}
+
+    evaluation = Evaluation()
+    seen = [chosen()]
+    for records in (10, MANY_RECORDS, MANY_RECORDS - 1):
+        evaluation.choose(session, records)
+        seen.append(chosen())
+    interpreted, generated = {"NO_CODEGEN", "false"}, {"FALLBACK", "true"}
+    assert seen == [interpreted, interpreted, generated, interpreted]
+    session.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
+    evaluation.choose(session, MANY_RECORDS)
+    assert chosen() == {"CODEGEN_ONLY", "false"}
 
 
 @pytest.mark.spark

@@ -16,7 +16,9 @@ def test_columns_and_fields_of_structs_that_a_table_lacks_are_null_in_its_rows(t
     offset, epoch = pa.field("offset", pa.int64()), pa.field("epoch", pa.int32())
     schema = pa.schema([("after", pa.struct([offset, epoch])), ("kind", pa.string()), ("day", pa.date32())])
     table = DeltaTable(tmp_path)
-    upgrade(table, DeltaStorageHandler.from_table(table._table), schema)
+    log = {"delta.checkpointInterval": "20"}
+    upgrade(table, DeltaStorageHandler.from_table(table._table), schema, log)
+    assert DeltaTable(tmp_path).metadata().configuration.items() >= log.items()
     write_deltalake(
         table, pa.Table.from_pylist([{"after": {"offset": 2, "epoch": 7}}], schema), mode="append"
     )
