@@ -27,7 +27,7 @@ from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.settings.model import Settings
-from streaming.spark.session import end_jvm, python_of_workers, start_session
+from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows
 
@@ -62,7 +62,8 @@ def archive_classes(settings: Settings, archive: Path) -> None:
     limit = threading.Timer(_ARCHIVE_LIMIT_S, stop.set)
     limit.daemon = True
     limit.start()
-    conf = {**settings.spark.conf, "spark.driver.extraJavaOptions": " ".join(archiving_options(archive))}
+    options = {"spark.driver.extraJavaOptions": " ".join(archiving_options(archive))}
+    conf = {**settings.spark.conf, **GENERATED, **options}  # to have loaded what generates code
     settings = replace(settings, spark=replace(settings.spark, conf=conf))
 
     def count(_: BatchReport) -> None:

@@ -19,7 +19,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
-from streaming.spark.evaluation import Evaluation
+from streaming.spark.session import Evaluation
 from streaming.spark.shard_results import ShardResults
 from streaming.spark.worker_memory import handled_rows
 from streaming.tables.progress_rows import is_observation_due

@@ -3,32 +3,14 @@
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from streaming.common.pieces import divided, pieces_in
 from streaming.state.layers import Layers
 from streaming.state.stored import Bases, Values
 
-_PLACE: Final = StructType([StructField("name", StringType()), StructField("place", IntegerType())])
-_PIECE: Final = StructType(
-    [
-        StructField("data", BinaryType()),
-        StructField("further", IntegerType()),  # how many pieces follow; only the first one says it
-    ]
-)
-
 _HELD_BYTES: Final = 256 * 1024 * 1024
 """Bytes of bases that a worker holds: enough for a million keys and more."""
 _BASES: Final = Bases(_HELD_BYTES)
-
-
-def open_pieces(handle: StatefulProcessorHandle) -> Any:
-    """Open the map that holds the values of all shards, piece by piece.
-
-    It is one variable of the state, since Spark makes encoders for each of them, in every task.
-    """
-    return handle.getMapState("pieces", _PLACE, _PIECE)
 
 
 class DividedState:

@@ -8,9 +8,9 @@ import gc
 
 from pyspark.daemon import manager
 
-from streaming.spark import processor, udfs
+from streaming.spark import processor, shard_replay, udfs
 
-LOADED = (processor, udfs)
+LOADED = (processor, shard_replay, udfs)
 
 if __name__ == "__main__":
     gc.freeze()

@@ -16,7 +16,7 @@ from streaming.model.schemas import CHANGES_IN_BATCH, KEY
 from streaming.model.totals import Totals, totals_from_json
 from streaming.packets import codec
 from streaming.packets.shards import shard_keys
-from streaming.spark import layered_state, processor
+from streaming.spark import layered_state, shard_replay
 from streaming.spark.processor import ReplayShard
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Bases
@@ -84,7 +84,7 @@ def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pyt
 
 
 def test_results_that_spark_cannot_carry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "RESULT_BYTES", 1_000)
+    monkeypatch.setattr(shard_replay, "RESULT_BYTES", 1_000)
     _, records = next(batch(0))
     packet = Row(shard=0, records=codec.pack(records, Totals()))
     wanted = (

@@ -14,8 +14,13 @@ from pyspark.sql.pandas.functions import pandas_udf
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
-from streaming.spark.evaluation import INTERPRETED, MANY_RECORDS, Evaluation
-from streaming.spark.session import python_of_workers, session_conf
+from streaming.spark.session import (
+    INTERPRETED,
+    MANY_RECORDS,
+    Evaluation,
+    python_of_workers,
+    session_conf,
+)
 
 SHARED = {"spark.master": "spark://spark:7077", "job.checkpoint": "s3a://lake/checkpoint"}
 
@@ -99,7 +104,7 @@ def test_workers_are_forked_from_a_process_that_has_imported_everything(spark: S
     def worker(_number: int) -> tuple[int, int, bool]:
         threads = [*Path(f"/proc/{os.getppid()}/task").iterdir()]
         assert len(threads) == 1, "a fork takes one thread along, and the locks of all"
-        return os.getppid(), gc.get_freeze_count(), "streaming.spark.processor" in sys.modules
+        return os.getppid(), gc.get_freeze_count(), "streaming.spark.shard_replay" in sys.modules
 
     def parent(numbers: pd.Series) -> pd.Series:
         return numbers * 0 + os.getppid()
