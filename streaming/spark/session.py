@@ -64,6 +64,8 @@ _CONF: Final[Mapping[str, str]] = {
     # Between batches the heap is nearly empty, and the serial collector gives memory back only after it has
     # looked at all of it: 0.3 s then.
     "spark.cleaner.periodicGC.interval": "5min",
+    # Rows that wait for Python's answer take a page at least: by default one of 32 MB for a handful of rows.
+    "spark.buffer.pageSize": "4m",
     "spark.log.structuredLogging.enabled": "false",
     **INTERPRETED,
 }
