@@ -39,24 +39,25 @@ class Commits:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._committed = self._attempted = tables.progress()
+        self._known = [tables.progress()]
         self._observed: Progress | None = None
 
     def reread(self) -> Progress:
         """Return the progress that the tables have, and go on from there."""
-        self._committed = progress = self._tables.progress()
+        progress = self._tables.progress()
+        self._known = [progress]
         return progress
 
     def append(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
         """Append rows (schema `CHANGES`) and the progress; raises `OtherWriterError` where another writer
         has committed."""
-        known = self._committed, self._attempted
-        self._attempted = progress  # arrives, perhaps, even if the storage says that it failed
+        known = self._known
+        self._known = [*known, progress]  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)
         self._tables.append_changes(
             rows, progress, is_batch=is_batch, is_observation=is_observation, after=known
         )
-        self._committed = progress
+        self._known = [progress]
         if is_observation:
             self._observed = progress
 
@@ -92,7 +93,7 @@ class BatchWriter:
         self._folding = threading.Lock()
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
-        self._applied: int | None = None
+        self._is_first = True
         self._evaluation = Evaluation()
         self._commits = Commits(tables)
         self.progress = progress
@@ -172,7 +173,7 @@ class BatchWriter:
             results = ShardResults.nothing()
         else:
             self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
-        self._applied = batch_id
+        self._is_first = False
         changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
         return BatchReport(
             moved=_moved(before, self.progress),
@@ -185,8 +186,10 @@ class BatchWriter:
         )
 
     def _may_be_appended(self, batch_id: int) -> bool:
-        """Tell whether another process may have appended a batch: Spark runs only the first one again."""
-        return self._applied is None or batch_id <= self._applied
+        """Tell whether the tables may have a batch already: Spark runs only the first one again, but tables
+        that are newer than the checkpoint have further ones."""
+        appended = self.progress.batch_id
+        return self._is_first or appended is None or batch_id <= appended
 
     def _append(self, results: ShardResults, progress: Progress) -> None:
         """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""

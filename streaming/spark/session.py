@@ -38,6 +38,9 @@ quarter less of the JVM's time without. A session begins without, as compiling s
 MANY_RECORDS: Final = 200_000
 """From this many records on, generated code is worth what it takes."""
 
+_CHOICE_IS_OURS: Final = "spark.offsetlake.choosesEvaluation"
+"""Set where the user has set none of these."""
+
 _CONF: Final[Mapping[str, str]] = {
     **SESSION_CONF,
     "spark.sql.session.timeZone": "UTC",
@@ -67,7 +70,6 @@ _CONF: Final[Mapping[str, str]] = {
     # Rows that wait for Python's answer take a page at least: by default one of 32 MB for a handful of rows.
     "spark.buffer.pageSize": "4m",
     "spark.log.structuredLogging.enabled": "false",
-    **INTERPRETED,
 }
 """What offsetlake sets; a user's `spark.conf` wins, except over what the source needs to see anything."""
 
@@ -149,7 +151,7 @@ class Evaluation:
     def choose(self, session: SparkSession, records: int) -> None:
         """Choose for the next batch of the query that runs in this session: this one had so many records."""
         wanted = GENERATED if records >= MANY_RECORDS else INTERPRETED
-        if wanted is self._conf or any(session.conf.get(name) != was for name, was in self._conf.items()):
+        if wanted is self._conf or session.conf.get(_CHOICE_IS_OURS, None) is None:
             return
         for name, value in wanted.items():
             session.conf.set(name, value)
@@ -239,6 +241,7 @@ def session_conf(
         **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
+        **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),
         **spark.conf,
         **SESSION_CONF,
         **_connector(spark, sorted(jars.glob("*.jar"))),

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
@@ -17,7 +16,6 @@ from streaming.common.retries import retried
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
-from streaming.tables.files import append_rows
 
 PROGRESS_KEY: Final = "offsetlake.progress"
 """The metadata of a commit to `changes` under which it says the progress."""
@@ -47,14 +45,11 @@ def has_transaction(table: DeltaTable, application: str, version: int) -> bool:
     return newest is not None and newest >= version
 
 
-def append_once(
-    table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table, commit: CommitProperties
-) -> None:
-    """Append rows in one commit, unless the table has all transactions of this commit, if it has any."""
+def has_all(table: DeltaTable, commit: CommitProperties) -> bool:
+    """Tell whether a table has all transactions of a commit, if that has any."""
     transactions = commit.app_transactions or []
     is_done = [has_transaction(table, done.app_id, done.version) for done in transactions]
-    if not (transactions and all(is_done)):
-        append_rows(table, storage, rows, commit)
+    return bool(transactions) and all(is_done)
 
 
 # --- progress --------------------------------------------------------------------------------------------

@@ -221,6 +221,7 @@ def _changed(
     columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_of_groups(changes, groups)
+    schema = columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
     rows = select(
         f"""
         SELECT {value_columns(name, value, columns.names)}, "{value}" IS NULL AS "is_absent", "sequence"
@@ -228,9 +229,8 @@ def _changed(
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
         """,
         changes=changes,
-    )
-    schema = columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
-    return _last_of_each_key(rows.cast(schema), KEYS[name], is_undone).drop_columns("sequence")
+    ).cast(schema)  # at once: what was read takes as much again
+    return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
 
 
 def _present(changed: pa.Table) -> pa.Table:

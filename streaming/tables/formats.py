@@ -26,6 +26,9 @@ FORMAT_PROPERTY: Final = "offsetlake.format"
 
 _WITH_TRUE_BOUNDS: Final = 3
 
+_FORMER_LOG: Final[Mapping[str, str]] = {"delta.checkpointInterval": "100"}
+"""Properties that earlier releases gave their tables, and this one gives another value."""
+
 
 def format_of(table: DeltaTable) -> int:
     """Return the format that a table has."""
@@ -73,14 +76,12 @@ def _is_beyond_plane_0(text: str) -> bool:
 # --- bringing tables to the present format ---------------------------------------------------------------
 
 
-def upgrade(
-    table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema, log: Mapping[str, str]
-) -> None:
+def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) -> None:
     """Bring a table to the present format, unless it has it; `table` is then as of its newest commit.
 
     Columns and fields of structs that it lacks are added (null in its rows), doubtful bounds are rewritten,
-    and last the format is noted, with how the log is to be kept (`log`, properties): cut at any point it can
-    be repeated. A change of any other kind takes a step of its own here.
+    and last the format is noted: cut at any point it can be repeated. A change of any other kind takes a step
+    of its own here.
     Raises `CommitFailedError` where another commit came first.
     """
     if format_of(table) == TABLES_FORMAT:
@@ -91,8 +92,17 @@ def upgrade(
         table.alter.add_columns(missing)  # of a struct that is there its new fields
     if not _has_true_bounds(table) and mend_bounds(table, storage):
         table.update_incremental()
-    properties = {**log, FORMAT_PROPERTY: str(TABLES_FORMAT)}
-    table.alter.set_table_properties(properties, raise_if_not_exists=False)
+    table.alter.set_table_properties({FORMAT_PROPERTY: str(TABLES_FORMAT)}, raise_if_not_exists=False)
+
+
+def renew_log(table: DeltaTable, log: Mapping[str, str]) -> None:
+    """Keep the log of a table as these properties say, as far as it is kept as an earlier release said.
+
+    What others have set stays. Raises `CommitFailedError` where another commit came first.
+    """
+    held = table.metadata().configuration
+    if renewed := {name: log[name] for name, former in _FORMER_LOG.items() if held.get(name) == former}:
+        table.alter.set_table_properties(renewed)
 
 
 def mend_bounds(table: DeltaTable, storage: DeltaStorageHandler) -> int:

@@ -28,16 +28,16 @@ from streaming.model.progress import Progress
 from streaming.model.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
 from streaming.tables.commits import (
     PROGRESS_KEY,
-    append_once,
     committed,
+    has_all,
     has_transaction,
     progress_of,
     restate_progress,
 )
 from streaming.tables.feed import rows_in_order
-from streaming.tables.files import BOUNDED_COLUMNS
+from streaming.tables.files import BOUNDED_COLUMNS, append_rows
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
-from streaming.tables.formats import FORMAT_PROPERTY, format_of, upgrade
+from streaming.tables.formats import FORMAT_PROPERTY, format_of, renew_log, upgrade
 from streaming.tables.progress_rows import Observation, observation_row, observed_at
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, Snapshot
@@ -171,22 +171,26 @@ class Tables:
 
         `is_batch` notes the progress's batch as applied, so that a replay of it is recognized.
         `is_observation` keeps the progress as a row too, which lasts longer than metadata.
-        `after` (None: any) is what the tables may say before: raises `OtherWriterError` where they say
-        something else.
+        `after` (None: anything) is what the tables may say before, else `OtherWriterError` is raised; where
+        they say this progress already, an attempt that seemed to fail has arrived.
         """
         if is_observation:
             rows = pa.concat_tables([rows, observation_row(progress)])
         transactions = (
             [Transaction(progress.query_id, progress.batch_id)] if is_batch and progress.query_id else []
         )
-        known = None if after is None else [*after, progress]  # of an attempt that seemed to fail
-        self._append("changes", rows, {PROGRESS_KEY: progress.to_json()}, transactions, known)
+        commit = CommitProperties(
+            custom_metadata={PROGRESS_KEY: progress.to_json()}, app_transactions=transactions
+        )
+        is_done = None if after is None else partial(self._says, progress, after)
+        self._append("changes", rows, commit, is_done)
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
         """Append what could not be decoded, unless the progress's batch has done so before."""
         query_id, batch_id = str(progress.query_id), progress.batch_id
         if len(rows) and not has_transaction(self.delta("quarantine"), query_id, batch_id):
-            self._append("quarantine", rows, {}, [Transaction(query_id, batch_id)])
+            commit = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
+            self._append("quarantine", rows, commit)
 
     def restate_progress(self) -> None:
         """Make sure that the newest commit to `changes` contains the progress, so that older ones can be
@@ -303,21 +307,29 @@ class Tables:
         self,
         name: str,
         rows: pa.Table,
-        metadata: Mapping[str, str],
-        transactions: list[Transaction],
-        after: Collection[Progress] | None = None,
+        commit: CommitProperties,
+        is_done: Callable[[DeltaTable], bool] | None = None,
     ) -> None:
-        commit = CommitProperties(custom_metadata=dict(metadata), app_transactions=transactions)
+        """Append rows in one commit; `is_done` tells of the table before it whether it is there.
+
+        By default a commit is there that has transactions if all of them are.
+        """
 
         def append() -> None:
             table = self.delta(name)
-            storage = self.storage(table)
-            if after is not None and progress_of(table, storage) not in after:
-                raise self._written_by_another()
-            append_once(table, storage, rows, commit)
+            if not (has_all(table, commit) if is_done is None else is_done(table)):
+                append_rows(table, self.storage(table), rows, commit)
 
         with self._writing(name):
             committed(append)
+
+    def _says(self, progress: Progress, after: Collection[Progress], changes: DeltaTable) -> bool:
+        """Tell whether `changes` says a progress; raises `OtherWriterError` if it says none of `after`
+        either."""
+        found = progress_of(changes, self.storage(changes))
+        if found != progress and found not in after:
+            raise self._written_by_another()
+        return found == progress
 
     def _written_by_another(self) -> OtherWriterError:
         return OtherWriterError(
@@ -327,7 +339,8 @@ class Tables:
 
     def _upgrade(self, name: str, schema: pa.Schema) -> None:
         table = self.delta(name)
-        upgrade(table, self.storage(table), schema, _LOG)
+        upgrade(table, self.storage(table), schema)
+        renew_log(table, _LOG)
 
     def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
         table = self.delta(name)

@@ -19,7 +19,7 @@ from streaming.state.replay import Shard, replay
 from streaming.tables.rows import change_rows
 from tests.benchmarks.workloads import Workload, chunks
 
-STATE_PARTITIONS: Final = 4  # the default of the job
+STATE_PARTITIONS: Final = 2  # the default of the job
 
 
 def python_steps(

@@ -14,13 +14,15 @@ from deltalake import DeltaTable
 from java_records import JavaRecords, records_no_client_writes
 from kafka_clients import OffsetTransaction
 from processes import descendants
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from running_job import RunningJob
 
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.local_broker import LocalBroker
+from streaming.job.writer import BatchWriter
 from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.model.errors import MisuseError
+from streaming.spark import session
 from streaming.spark.checkpoint import STATE_PARTITIONS
 from streaming.tables.tables import Tables
 
@@ -240,6 +242,39 @@ def test_shards_follow_the_checkpoint_and_not_the_setting(
     rows = tables.delta("changes").to_pyarrow_table(filters=[("sequence", ">", first)]).to_pylist()
     replaced = {row["group"]: row["before"]["committed_offset"] for row in rows if row["group"] in groups}
     assert replaced == dict.fromkeys(groups, 1)
+
+
+def test_state_and_tables_are_the_same_whether_spark_interprets_or_generates_code(
+    make_broker: Callable[..., LocalBroker],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a batch of one kind has written, one of the other kind reads; the query's own session is told."""
+    bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
+    kafka.create_topics(bootstrap, {"t": 3})
+    modes, write = [], BatchWriter.write
+
+    def seen(writer: BatchWriter, batch: DataFrame, batch_id: int) -> None:
+        modes.append(batch.sparkSession.conf.get("spark.sql.codegen.factoryMode"))
+        write(writer, batch, batch_id)
+
+    monkeypatch.setattr(BatchWriter, "write", seen)
+    monkeypatch.setattr(session, "MANY_RECORDS", 10)
+    job = RunningJob(spark, bootstrap, tmp_path, options={"source.max_records_per_batch": 20})
+    steps = [*range(1, 26), 99]
+    for offset in steps[:-1]:
+        kafka.alter_offsets(bootstrap, "g", {("t", number): CommittedOffset(offset) for number in range(3)})
+    job.run_once()
+    kafka.alter_offsets(bootstrap, "g", {("t", number): CommittedOffset(99) for number in range(3)})
+    rows = job.run_once().read_changes().to_pylist()
+    assert modes[0] == modes[-1] == "NO_CODEGEN"
+    assert "FALLBACK" in modes
+    mine = [row for row in rows if row["kind"] == "offset" and row["partition"] == 0]
+    assert mine[-1]["after"]["committed_offset"] == 99
+    values = [[(row[side] or {}).get("committed_offset") for row in mine] for side in ("before", "after")]
+    assert values[0] == [None, *values[1][:-1]], "each batch found what the one before had left"
+    assert {offset.offset for offset in table_offsets(job.tables).values()} == {99}
 
 
 def is_daemon_of_workers(pid: int) -> bool:

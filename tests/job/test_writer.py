@@ -173,6 +173,24 @@ def test_a_batch_that_gives_something_else_when_replayed_is_a_reason_to_rebuild(
     job.start().apply(results(set_offset("h", 2), set_offset("g", 1)), 0)  # in any order
 
 
+def test_tables_that_are_newer_than_the_checkpoint_by_two_batches_are_refused_at_the_second(
+    job: Job,
+) -> None:
+    """A checkpoint that lost its newest files: Spark plans the second batch anew, and further."""
+    writer = job.start()
+    for number in range(2):
+        job.positions = {0: 10 * (number + 1)}
+        writer.apply(results(set_offset("g", number)), number)
+    versions = job.versions()
+    again = job.start()
+    job.positions = {0: 10}
+    again.apply(results(set_offset("g", 0)), 0)
+    job.positions = {0: 25}
+    with pytest.raises(MisuseError, match="older than the tables"):
+        again.apply(results(set_offset("g", 2)), 1)
+    assert job.versions() == versions
+
+
 def test_a_replay_on_tables_of_an_older_release_is_not_compared(job: Job) -> None:
     writer = job.start()
     writer.apply(results(set_offset("g", 1)), 0)
@@ -292,6 +310,22 @@ def test_a_heartbeat_that_arrived_though_the_storage_said_that_it_failed_is_ours
     with pytest.raises(OSError, match="timed out"):
         writer.beat(ENDS)
     writer._commits._tables = tables
+    writer.beat(ENDS)
+    writer.apply(results(set_offset("g", 1)), 0)
+    assert job.offsets() == {"g": 1}
+
+
+def test_a_heartbeat_in_doubt_is_ours_also_after_an_outage(job: Job) -> None:
+    """It arrived, its answer did not, and until the next two could be tried the storage was away."""
+    writer, tables = job.start(), job.tables
+    writer._clock = iter(range(3_000, 9_000)).__next__
+    writer._commits._tables = AnswersLost(tables.root)
+    with pytest.raises(OSError, match="timed out"):
+        writer.beat(ENDS)
+    writer._commits._tables = tables
+    for _ in range(2):
+        with out_of_reach(job), pytest.raises(OffsetlakeError):
+            writer.beat(ENDS)
     writer.beat(ENDS)
     writer.apply(results(set_offset("g", 1)), 0)
     assert job.offsets() == {"g": 1}

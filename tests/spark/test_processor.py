@@ -58,6 +58,32 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
     assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"
 
 
+@pytest.mark.parametrize("count", [1, 59, 60, 3_000])
+def test_many_records_replayed_in_slices_give_what_they_give_at_once(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice has offsets partitions of its own, whole; the operator gives the changes of all of them."""
+    monkeypatch.setattr(shard_replay, "SLICE_RECORDS", 30)
+    case = replace(CASE, partitions=20)
+    operator, shard = TwsTester(ReplayShard()), Shard.empty()
+    for number in range(3):
+        workload = replace(case.filling, records=count, seed=1 + number)
+        records = pa.concat_tables(
+            [records for _, records in shard_records(case, workload, count, number * 10_000)]
+        )
+        slices = [*shard_replay.slices(records)]
+        placed = [set(some["source_partition"].to_pylist()) for some in slices]
+        assert sum(map(len, slices)) == len(records)
+        assert sum(map(len, placed)) == len(set.union(*placed))
+        assert (len(slices) > 1) == (count >= 60)
+        shard, changes = replay(shard, records)
+        totals = Totals(decoded=len(records))
+        results = operator.test(0, [Row(shard=0, records=codec.pack(records, totals))])
+        found = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
+        assert pa.concat_tables(found).sort_by(KEYS).equals(changes.sort_by(KEYS))
+        assert sum((totals_from_json(row["totals"]) for row in results), Totals()) == totals
+
+
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(layered_state, "_BASES", Bases(0))

@@ -147,9 +147,19 @@ def test_small_batches_are_interpreted_and_large_ones_generate_code_unless_the_u
         seen.append(chosen())
     interpreted, generated = {"NO_CODEGEN", "false"}, {"FALLBACK", "true"}
     assert seen == [interpreted, interpreted, generated, interpreted]
-    session.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
-    evaluation.choose(session, MANY_RECORDS)
-    assert chosen() == {"CODEGEN_ONLY", "false"}
+
+
+@pytest.mark.spark
+def test_how_the_user_has_expressions_evaluated_stays(spark: SparkSession, tmp_path: Path) -> None:
+    mine = {"spark.sql.codegen.wholeStage": "false"}  # as we have it for small batches
+    conf = conf_of(read_settings(options={"spark.conf": mine}), directory=tmp_path)
+    assert {name: conf[name] for name in conf if "codegen" in name} == mine
+    session = spark.newSession()
+    for name in {**conf_of(read_settings(), directory=tmp_path)}.keys() - conf.keys():
+        session.conf.unset(name)
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    Evaluation().choose(session, MANY_RECORDS)
+    assert session.conf.get("spark.sql.codegen.wholeStage") == "false"
 
 
 @pytest.mark.spark
