@@ -87,10 +87,15 @@ _CLUSTER: Final[Mapping[str, str]] = {
 }
 """What is set where executors are processes elsewhere. Spark chooses the driver's address, or the user."""
 
-_LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
+_LOCAL_FILES: Final[Mapping[str, str]] = {
     # For every file that Hadoop makes in a local folder it starts a process to set the mode. This one lets
-    # Java do so, and is the same in all else: checksums, renames.
+    # Java do so, and is the same in all else: checksums, renames. Not on a cluster: Spark needs its file
+    # system before it has the jars.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+}
+"""What is set where the checkpoint is a local folder and Spark's master is this process."""
+
+_LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
     # The default manager asks for modes, too: a state partition commits in a tenth of the time with this one.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -235,10 +240,12 @@ def session_conf(
     """Return every Spark setting of the session."""
     users_options = spark.conf.get("spark.driver.extraJavaOptions", "")
     options = [*_java_options(users_options), *java_options, users_options]
+    is_folder = checkpoint_uri(job.checkpoint).startswith("file:")
     return {
         **_CONF,
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
-        **(_LOCAL_CHECKPOINT if checkpoint_uri(job.checkpoint).startswith("file:") else {}),
+        **(_LOCAL_CHECKPOINT if is_folder else {}),
+        **(_LOCAL_FILES if is_folder and spark.is_local else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),

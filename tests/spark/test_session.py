@@ -43,6 +43,12 @@ def test_executors_elsewhere_reach_the_driver_and_get_the_connector(tmp_path: Pa
     assert conf["spark.jars"] == f"{tmp_path / 'a.jar'},{tmp_path / 'b.jar'}"
 
 
+def test_a_cluster_needs_no_class_of_a_jar_before_it_has_the_jars(tmp_path: Path) -> None:
+    mounted = {**SHARED, "job.checkpoint": "file:///shared/checkpoint"}
+    assert "spark.hadoop.fs.file.impl" not in conf_of(read_settings(options=mounted), directory=tmp_path)
+    assert "spark.hadoop.fs.file.impl" in conf_of(read_settings(), directory=tmp_path)
+
+
 def test_settings_of_the_user_win_and_their_jars_come_beside_the_connector(tmp_path: Path) -> None:
     mine = {"spark.driver.host": "driver", "spark.jars": "/opt/file-system.jar"}
     settings = read_settings(options={**SHARED, "spark.conf": mine})
