@@ -33,7 +33,7 @@ GENERATED: Final[Mapping[str, str]] = {
 
 Generated code is quicker for each record. But Spark writes the source of it again in every task, for every
 offsets partition and in every batch, even where it has compiled the same before: a small batch takes a
-quarter less of the JVM's time without. A session begins without, as compiling slows its start."""
+fifth less of the JVM's time without. A session begins without, as compiling slows its start."""
 
 MANY_RECORDS: Final = 200_000
 """From this many records on, generated code is worth what it takes."""

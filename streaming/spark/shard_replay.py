@@ -25,7 +25,6 @@ from streaming.state.replay import Shard, replay
 RESULT_BYTES: Final = 2**31 - 1
 """Spark takes the rows of one shard as one Arrow batch, and that counts in 32 bits."""
 
-
 SLICE_RECORDS: Final = 100_000
 """Of twice as many records or more, about so many are replayed at a time: what it takes meanwhile, several
 times their size, is bounded."""
@@ -43,7 +42,7 @@ def replay_packets(state: Any, shard: int, packets: Iterable[bytes]) -> Iterator
     for some in slices(records):
         after, changes = replay(after, some)
         results += _cells(changes, quarantined(some))
-    _refuse_too_much(results)
+        _refuse_too_much(results)
     for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
         if now is not was:
             table.write(shard, values, values.updated(now))
@@ -59,8 +58,8 @@ def slices(records: pa.Table) -> Iterator[pa.Table]:
         yield records
         return
     partitions = to_numbers(records["source_partition"])
-    before = np.cumsum(np.bincount(partitions)) - np.bincount(partitions)
-    numbers = (before // SLICE_RECORDS)[partitions]
+    counts = np.bincount(partitions)
+    numbers = ((np.cumsum(counts) - counts) // SLICE_RECORDS)[partitions]
     for number in np.unique(numbers):
         yield records.filter(pa.array(numbers == number))
 

@@ -138,7 +138,7 @@ def test_files_of_a_local_checkpoint_get_their_mode_and_checksum_without_other_p
 
 
 @pytest.mark.spark
-def test_small_batches_are_interpreted_and_large_ones_generate_code_unless_the_user_has_chosen(
+def test_small_batches_are_interpreted_and_large_ones_generate_code(
     spark: SparkSession,
 ) -> None:
     session = spark.newSession()
@@ -161,7 +161,7 @@ def test_how_the_user_has_expressions_evaluated_stays(spark: SparkSession, tmp_p
     conf = conf_of(read_settings(options={"spark.conf": mine}), directory=tmp_path)
     assert {name: conf[name] for name in conf if "codegen" in name} == mine
     session = spark.newSession()
-    for name in {**conf_of(read_settings(), directory=tmp_path)}.keys() - conf.keys():
+    for name in conf_of(read_settings(), directory=tmp_path).keys() - conf.keys():
         session.conf.unset(name)
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     Evaluation().choose(session, MANY_RECORDS)
