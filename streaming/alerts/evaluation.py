@@ -1,7 +1,10 @@
 """Evaluates the alert rules on the tables, and writes what opens, changes and closes. Needs no Spark."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
 
 from streaming.alerts.episodes import Episode, next_episodes
 from streaming.alerts.log_starts import AskLogRanges, LogStarts
@@ -14,12 +17,16 @@ from streaming.expiry.rules import expiry
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.settings.model import AlertSettings
+from streaming.tables.feed import DROPS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
+_MOST_HELD: Final = 200_000
+"""Up to this many offsets are held while nothing changes: 40 MB."""
+
 
 class Evaluator:
-    """Evaluates the rules on request; its only memory is the table of alerts."""
+    """Evaluates the rules on request; its only memory that counts is the table of alerts."""
 
     def __init__(
         self,
@@ -38,7 +45,9 @@ class Evaluator:
         self._receivers = receivers
         self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
         self._clock = clock
-        self._seen_up_to = 0  # only saves reading again what no alert came of
+        self._seen_up_to = 0  # this and the next only save reading again
+        self._about: tuple[object, ...] = ()
+        self._held: Rows | None = None
 
     def evaluate(self) -> list[Episode]:
         """Evaluate all rules now; return the episodes that opened, changed or closed.
@@ -55,7 +64,7 @@ class Evaluator:
             return changed_episodes(state, view, self._settings)
 
         sequence = view.progress.sequence
-        changed = self._alerts.update(change, mark=sequence, receivers=self._receivers)
+        changed = self._alerts.update(before, change, mark=sequence, receivers=self._receivers)
         self._seen_up_to = sequence
         return changed
 
@@ -67,34 +76,70 @@ class Evaluator:
 
     def _look(self, now: int, *, after: int) -> View:
         """Read the tables, and ask the brokers if there is an offsets partition that can be judged."""
-        view = self._tables.ask(lambda moment: seen(moment, self._settings, now, after=after))
-        if not judged_partitions(view.progress, self._settings, now):
+        progress = self._tables.progress()
+        if self._held is None or self._held.about != _what_matters(progress, self._settings, now):
+            self._held = None  # before others are read
+            progress, rows = self._tables.ask(lambda at: (at.progress, read_rows(at, self._settings, now)))
+            is_at_rest = rows.about == self._about
+            self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
+            self._about = rows.about
+        else:
+            rows = self._held
+        view = View(
+            now=now,
+            progress=progress,
+            offsets=rows.offsets,
+            groups=rows.groups,
+            is_predicted=progress.retention is not None,
+            dropped=self._dropped(after=after, up_to=progress.sequence),
+        )
+        if not judged_partitions(progress, self._settings, now):
             return view
         return replace(view, log_starts=self._log_starts.of(view.offsets, now))
 
+    def _dropped(self, *, after: int, up_to: int) -> pa.Table:
+        """Read the offsets that were dropped by changes after a sequence and up to another."""
+        if after >= up_to:
+            return DROPS.empty_table()
+        return self._tables.ask(lambda at: at.drops(EXPIRED, after=after, up_to=up_to), bases=[])
 
-def seen(moment: Snapshot, settings: AlertSettings, now: int, *, after: int) -> View:
-    """Read what the rules look at.
 
-    Offsets and groups are left out if there is no offsets partition that can be judged. `after` is the
-    sequence of `changes` up to which dropped offsets were looked at. When offsets expire is added if it is
-    known how long the brokers keep them.
+@dataclass(frozen=True)
+class Rows:
+    """The rows of offsets and groups that the rules look at, and what these depend on."""
+
+    about: tuple[object, ...]
+    offsets: pa.Table
+    groups: pa.Table
+
+
+def read_rows(moment: Snapshot, settings: AlertSettings, now: int) -> Rows:
+    """Read the offsets and groups that the rules look at: none if no offsets partition can be judged.
+
+    When offsets expire is added if it is known how long the brokers keep them.
     """
     progress = moment.progress
     is_judged = bool(judged_partitions(progress, settings, now))
     offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
     groups = moment.groups() if is_judged else GROUPS.empty_table()
     if progress.retention is not None:
-        stalled = [number for number, partition in progress.partitions.items() if is_stalled(partition)]
-        offsets = expiry(offsets, groups, progress.retention.retention_ms, stalled=stalled)
-    return View(
-        now=now,
-        progress=progress,
-        offsets=offsets,
-        groups=groups,
-        is_predicted=progress.retention is not None,
-        dropped=moment.drops(EXPIRED, after=after),
+        offsets = expiry(offsets, groups, progress.retention.retention_ms, stalled=_stalled(progress))
+    return Rows(_what_matters(progress, settings, now), offsets, groups)
+
+
+def _what_matters(progress: Progress, settings: AlertSettings, now: int) -> tuple[object, ...]:
+    """Return what these rows depend on: while it is the same, so are they."""
+    retention = progress.retention
+    return (
+        (progress.query_id, progress.generation, progress.sequence),
+        None if retention is None else retention.retention_ms,
+        _stalled(progress),
+        bool(judged_partitions(progress, settings, now)),
     )
+
+
+def _stalled(progress: Progress) -> tuple[int, ...]:
+    return tuple(number for number, partition in progress.partitions.items() if is_stalled(partition))
 
 
 def changed_episodes(state: AlertState, view: View, settings: AlertSettings) -> list[Episode]:

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Finding, Judgement
 from streaming.alerts.subjects import (
+    BELOW_START_COLUMNS,
+    EXPIRING_COLUMNS,
     GroupPolicies,
     below_start_of_each_subject,
     expiring_of_each_subject,
@@ -62,7 +64,8 @@ def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
     judged = judged_partitions(view.progress, settings, view.now)
     policies = GroupPolicies(settings)
     latest = timestamp(view.now + policies.longest_warning_ms)
-    soon = of_partitions(view.offsets.filter(pc.less_equal(view.offsets["expires_at"], latest)), judged)
+    offsets = view.offsets.select(EXPIRING_COLUMNS)  # of a million rows, each further one is copied
+    soon = of_partitions(offsets.filter(pc.less_equal(offsets["expires_at"], latest)), judged)
     return Judgement(
         findings=[
             worst.finding(
@@ -150,7 +153,7 @@ def _judge_offset_below_log_start(view: View, settings: AlertSettings) -> Judgem
     if starts is None:
         return Judgement(findings=[], stays=lambda _: True)
     judged = judged_partitions(view.progress, settings, view.now)
-    offsets = of_partitions(view.offsets, judged)
+    offsets = of_partitions(view.offsets.select(BELOW_START_COLUMNS), judged)
     is_not_judged = cannot_be_judged(view, judged)
     return Judgement(
         findings=[
@@ -309,11 +312,11 @@ def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
     newest_old = timestamp(view.now - settings.close_after_ms)
     rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), judged)
     rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
-    rows = rows.sort_by([("source_timestamp", "descending"), ("topic", "ascending")])
+    order = [("source_timestamp", "descending"), ("topic", "ascending")]
     return Judgement(
         findings=[
             replace(worst.finding(INFO, worst.counts(), evidence=worst.source), topic=None, partition=None)
-            for worst in worst_of_each_subject(rows, GroupPolicies(settings))
+            for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order)
         ],
         stays=cannot_be_judged(view, judged),
     )

@@ -3,16 +3,16 @@
 import fnmatch
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import INFO, Finding, Severity
-from streaming.common.arrays import Index, Mask
+from streaming.common.arrays import Index, Mask, to_numbers
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ends import Partition
@@ -99,13 +99,28 @@ class Worst:
         return {"offsets": self.offsets, **({} if self.pattern is None else {"groups": self.groups})}
 
 
+EXPIRING_COLUMNS: Final = [
+    "group",
+    "topic",
+    "partition",
+    "committed_offset",
+    "commit_timestamp",
+    "clock_starts_at",
+    "expires_at",
+    "rule",
+    "source_partition",
+    "source_offset",
+]
+"""What is to be known of offsets that expire."""
+
+
 def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) -> Iterator[Worst]:
-    """Find the offsets that are within the thresholds of their group, soonest first.
+    """Find the offsets (n rows, `EXPIRING_COLUMNS`) that are within the thresholds of their group, soonest
+    first.
 
     Thresholds are capped at half (warning) and a quarter (critical) of the time for which an offset is kept:
     where that is short, every commit would be a warning otherwise.
     """
-    soon = soon.sort_by([("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")])
     ends = to_milliseconds(soon["expires_at"]).to_numpy()
     kept = ends - to_milliseconds(pc.coalesce(soon["clock_starts_at"], soon["commit_timestamp"])).to_numpy()
     codes, groups = numbered(soon["group"])
@@ -115,13 +130,27 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     is_warning = ends - now <= np.minimum(warning, kept // 2)
     is_critical = ends - now <= np.minimum(critical, kept // 4)
     within = is_warning | is_critical
-    return worst_of_each_subject(soon.filter(pa.array(within)), policies, is_critical[within])
+    soon, is_critical = soon.filter(pa.array(within)), is_critical[within]
+    order = [("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
+    return worst_of_each_subject(soon, policies, is_critical, order=order)
+
+
+BELOW_START_COLUMNS: Final = [
+    "group",
+    "topic",
+    "partition",
+    "committed_offset",
+    "source_partition",
+    "source_offset",
+]
+"""What is to be known of offsets that are held against the starts of logs."""
 
 
 def below_start_of_each_subject(
     offsets: pa.Table, policies: GroupPolicies, log_starts: Mapping[Partition, int | None]
 ) -> Iterator[Worst]:
-    """Find the offsets below the start of their log (None: not known), most records gone first.
+    """Find the offsets (`BELOW_START_COLUMNS`) below the start of their log (None: not known), most records
+    gone first.
 
     Their rows also have `log_start`, and how many records are `gone`.
     """
@@ -134,29 +163,36 @@ def below_start_of_each_subject(
             "log_start": pa.array(starts, pa.int64()),
         }
     )
-    columns = ["group", "topic", "partition", "committed_offset", "source_partition", "source_offset"]
-    joined = offsets.select(columns).join(by_partition, ["topic", "partition"], join_type="inner")
+    joined = offsets.join(by_partition, ["topic", "partition"], join_type="inner")
     below = joined.filter(pc.less(joined["committed_offset"], joined["log_start"]))
     below = below.append_column("gone", pc.subtract(below["log_start"], below["committed_offset"]))
-    below = below.sort_by([("gone", "descending"), ("topic", "ascending"), ("partition", "ascending")])
-    return worst_of_each_subject(below, policies)
+    order = [("gone", "descending"), ("topic", "ascending"), ("partition", "ascending")]
+    return worst_of_each_subject(below, policies, order=order)
 
 
 def worst_of_each_subject(
-    rows: pa.Table, policies: GroupPolicies, is_critical: Mask | None = None
+    rows: pa.Table,
+    policies: GroupPolicies,
+    is_critical: Mask | None = None,
+    *,
+    order: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Worst]:
-    """Yield the first row of each subject, given n rows with the worst first (and n booleans)."""
+    """Yield the first row of each subject, given n rows (and n booleans).
+
+    The first one in an order (as `pyarrow.compute.sort_indices` takes it), by default in that of the rows.
+    """
     codes, encoded = numbered(rows["group"])
     names = encoded.to_pylist()
     of_group = [policies.of(name) for name in names]
     numbers, number_of_group = _numbered_subjects(names, of_group)
-    number_of_row = number_of_group[codes]
-    is_wanted = number_of_row >= 0
-    found, first, counts = np.unique(number_of_row[is_wanted], return_index=True, return_counts=True)
+    places = to_numbers(pc.sort_indices(rows, order).cast(pa.int64())) if order else np.arange(len(rows))
+    number_of_row = number_of_group[codes[places]]
+    places, number_of_row = places[number_of_row >= 0], number_of_row[number_of_row >= 0]
+    found, first, counts = np.unique(number_of_row, return_index=True, return_counts=True)
     groups = np.bincount(number_of_group[number_of_group >= 0], minlength=len(numbers))
     critical = np.zeros(len(rows), bool) if is_critical is None else is_critical
-    has_critical = np.bincount(number_of_row[is_wanted & critical], minlength=len(numbers)) > 0
-    worst = rows.filter(pa.array(is_wanted)).take(pa.array(first)).to_pylist()
+    has_critical = np.bincount(number_of_row[critical[places]], minlength=len(numbers)) > 0
+    worst = rows.take(pa.array(places[first])).to_pylist()
     subjects = list(numbers)
     for number, row, offsets in zip(found, worst, counts, strict=True):
         group, pattern = subjects[number]

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import cached_property
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -96,8 +98,11 @@ class AlertState:
 
     def last_revision(self, identity: str) -> int:
         """Return the revision of the episode with this id; 0 where there is none."""
-        found = pc.index(self.rows["id"], identity).as_py()
-        return 0 if found < 0 else int(self.rows["revision"][found].as_py())
+        return self._revisions.get(identity, 0)
+
+    @cached_property
+    def _revisions(self) -> Mapping[str, int]:
+        return dict(zip(self.rows["id"].to_pylist(), self.rows["revision"].to_pylist(), strict=True))
 
     def pending(self, receiver: str) -> list[Told]:
         """Return the episodes that are pending for the receiver, in the order in which they changed."""
@@ -140,15 +145,22 @@ class AlertTable:
         return retried(FilesGoneError, self._read)  # which maintenance has just removed
 
     def update(
-        self, change: Callable[[AlertState], list[Episode]], *, mark: int, receivers: Sequence[str]
+        self,
+        state: AlertState,
+        change: Callable[[AlertState], list[Episode]],
+        *,
+        mark: int,
+        receivers: Sequence[str],
     ) -> list[Episode]:
-        """Read the alerts, write what `change` makes of them with the new `mark`, and return that.
+        """Write what `change` makes of the alerts, which were just read, with the new `mark`, and return
+        that.
 
         Nothing is written when nothing changes. Episodes that open become pending for `receivers`. `change`
-        is called again when another process wrote in between. Raises `AlertsConflictError`.
+        is called again, on what the table then holds, when others wrote in between. Raises
+        `AlertsConflictError`.
         """
         with self._lock:
-            return self._until_written(lambda state: self._update(state, change, mark, receivers))
+            return self._until_written(lambda held: self._update(held, change, mark, receivers), state)
 
     def note(self, deliveries: Mapping[str, Delivery]) -> None:
         """Record, by episode id, what was delivered to a receiver."""
@@ -165,10 +177,12 @@ class AlertTable:
         rows = select(f"SELECT {names(ALERTS.names)} FROM alerts", alerts=table)
         return AlertState(table, rows.cast(ALERTS).combine_chunks())
 
-    def _until_written(self, write: Callable[[AlertState], T]) -> T:
-        """Read and write; retry if another process (maintenance, an evaluation) wrote in between."""
+    def _until_written(self, write: Callable[[AlertState], T], state: AlertState | None = None) -> T:
+        """Write on what was read (None: read first); retry if others (maintenance, an evaluation, our own
+        couriers) wrote in between."""
+        read = chain([] if state is None else [state], iter(self.read, None))
         try:
-            return retried(CommitFailedError, lambda: write(self.read()), _ATTEMPTS)
+            return retried(CommitFailedError, lambda: write(next(read)), _ATTEMPTS)
         except CommitFailedError as error:
             raise AlertsConflictError(
                 f"writing alerts under {self._tables.root}: expected no other writer meanwhile, "

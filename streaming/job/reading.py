@@ -35,6 +35,7 @@ from streaming.packets.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
+from streaming.spark.session import Evaluation
 from streaming.tables.tables import Tables
 
 Beside = Sequence[AbstractContextManager[object]]
@@ -134,7 +135,9 @@ class TopicReader:
         retention = RetentionReader(self.broker, self.settings, self.listener.warn)
         progress = progress.with_retention(retention.read(now_ms()))
         tables.create()
-        writer = self.writer(tables, progress, checkpoint)
+        evaluation = Evaluation()
+        evaluation.choose(self.spark, progress.waiting)
+        writer = self.writer(tables, progress, checkpoint, evaluation)
         house = Housekeeping(
             writer, self.broker, self.watch, retention, self.settings, self.listener.warn, frozen=frozen
         )
@@ -185,7 +188,13 @@ class TopicReader:
             )
         return held
 
-    def writer(self, tables: Tables, progress: Progress, checkpoint: Checkpoint) -> BatchWriter:
+    def writer(
+        self,
+        tables: Tables,
+        progress: Progress,
+        checkpoint: Checkpoint,
+        evaluation: Evaluation | None = None,
+    ) -> BatchWriter:
         """Return a writer that goes on from this progress of tables, which were written from the
         checkpoint."""
         return BatchWriter(
@@ -196,6 +205,7 @@ class TopicReader:
             report=self.listener.batch,
             topic_ids=self.topic_ids,
             missed=self.watch.missed,
+            evaluation=evaluation,
         )
 
     def alert_watch(self, tables: Tables) -> AlertWatch:

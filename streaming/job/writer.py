@@ -80,6 +80,7 @@ class BatchWriter:
         report: Callable[[BatchReport], None],
         topic_ids: TopicIds = lambda _: None,
         missed: Missed = lambda _progress, _positions: None,
+        evaluation: Evaluation | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._tables = tables
@@ -94,7 +95,7 @@ class BatchWriter:
         self._rows_since_fold = tables.unfolded_rows()
         self._is_broken = False
         self._is_first = True
-        self._evaluation = Evaluation()
+        self._evaluation = evaluation or Evaluation()
         self._commits = Commits(tables)
         self.progress = progress
 

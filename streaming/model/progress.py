@@ -262,6 +262,11 @@ class Progress:
         }
         return replace(self, partitions={**self.partitions, **moved})
 
+    @property
+    def waiting(self) -> int:
+        """How many source offsets lie between positions and last stable offsets, where known."""
+        return sum(partition.behind or 0 for partition in self.partitions.values())
+
     def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
         """Return the progress with the partitions' ends as the brokers, asked at `now` (ms), gave them."""
         seen = {

@@ -33,7 +33,7 @@ GENERATED: Final[Mapping[str, str]] = {
 
 Generated code is quicker for each record. But Spark writes the source of it again in every task, for every
 offsets partition and in every batch, even where it has compiled the same before: a small batch takes a
-fifth less of the JVM's time without. A session begins without, as compiling slows its start."""
+fifth less of the JVM's time without. And compiling slows the start, where little is waiting."""
 
 MANY_RECORDS: Final = 200_000
 """From this many records on, generated code is worth what it takes."""
@@ -113,6 +113,9 @@ _COLLECTOR: Final = (
 """No one waits for the JVM within a batch, and it holds little from one batch to the next. The serial
 collector needs no threads and keeps the heap as small as that: half of what the parallel one took."""
 
+_COUNTERS: Final = "-XX:-UsePerfData"
+"""The JVM samples counters for `jps` and `jstat` twenty times a second, also at rest (`jcmd` needs none)."""
+
 _COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=150000",
     "-XX:Tier4MinInvocationThreshold=18000",
@@ -148,13 +151,17 @@ def start_session(
 
 
 class Evaluation:
-    """Chooses for each batch of a query, by what the one before has read; not where the user has chosen."""
+    """Chooses for each batch of a query; not where the user has chosen.
+
+    The first batch by what is waiting, each other one by what the one before has read.
+    """
 
     def __init__(self) -> None:
-        self._conf = INTERPRETED
+        self._conf: Mapping[str, str] | None = None
 
     def choose(self, session: SparkSession, records: int) -> None:
-        """Choose for the next batch of the query that runs in this session: this one had so many records."""
+        """Choose for the next batch of the query that runs, or will run, in this session, given how many
+        records to expect of it."""
         wanted = GENERATED if records >= MANY_RECORDS else INTERPRETED
         if wanted is self._conf or session.conf.get(_CHOICE_IS_OURS, None) is None:
             return
@@ -274,4 +281,4 @@ def _java_options(users_options: str) -> list[str]:
     """
     log4j = (conf_dir() / "log4j2.properties").as_uri()
     chosen = re.search(r"-XX:\+Use\w+GC\b", users_options)
-    return [f"-Dlog4j2.configurationFile={log4j}", *_COMPILER, *([] if chosen else _COLLECTOR)]
+    return [f"-Dlog4j2.configurationFile={log4j}", _COUNTERS, *_COMPILER, *([] if chosen else _COLLECTOR)]

@@ -61,9 +61,12 @@ class Snapshot:
         reads += [self._keys_in_changes] if among == "history" else []
         return pa.concat_tables([_of(groups, read) for read in reads])
 
-    def drops(self, cause: str, *, after: int) -> pa.Table:
-        """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
-        return drops_between(self.changes, cause, after=after, up_to=self.progress.sequence)
+    def drops(self, cause: str, *, after: int, up_to: int | None = None) -> pa.Table:
+        """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence, up to
+        another one (None: up to this batch)."""
+        return drops_between(
+            self.changes, cause, after=after, up_to=self.progress.sequence if up_to is None else up_to
+        )
 
     def history(
         self,

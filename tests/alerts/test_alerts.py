@@ -1,9 +1,10 @@
 """Alerts on real tables: each rule opens and closes its episodes when it should, and only then."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from alert_tables import DAY, EMPTY, HOUR, RETENTION, START, Lake, alert_settings
 from deltalake import DeltaTable
@@ -26,6 +27,7 @@ from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.model import schemas
 from streaming.model.progress import PartitionEnds, Rebuild
 from streaming.model.totals import Position, Totals, UnknownRecords
+from streaming.tables.snapshot import Snapshot
 
 
 @pytest.fixture
@@ -504,6 +506,36 @@ def version(lake: Lake) -> int:
     return DeltaTable(f"{lake.tables.root}/alerts").version()
 
 
+def test_at_rest_rows_are_not_read_again_until_something_changes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    read = Snapshot.offsets
+
+    def counted(at: Snapshot, groups: Sequence[str] | None = None) -> pa.Table:
+        reads.append(at.progress.sequence)
+        return read(at, groups)
+
+    monkeypatch.setattr(Snapshot, "offsets", counted)
+    evaluator = lake.evaluator()
+    lake.commit("g1")
+    for _ in range(4):
+        lake.pass_time(1_000)
+        assert evaluator.evaluate() == []
+    assert len(reads) == 2  # the second time it is known that nothing changes
+    lake.pass_time(RETENTION - 1_000)
+    assert [episode.finding.group for episode in evaluator.evaluate()] == ["g1"]
+    assert len(reads) == 2  # only time has passed
+    assert lake.retention is not None
+    lake.retention = replace(lake.retention, retention_ms=100 * RETENTION)
+    lake.beat()
+    assert [episode.is_open for episode in evaluator.evaluate()] == [False]
+    lake.commit("g2", at=lake.now - 100 * RETENTION + 1_000)
+    lake.beat()
+    assert [episode.finding.group for episode in evaluator.evaluate()] == ["g2"]
+    assert len(reads) == 4
+
+
 def test_evaluation_that_changes_nothing_writes_nothing(lake: Lake) -> None:
     lake.commit("billing")
     lake.drop("billing", cause="deleted")
@@ -549,7 +581,7 @@ def test_commit_of_maintenance_between_reading_and_writing_is_no_conflict(lake: 
         (told,) = state.open_episodes()
         return [replace(told.episode, closed_at=lake.now, revision=2)]
 
-    alerts.update(change, mark=mark, receivers=[])
+    alerts.update(alerts.read(), change, mark=mark, receivers=[])
     (told,) = alerts.read().episodes()
     assert (len(attempts), told.episode.revision, told.to("log").revision) == (2, 2, 1)
 
@@ -564,10 +596,10 @@ def test_table_that_others_write_all_the_time_is_given_up_for_now(lake: Lake) ->
         )
 
     def change(_: object) -> list[Episode]:
-        other.update(lambda _: [episode("other")], mark=1, receivers=[])
+        other.update(other.read(), lambda _: [episode("other")], mark=1, receivers=[])
         return [episode("mine")]
 
     with pytest.raises(AlertsConflictError, match="found other commits at 5 attempts"):
-        mine.update(change, mark=2, receivers=[])
+        mine.update(mine.read(), change, mark=2, receivers=[])
     assert [e.id for e in lake.episodes()] == ["other"]
     assert mine.read().mark == 1

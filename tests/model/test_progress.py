@@ -281,3 +281,10 @@ def test_retention_is_known_since_the_first_reading_of_the_same_values() -> None
     progress = reduce(Progress.with_retention, [reading(1), None, reading(2)], Progress())
     assert progress.retention == replace(reading(2), known_since=1)
     assert progress.with_retention(reading(3, retention_ms=1)).retention == reading(3, retention_ms=1)
+
+
+def test_what_waits_is_counted_where_the_end_is_known() -> None:
+    progress = Progress().with_ends({0: PartitionEnds(10, 30), 1: PartitionEnds(5, 5)}, NOW)
+    assert progress.waiting == 15  # behind an open transaction nothing can be read
+    assert progress.with_positions({0: 4, 1: 9}, NOW).waiting == 6
+    assert Progress(partitions={0: PartitionProgress(position=3)}).waiting == 0

@@ -153,6 +153,9 @@ def test_small_batches_are_interpreted_and_large_ones_generate_code(
         seen.append(chosen())
     interpreted, generated = {"NO_CODEGEN", "false"}, {"FALLBACK", "true"}
     assert seen == [interpreted, interpreted, generated, interpreted]
+    evaluation.choose(session, MANY_RECORDS)
+    Evaluation().choose(session, 0)  # of the next query: that of the one before does not count
+    assert chosen() == interpreted
 
 
 @pytest.mark.spark
