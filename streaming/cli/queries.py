@@ -197,8 +197,8 @@ def history(
 ) -> int:
     """Show how the positions of groups moved, one line per batch.
 
-    Commits within a batch are merged. `rewind` is a step back; `retired` is the removal of the offset, with
-    its cause. Without --group: of all groups.
+    Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
+    the removal of the offset, with its cause. Without --group: of all groups.
 
     \b
       offsetlake history --event rewind --since 2h

@@ -9,14 +9,15 @@ from datetime import date, timedelta
 from typing import Any, Final, Self
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.maintenance.rewriting import delete_rows
 from streaming.maintenance.trusted_time import Times, sequence_before
-from streaming.model.schemas import CHANGES, UNKNOWN_RECORD_VERSION
+from streaming.model.schemas import UNKNOWN_RECORD_VERSION
 from streaming.settings.model import TableSettings
 from streaming.tables.feed import HISTORY_TRANSACTION, history_start
+from streaming.tables.files import commit_files
 from streaming.tables.select import between, select
 from streaming.tables.tables import Tables
 
@@ -119,7 +120,7 @@ def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
 def note_day(changes: DeltaTable, transaction: str, day: date) -> None:
     """Note a day (days since 1970) under an application id of `changes`."""
     commit = CommitProperties(app_transactions=[_note(transaction, day)])
-    write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
+    commit_files(changes, [], [], commit)
 
 
 def _note(transaction: str, day: date) -> Transaction:

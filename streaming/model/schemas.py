@@ -74,6 +74,13 @@ ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.f
 VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
 """A value before or after a change: the fields of an offset or those of a group, the others null."""
 
+COMMITS: Final = pa.field("commits", pa.int32())
+"""How many commits of its key a change stands for, also those whose value could not be read.
+
+0: it comes of a tombstone or of records of the group alone. Null: it is not about an offset, or nobody has
+counted (a rebuild, or an older release).
+"""
+
 CHANGES_IN_BATCH: Final = pa.schema(
     [
         pa.field("kind", pa.string()),  # offset or group
@@ -82,6 +89,7 @@ CHANGES_IN_BATCH: Final = pa.schema(
         pa.field("before", VALUE),
         pa.field("after", VALUE),
         pa.field("cause", pa.string()),  # why removed
+        COMMITS,
         *SOURCE,
         SOURCE_PARTITION,
     ]
@@ -103,6 +111,8 @@ PACKED_RECORDS: Final = pa.schema(
         *_FAILED_BYTES,  # only where the record could not be decoded and is kept
         *SOURCE,
         SOURCE_PARTITION,
+        # commits, or tombstones, of its key, itself and those that it supersedes; null = itself alone
+        pa.field("stands_for", pa.int32()),
     ]
 )
 """Decoded records of one shard on their way to the stateful operator."""
@@ -191,7 +201,7 @@ CHANGES: Final = table_schema(
         *KEY,
         SOURCE_PARTITION,
         *SOURCE,
-        *[CHANGES_IN_BATCH.field(name) for name in ("cause", "before", "after")],
+        *[CHANGES_IN_BATCH.field(name) for name in ("cause", COMMITS.name, "before", "after")],
         PROGRESS,
         _DAY,
     ]

@@ -16,17 +16,19 @@ from streaming.packets.superseded import drop_superseded
 
 def pack_by_shard(records: pa.Table, shards: Shards, *, check_partition: bool = False) -> dict[int, bytes]:
     """Return one packet, by the key of its shard, for each shard that has records among these (its columns,
-    `PACKED_RECORDS` without the lengths, in any order).
+    `PACKED_RECORDS` without the lengths and `stands_for`, in any order).
 
-    Everything is counted; then superseded commits are dropped, and the bytes of what could be decoded. With
-    `check_partition`, records in another partition than the one of their group are dropped, too: brokers do
-    not read them there (they are left from a time when the topic had another number of partitions).
+    Everything is counted; then superseded commits are dropped (the newest one says how many it stands for),
+    and the bytes of what could be decoded. With `check_partition`, records in another partition than the one
+    of their group are dropped, too: brokers do not read them there (they are left from a time when the topic
+    had another number of partitions).
     """
     records = _by_partition(records)
     keys = shards.keys_of(to_numbers(records["source_partition"]))
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     stops = np.append(starts, len(keys))[1:]
-    packed = with_kept_bytes(records).select(PACKED_RECORDS.names).cast(PACKED_RECORDS)
+    alone = with_kept_bytes(records).append_column("stands_for", pa.nulls(len(records), pa.int32()))
+    packed = alone.select(PACKED_RECORDS.names).cast(PACKED_RECORDS)
     count = shards.partition_count if check_partition else None
     return {
         int(keys[start]): _pack_one(packed.slice(start, stop - start), count)

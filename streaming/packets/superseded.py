@@ -3,17 +3,18 @@
 from typing import Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from decoders import RECORD_TYPES
-from streaming.common.arrays import Mask
-from streaming.common.keys import PLACED_KEY, entry_codes
+from streaming.common.arrays import Index, Mask, from_numbers
+from streaming.common.keys import PLACED_KEY, entry_codes, numbered
 
 COMMIT_TYPES: Final = pa.array(
     [number for number, kind in RECORD_TYPES.items() if kind.tabular], pa.int16()
 )  # of offset commits, current and legacy
+
+_MOST_NUMBERS: Final = 16  # for each code: so many can still be counted faster than codes are looked up
 
 
 def drop_superseded(records: pa.Table) -> pa.Table:
@@ -21,7 +22,8 @@ def drop_superseded(records: pa.Table) -> pa.Table:
 
     Expects the records of each offsets partition in log order. Kept are the newest readable value and the
     newest tombstone of every key (`replay` needs both to tell whether a group was created again), and
-    everything that is not a readable offset commit.
+    everything that is not a readable offset commit. Each that is kept says how many of its kind it
+    `stands_for` (schema `PACKED_RECORDS`).
     """
     droppable = is_commit(records) & records["error_kind"].is_null().to_numpy()
     rows = np.flatnonzero(droppable)
@@ -29,11 +31,37 @@ def drop_superseded(records: pa.Table) -> pa.Table:
     commits = commits if len(rows) == len(records) else commits.take(rows)
     codes, _, _ = entry_codes(commits)
     is_tombstone = commits["is_tombstone"].to_numpy()
-    keep = np.ones(len(records), dtype=bool)
+    stands_for = np.ones(len(records), dtype=np.int32)
     for chosen in (is_tombstone, ~is_tombstone) if is_tombstone.any() else (~is_tombstone,):
-        superseded = pd.Series(codes[chosen]).duplicated(keep="last").to_numpy()
-        keep[rows[chosen][superseded]] = False
-    return records if keep.all() else records.filter(pa.array(keep))
+        stands_for[rows[chosen]] = _counted_at_newest(codes[chosen])
+    keep = stands_for > 0
+    if keep.all():
+        return records
+    place = records.schema.get_field_index("stands_for")
+    kept = records.filter(pa.array(keep))
+    return kept.set_column(place, records.schema.field(place), from_numbers(stands_for[keep]))
+
+
+def _counted_at_newest(codes: Index) -> Index:
+    """Return for each of n codes (of `entry_codes`) how often it comes if this is the last time, else 0."""
+    numbers = _numbers(codes)
+    counts = np.bincount(numbers)
+    if counts.max(initial=0) <= 1:
+        return np.ones(len(codes), np.int64)
+    rows = np.arange(len(numbers))
+    last = np.empty(len(counts), np.int64)
+    last[numbers] = rows  # of repeated indices numpy keeps the last
+    return np.where(last[numbers] == rows, counts[numbers], 0)
+
+
+def _numbers(codes: Index) -> Index:
+    """Number n codes of keys, so low that they can be counted. Partitions are low themselves, as a rule:
+    looking each code up takes twice as long."""
+    pairs, partitions = codes >> 32, codes & 0xFFFF_FFFF
+    width = int(partitions.max(initial=0)) + 1
+    if (int(pairs.max(initial=0)) + 1) * width <= _MOST_NUMBERS * len(codes):
+        return pairs * width + partitions
+    return numbered(from_numbers(codes))[0]
 
 
 def is_commit(records: pa.Table) -> Mask:

@@ -17,7 +17,7 @@ from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_
 from streaming.tables.formats import as_held
 from streaming.tables.select import execute, in_one_line, names
 from streaming.tables.snapshot import Snapshot
-from streaming.tables.tables import Tables, TablesMissingError
+from streaming.tables.tables import SCHEMAS, Tables, TablesMissingError
 
 OTHER_TABLES: Final = ("quarantine", "alerts")
 """Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
@@ -137,8 +137,9 @@ def _unknown_table(name: str, known: list[str]) -> str:
 
 
 def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
-    """Make a table known under its name; in older formats as a view that finds every text."""
-    if (query := as_held(table, f"{name}_as_written")) is None:
+    """Make a table known under its name; in older formats as a view that has all columns, and finds every
+    text."""
+    if (query := as_held(table, f"{name}_as_written", SCHEMAS[name])) is None:
         builder.register(name, table)
     else:
         builder.register(f"{name}_as_written", table)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Mask
 from streaming.common.keys import PLACED_KEY, PlacedGroup
 from streaming.common.pieces import by_batches, take
-from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
+from streaming.model.schemas import CHANGES_IN_BATCH, COMMITS, VALUE
 from streaming.state.entries import ABSENT, MergedEntries
 from streaming.state.groups import Group
 
@@ -50,11 +50,16 @@ class GroupTransition:
 
 
 def offset_changes(merged: MergedEntries) -> pa.Table:
-    """Return a row (schema `CHANGES_IN_BATCH`) per offset that was set, removed, hidden or shown."""
+    """Return a row (schema `CHANGES_IN_BATCH`) per offset that was set, removed, hidden or shown.
+
+    One that was committed and hidden again, and that nobody saw before, has a row as well: its commits count
+    (`only_counts`).
+    """
     before, after = merged.visible_before, merged.visible_after
     is_touched = merged.touched_row != ABSENT
     is_removed = is_touched & (merged.after_row == ABSENT)  # also of a key that was not held
-    slots = np.flatnonzero((is_touched & (before | after)) | is_removed | (before != after))
+    is_committed = merged.commits > 0
+    slots = np.flatnonzero((is_touched & (before | after)) | is_removed | (before != after) | is_committed)
     before_rows = np.where(before[slots], merged.before_row[slots], ABSENT)
     after_rows = np.where(after[slots], merged.after_row[slots], ABSENT)
     key_rows = np.maximum(merged.before_row[slots], merged.touched_row[slots])
@@ -70,8 +75,17 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
         keys=keys,
         before=as_values(take(merged.pool, before_rows), before_rows == ABSENT),
         after=as_values(merged.rows(slots, after_rows), after_rows == ABSENT),
+        commits=pa.array(merged.commits[slots], COMMITS.type),
         source=[pa.array(offsets), pa.array(timestamps), places],
     )
+
+
+def only_counts(changes: pa.Table) -> Mask:
+    """Tell which of n rows (schema `CHANGES_IN_BATCH`) change nothing for readers: they say how often an
+    offset was committed that nobody saw, before the batch or after it."""
+    is_hidden = pc.equal(changes["cause"], HIDDEN).fill_null(False)
+    found: Mask = pc.and_(is_hidden, pc.is_null(changes["before"])).to_numpy()
+    return found
 
 
 def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
@@ -91,6 +105,7 @@ def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
         ],
         before=_structs([transition.before for transition in changed]),
         after=_structs([transition.after for transition in changed]),
+        commits=pa.nulls(len(changed), COMMITS.type),
         source=[
             pa.array([offset for offset, _ in (t.record for t in changed)], pa.int64()),
             pa.array([timestamp for _, timestamp in (t.record for t in changed)], pa.int64()),
@@ -107,11 +122,12 @@ def _changes(
     keys: list[pa.Array | pa.ChunkedArray],
     before: pa.Array | pa.ChunkedArray,
     after: pa.Array | pa.ChunkedArray,
+    commits: pa.Array,
     source: list[pa.Array | pa.ChunkedArray],
 ) -> pa.Table:
     ops = pc.if_else(pa.array(is_set), "set", "remove")
     kinds = pa.repeat(kind, len(ops))
-    return pa.table([kinds, ops, *keys, before, after, reasons, *source], schema=CHANGES_IN_BATCH)
+    return pa.table([kinds, ops, *keys, before, after, reasons, commits, *source], schema=CHANGES_IN_BATCH)
 
 
 def as_values(rows: pa.Table, is_absent: Mask, kind: pa.DataType = VALUE) -> pa.ChunkedArray:

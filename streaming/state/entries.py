@@ -59,6 +59,7 @@ class MergedEntries:
     `before_row` and `after_row` point into `pool`. `touched_row` is the pool row of the newest commit or
     tombstone of the batch for the key, `ABSENT` if it had none. `is_outdated`: the batch holds a commit for
     the key or a record that describes its group, so a tombstone need not have met what was held before.
+    `commits` says how many commits of the key there were, unreadable ones and superseded ones included.
     """
 
     pool: pa.Table
@@ -66,6 +67,7 @@ class MergedEntries:
     after_row: Index
     touched_row: Index
     is_outdated: Mask
+    commits: Index
     unreadable_since: Index
     hidden_before: Mask
     hidden_after: Mask
@@ -190,6 +192,7 @@ def merge_entries(
         after_row=after_row,
         touched_row=np.where(touched == ABSENT, ABSENT, n + touched),
         is_outdated=(_last(slots, ~is_tombstone, count) != ABSENT) | groups.is_described[slot_groups],
+        commits=_commits(slots, commits, ~is_tombstone, count),
         unreadable_since=_unreadable_since(entries, commits, unreadable, boundary, count),
         hidden_before=hidden_before,
         hidden_after=np.where(groups.ends[slot_groups], True, hidden_before & ~groups.begins[slot_groups]),
@@ -229,6 +232,15 @@ def _first(slots: Index, chosen: Mask, count: int) -> Index:
     first = np.full(count, ABSENT, dtype=np.int64)
     first[slots[rows]] = rows
     return first
+
+
+def _commits(slots: Index, commits: pa.Table, chosen: Mask, count: int) -> Index:
+    """Return for each of `count` slots how many commits the chosen ones stand for."""
+    stands_for = commits["stands_for"]
+    if stands_for.null_count == len(commits):
+        return np.bincount(slots[chosen], minlength=count)
+    weights = stands_for.fill_null(1).to_numpy()[chosen]
+    return np.bincount(slots[chosen], weights, count).astype(np.int64)
 
 
 def _unreadable_since(

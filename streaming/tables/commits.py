@@ -8,14 +8,14 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.retries import retried
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
-from streaming.model.schemas import CHANGES
+from streaming.tables.files import commit_files
 
 PROGRESS_KEY: Final = "offsetlake.progress"
 """The metadata of a commit to `changes` under which it says the progress."""
@@ -77,7 +77,7 @@ def restate_progress(changes: DeltaTable, storage: DeltaStorageHandler) -> None:
     if progress == Progress() or PROGRESS_KEY in _commit_info(storage, changes.version()):
         return
     commit = CommitProperties(custom_metadata={PROGRESS_KEY: progress.to_json()}, max_commit_retries=0)
-    write_deltalake(changes, CHANGES.empty_table(), mode="append", commit_properties=commit)
+    commit_files(changes, [], [], commit)
 
 
 def _commit_info(storage: DeltaStorageHandler, version: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.common.timestamps import to_milliseconds
-from streaming.model.schemas import CHANGES, KEY, OFFSETS, TIMESTAMP
-from streaming.tables.formats import is_of_groups
+from streaming.model.schemas import CHANGES, COMMITS, KEY, OFFSETS, TIMESTAMP
+from streaming.tables.formats import columns_of, is_of_groups
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
@@ -29,6 +29,7 @@ HISTORY: Final = pa.schema(
         ("partition", pa.int32()),
         ("committed_offset", pa.int64()),  # null = removed, or never readable
         ("step", pa.int64()),  # from the position before; null = one of the two is not there
+        COMMITS,  # how many; null = not known
         ("event", pa.string()),  # first, commit, rewind or retired
         ("cause", pa.string()),  # why retired; null = not retired
         ("metadata", pa.string()),
@@ -86,7 +87,7 @@ def read_steps(
     """Return the steps of the positions of groups (None: all; schema `HISTORY`), in order, up to a sequence.
 
     Those since a moment and up to another (ms), or all that are kept, and of the named `EVENTS` or of all.
-    Commits of one key that came within one batch are one step, that of the last of them.
+    Commits of one key that came within one batch are one step, that of the last of them, which says how many.
     """
     conditions = [
         f""""kind" = 'offset' AND "sequence" <= {up_to}""",
@@ -99,9 +100,10 @@ def read_steps(
         f"""
         SELECT * FROM (
             SELECT "batch_time", "group", "topic", "partition",
-                "after"['committed_offset'] AS "committed_offset", {_EVENT} AS "event", "cause",
-                "after"['metadata'] AS "metadata", "after"['commit_timestamp'] AS "commit_timestamp",
-                "sequence", "before"['committed_offset'] AS "earlier"
+                "after"['committed_offset'] AS "committed_offset", {_EVENT} AS "event",
+                {columns_of(changes, [COMMITS])}, "cause", "after"['metadata'] AS "metadata",
+                "after"['commit_timestamp'] AS "commit_timestamp", "sequence",
+                "before"['committed_offset'] AS "earlier"
             FROM changes WHERE {" AND ".join(conditions)}
         ) AS steps
         WHERE {is_one_of("event", events) if events else "true"}
@@ -178,18 +180,14 @@ def rows_in_order(table: DeltaTable, schema: pa.Schema, condition: str = "true")
 
     Columns of the schema that a table of an older format lacks are null.
     """
-    held = [field.name for field in table.schema().fields if field.name in schema.names]
     rows = select(
         f"""
-        SELECT {names(held)} FROM log WHERE {condition}
+        SELECT {columns_of(table, schema)} FROM log WHERE {condition}
         ORDER BY "sequence", "source_partition", "source_offset"
         """,
         log=table,
     )
-    columns = [
-        rows[field.name] if field.name in held else pa.nulls(len(rows), field.type) for field in schema
-    ]
-    return pa.table(columns, schema.names).cast(schema)
+    return rows.cast(schema)
 
 
 # --- since when changes are whole ------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import joined, pieces, take
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import commit_files, removal, write_files
-from streaming.tables.formats import is_of_groups
-from streaming.tables.select import is_one_of, names, select, stream
+from streaming.tables.formats import columns_of, is_of_groups
+from streaming.tables.select import is_one_of, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
 """The application id under which a folded table notes up to which sequence it was folded."""
@@ -179,7 +179,7 @@ def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[in
     is_here = pc.is_in(newest[BUCKET.name], value_set=pa.array(buckets, BUCKET.type))
     changed = newest if pc.all(is_here).as_py() else newest.filter(is_here)
     schema = ROWS[name].append(BUCKET)
-    sql = f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
+    sql = f"SELECT {columns_of(table, schema)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
     held = joined((rows.cast(schema) for rows in stream(sql, base=table)), _PORTION_BYTES)
     left = (_without(rows, changed, KEYS[name]) for rows in held)
     present = pieces(_present(changed).select(schema.names))
@@ -191,7 +191,9 @@ def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
 
 
 def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:
-    rows = select(f"SELECT {names(columns.names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
+    rows = select(
+        f"SELECT {columns_of(base, columns)} FROM base WHERE {_in_buckets(base, groups)}", base=base
+    )
     return rows.cast(columns)
 
 

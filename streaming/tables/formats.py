@@ -3,9 +3,12 @@
 Up to format 2 bounds of long texts are missing in the log, and delta-rs misreads those of characters beyond
 U+FFFF in even planes. Other engines then do not find rows that are there. What is asked here finds them all
 the same (`is_of_groups`, `as_held`); at the start of the job such bounds are rewritten (`upgrade`).
+
+Columns that came later are null in older rows; where no job of this release has added them yet, they are read
+as null (`columns_of`, `as_held`). Whoever names columns of a table in a query leaves it to one of the two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -30,6 +33,16 @@ _FORMER_LOG: Final[Mapping[str, str]] = {"delta.checkpointInterval": "100"}
 """Properties that earlier releases gave their tables, and this one gives another value."""
 
 
+_SQL_TYPES: Final[Mapping[pa.DataType, str]] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.date32(): "DATE",
+}
+
+
 def format_of(table: DeltaTable) -> int:
     """Return the format that a table has."""
     return int(table.metadata().configuration.get(FORMAT_PROPERTY, 1))
@@ -49,20 +62,42 @@ def is_of_groups(table: DeltaTable, groups: Sequence[str]) -> str:
     return f"""("group" || '') {is_one_of("group", groups).removeprefix('"group" ')}"""
 
 
-def as_held(table: DeltaTable, name: str) -> str | None:
-    """Write the query for all rows of a registered table by which no file is passed over for its texts.
+def columns_of(table: DeltaTable, fields: Iterable[pa.Field]) -> str:
+    """Write columns for a query of a table: null are those that it lacks, being of an older format.
 
-    None where bounds are true: the table itself does.
+    For one that is read before a job of this release has written to it.
     """
-    if _has_true_bounds(table):
+    held = _held_names(table)
+    return ", ".join(f'"{field.name}"' if field.name in held else _lacking(field) for field in fields)
+
+
+def as_held(table: DeltaTable, name: str, schema: pa.Schema) -> str | None:
+    """Write the query for all rows of a registered table with which it answers as the present format does.
+
+    No file is passed over for its texts, and columns of the schema that it lacks are null. None where the
+    table itself does so.
+    """
+    held = _held_names(table)
+    lacking = [_lacking(field) for field in schema if field.name not in held]
+    if _has_true_bounds(table) and not lacking:
         return None
     columns = [
         f"""("{field.name}" || '') AS "{field.name}\""""
-        if pa.types.is_string(field.type)
+        if pa.types.is_string(field.type) and not _has_true_bounds(table)
         else f'"{field.name}"'
         for field in pa.schema(table.schema().to_arrow())
     ]
-    return f"SELECT {', '.join(columns)} FROM {name}"
+    return f"SELECT {', '.join([*columns, *lacking])} FROM {name}"
+
+
+def _held_names(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}
+
+
+def _lacking(field: pa.Field) -> str:
+    """Write a column that a table lacks; of a type, so that it can be reckoned with, if that has a name."""
+    kind = _SQL_TYPES.get(field.type)
+    return f'{"NULL" if kind is None else f"CAST(NULL AS {kind})"} AS "{field.name}"'
 
 
 def _has_true_bounds(table: DeltaTable) -> bool:
@@ -77,19 +112,25 @@ def _is_beyond_plane_0(text: str) -> bool:
 
 
 def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) -> None:
-    """Bring a table to the present format, unless it has it; `table` is then as of its newest commit.
+    """Bring a table to the present format; `table` is then as of its newest commit.
 
     Columns and fields of structs that it lacks are added (null in its rows), doubtful bounds are rewritten,
     and last the format is noted: cut at any point it can be repeated. A change of any other kind takes a step
-    of its own here.
+    of its own here. A table that has the format gets the columns that came into it before the release.
     Raises `CommitFailedError` where another commit came first.
     """
-    if format_of(table) == TABLES_FORMAT:
-        return
     held = {column.name: column for column in table.schema().fields}
+    is_present = format_of(table) == TABLES_FORMAT
     wanted = [Field.from_arrow(column) for column in schema]
-    if missing := [column for column in wanted if held.get(column.name) != column]:
+    missing = [
+        column
+        for column in wanted
+        if column.name not in held or (held[column.name] != column and not is_present)
+    ]
+    if missing:
         table.alter.add_columns(missing)  # of a struct that is there its new fields
+    if is_present:
+        return
     if not _has_true_bounds(table) and mend_bounds(table, storage):
         table.update_incremental()
     table.alter.set_table_properties({FORMAT_PROPERTY: str(TABLES_FORMAT)}, raise_if_not_exists=False)

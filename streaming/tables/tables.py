@@ -42,12 +42,14 @@ from streaming.tables.progress_rows import Observation, observation_row, observe
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, Snapshot
 
-_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "changes": CHANGES,
     **{name: rows.append(BUCKET) for name, rows in ROWS.items()},
     "quarantine": QUARANTINE,
     "alerts": ALERTS,
 }
+"""The columns of each table under a root."""
+
 _PARTITIONED_BY: Final = ("day", BUCKET.name)
 _BOUNDED: Final[Mapping[str, str]] = {"changes": "sequence,batch_time,kind,group"}
 """The columns whose bounds the log has, to pass over files. More of them only make the log longer."""
@@ -94,7 +96,7 @@ class Tables:
 
         Raises `TablesTooNewError` where a newer release wrote them.
         """
-        for name, schema in _SCHEMAS.items():
+        for name, schema in SCHEMAS.items():
             with self._writing(name):
                 DeltaTable.create(
                     self._uri(name),
@@ -120,7 +122,7 @@ class Tables:
     def existing(self) -> list[str]:
         """Return the names of the tables that exist."""
         options = dict(self.storage_options)
-        return [name for name in _SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
+        return [name for name in SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
 
     def delta(self, name: str) -> DeltaTable:
         """Open one table as it stands now.

@@ -17,7 +17,8 @@ from streaming.packets.shards import Shards, shard_keys
 
 Row = dict[str, Any]
 
-DECODED = pa.schema([field for field in PACKED_RECORDS if not field.name.endswith("_length")])
+ADDED = ("key_length", "value_length", "stands_for")
+DECODED = pa.schema([field for field in PACKED_RECORDS if field.name not in ADDED])
 SHARDS = Shards(partition_count=10, state_partitions=5)
 COMMIT: Row = {
     "record_type": 1,
@@ -89,6 +90,26 @@ def test_superseded_commits_are_counted_but_not_carried() -> None:
     [(left, totals)] = packed(commit(0, 1), commit(0, 2), commit(0, 3, is_tombstone=True)).values()
     assert [row["source_offset"] for row in left] == [2, 3]  # the newest value and the newest tombstone
     assert totals == Totals(decoded=3, tombstones=1)
+    assert [row["stands_for"] for row in left] == [2, 1]
+
+
+def test_the_newest_commit_says_how_many_it_stands_for_and_an_unreadable_one_stands_for_itself() -> None:
+    [(left, _)] = packed(
+        commit(0, 1),
+        commit(0, 2, partition=1),
+        commit(0, 3),
+        commit(0, 4, error_kind="unsupported_version"),
+        commit(0, 5, error_kind="unsupported_version"),
+        commit(0, 6),
+        commit(1, 6),
+    ).values()
+    stand_for = {(row["source_partition"], row["source_offset"]): row["stands_for"] for row in left}
+    assert stand_for == {(0, 2): 1, (0, 4): 1, (0, 5): 1, (0, 6): 3, (1, 6): 1}
+
+
+def test_nothing_is_noted_where_nothing_is_superseded() -> None:
+    [(left, _)] = packed(commit(0, 1), commit(0, 2, partition=1)).values()
+    assert [row["stands_for"] for row in left] == [None, None]
 
 
 def test_records_in_another_partition_than_their_groups_are_counted_and_dropped() -> None:

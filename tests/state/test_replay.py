@@ -1,6 +1,7 @@
 """The replica of an offsets partition equals a plain replay, however the log is cut into batches."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -123,6 +124,7 @@ class Reader:
     """Keeps what a reader of the change feed knows, and checks each change against it."""
 
     def __init__(self) -> None:
+        self.commits = Counter[Key]()
         self.offsets: dict[Key, dict[str, Any]] = {}
         self.groups: dict[str, dict[str, Any]] = {}
 
@@ -139,6 +141,9 @@ class Reader:
             seen.add((change["kind"], key))
             assert change["before"] == held.get(key)
             assert (change["op"] == "set") == (change["after"] is not None)
+            assert (change["commits"] is None) == (change["kind"] == "group")
+            if change["commits"]:
+                self.commits[key] += change["commits"]
             assert (change["cause"] is not None) == (change["op"] == "remove" and change["kind"] == "offset")
             if change["after"] is None:
                 held.pop(key, None)
@@ -194,6 +199,7 @@ def assert_same(records: list[Record], cuts: list[int], *, early_drop: bool = Fa
 
 
 def assert_told(reader: Reader, records: list[Record]) -> None:
+    assert reader.commits == Counter(commits_in(records))
     offsets, described = seen_by_plain_replay(records)
     fields = Entry.__dataclass_fields__
     assert {
@@ -204,6 +210,13 @@ def assert_told(reader: Reader, records: list[Record]) -> None:
         name: {**row, "members": list(row["members"]), "subscribed_topics": list(row["subscribed_topics"])}
         for name, row in described.items()
     }
+
+
+def commits_in(records: list[Record]) -> Iterator[Key]:
+    """Give the key of every commit: also of those whose value cannot be read, not of tombstones."""
+    for record in records:
+        if record.record_type in (0, 1) and record.group is not None and not record.is_tombstone:
+            yield record.group, str(record.topic), int(record.partition or 0)
 
 
 def test_what_is_too_large_for_one_array_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,5 +288,6 @@ class _Job:
         self._ends[number] += 1
         if value is not None:
             value |= source
-        row = change(key, value, self._live.get(key)) | source
+        commits = None if isinstance(key, str) else 0 if value is None else 1
+        row = change(key, value, self._live.get(key)) | source | {"commits": commits}
         return row if value is not None else row | {"cause": cause}

@@ -174,6 +174,7 @@ def packed(records: Iterable[Record], first_offset: int = 0) -> pa.Table:
         "value": pa.array(values, pa.binary()),
         "key_length": pa.nulls(len(keys), pa.int32()),
         "value_length": pa.nulls(len(keys), pa.int32()),
+        "stands_for": pa.nulls(len(keys), pa.int32()),
         "source_partition": pa.repeat(pa.scalar(0, pa.int32()), len(keys)),
         "source_offset": offsets,
         "source_timestamp": pa.compute.add(offsets, 1_000),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
@@ -19,6 +20,7 @@ from table_batches import (
     Batch,
     append,
     as_read,
+    changes_of,
     completed,
     offset,
     replay,
@@ -41,16 +43,19 @@ from version_files import (
 from streaming.brokers.facts import TopicFacts
 from streaming.cli.main import cli
 from streaming.job.pairing import bound, check_checkpoint
+from streaming.maintenance.trimming import note_day
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
-from streaming.model.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT
+from streaming.model.schemas import CHANGES, COMMITS, QUARANTINE_IN_BATCH, TABLES_FORMAT
 from streaming.queries.queries import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.settings.reading import read_settings
 from streaming.spark.checkpoint import Checkpoint
 from streaming.state.stored import STATE_FORMAT, Values
+from streaming.tables.commits import PROGRESS_KEY
+from streaming.tables.feed import noted_day
 from streaming.tables.formats import _columns_of, mend_bounds
-from streaming.tables.rows import quarantine_rows
+from streaming.tables.rows import change_rows, quarantine_rows
 from streaming.tables.select import is_one_of
 from streaming.tables.tables import Tables, TablesTooNewError
 
@@ -108,6 +113,68 @@ def test_tables_are_appended_to_and_folded_after_an_upgrade(kept: Path) -> None:
     tables.fold()
     assert as_read(tables) == expected
     assert [row["value_length"] for row in tables.read_quarantine().to_pylist()] == [None, 800]
+
+
+@pytest.fixture
+def lacking(tmp_path: Path) -> Tables:
+    """Tables of the present format, with `changes` as they were before commits were counted."""
+    write_tables(tmp_path / "now")
+    now, tables = Tables(str(tmp_path / "now")), Tables(str(tmp_path / "then"))
+    shutil.copytree(tmp_path / "now", tmp_path / "then", ignore=shutil.ignore_patterns("changes"))
+    changes = now.delta("changes")
+    former = pa.schema([field for field in CHANGES if field.name != "commits"])
+    table = DeltaTable.create(
+        f"{tables.root}/changes",
+        former,
+        partition_by=["day"],
+        configuration=changes.metadata().configuration,
+        raise_if_key_not_exists=False,
+    )
+    commit = CommitProperties(custom_metadata={PROGRESS_KEY: now.progress().to_json()})
+    rows = changes.to_pyarrow_table().select(former.names).cast(former)
+    write_deltalake(table, rows, mode="append", commit_properties=commit)
+    return tables
+
+
+def test_a_column_that_no_job_has_added_yet_is_read_as_null(lacking: Tables) -> None:
+    assert "commits" not in pa.schema(lacking.delta("changes").schema().to_arrow()).names
+    for _ in ("before", "after"):
+        assert as_read(lacking) == as_of_third_batch()
+        assert lacking.read_changes()["commits"].null_count == len(lacking.read_changes()) == 6
+        steps = OffsetQueries(lacking).list_history("billing").rows
+        assert steps["commits"].to_pylist() == [None] * len(steps)
+        assert len(steps) == 4
+        [asked] = run_sql(
+            lacking, 'SELECT sum("commits") AS n, count(*) AS "rows" FROM changes'
+        ).rows.to_pylist()
+        assert asked == {"n": None, "rows": len(lacking.delta("changes").to_pyarrow_table())}
+        live = run_sql(lacking, "SELECT committed_offset FROM live_offsets ORDER BY 1").rows
+        assert live["committed_offset"].to_pylist() == [2, 3]
+        described = run_sql(lacking, "DESCRIBE changes").rows.to_pylist()
+        assert {"column_name": "commits", "data_type": "int32"} in described
+        lacking.create()
+    assert "commits" in pa.schema(lacking.delta("changes").schema().to_arrow()).names
+
+
+def test_the_log_is_cleaned_and_days_are_noted_before_tables_are_upgraded(lacking: Tables) -> None:
+    progress = lacking.progress()
+    changes = lacking.delta("changes")
+    changes.alter.set_table_properties({"other": "commit"}, raise_if_not_exists=False)
+    lacking.restate_progress()
+    note_day(lacking.delta("changes"), "noted", date(1970, 1, 3))
+    assert noted_day(lacking.delta("changes"), "noted") == date(1970, 1, 3)
+    assert lacking.progress() == progress
+    assert as_read(lacking) == as_of_third_batch()
+
+
+def test_commits_are_counted_once_tables_are_upgraded(lacking: Tables) -> None:
+    lacking.create()
+    lacking.fold()
+    rows = changes_of({AUDIT: offset(committed_offset=9)}, as_of_third_batch())
+    counted = rows.set_column(rows.schema.get_field_index("commits"), COMMITS, pa.array([5], COMMITS.type))
+    after = replace(lacking.progress(), batch_id=3, sequence=4, batch_time=4_000, heartbeat=4_000)
+    lacking.append_changes(change_rows(counted, sequence=4, batch_time=4_000)[0], after, is_batch=True)
+    assert OffsetQueries(lacking).list_history("audit").rows["commits"].to_pylist() == [None, 5]
 
 
 def test_an_upgrade_is_done_once(kept: Path) -> None:

@@ -108,7 +108,7 @@ GROUPS: Final = Form(
 HISTORY: Final = Form(
     always=("batch_time", *_KEY, "committed_offset"),
     kept=("step", "event"),
-    room=("cause", "commit_timestamp"),
+    room=("cause", "commits", "commit_timestamp"),
     wide=("metadata", "sequence"),
 )
 EXPIRING: Final = Form(
