@@ -79,7 +79,8 @@ class Samples:
     def is_same_log(self, one: Index, other: Index) -> Mask:
         """Tell of n pairs of samples of a place (numbers, or `NONE`) whether both are there, and not known to
         be of two topics of one name."""
-        first, second = self.ids[one], self.ids[other]
+        ids = np.append(self.ids, NONE)
+        first, second = ids[one], ids[other]
         same: Mask = (first == second) | (first == NONE) | (second == NONE)
         both: Mask = same & (one != NONE) & (other != NONE)
         return both
