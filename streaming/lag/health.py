@@ -36,7 +36,8 @@ PARTITION_HEALTH: Final = pa.schema(
         ("status", pa.string()),  # one of `STATUSES`
         ("reason", pa.string()),  # one of `REASONS`
         ("since", TIMESTAMP),  # from when on that is known to be so; null for OK and UNKNOWN
-        ("commits", pa.int64()),  # rows of the window; null, as the rest: there is none
+        ("commits", pa.int64()),  # of the window
+        ("pace_is_known", pa.bool_()),  # there are enough of them to tell how often it is committed
         ("first_offset", pa.int64()),  # of the window
         ("first_at", TIMESTAMP),
         ("last_offset", pa.int64()),
@@ -167,6 +168,7 @@ def facts(runs: Runs, judged: Judged) -> list[pa.Array]:
         _words([reason for reason, _ in REASONS], judged.reasons),
         to_timestamps(from_numbers(since, np.isin(statuses, list(since_by_status)))),
         from_numbers(lasts - windows + 1),
+        from_mask(judged.is_pace_known),
         from_numbers(runs.offsets[windows], runs.is_readable[windows]),
         to_timestamps(from_numbers(runs.at[windows])),
         from_numbers(runs.offsets[lasts], runs.is_readable[lasts]),

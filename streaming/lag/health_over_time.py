@@ -125,7 +125,13 @@ class _View:
         that their groups had."""
         own = self._numbers[numbers]
         judged = self._judged
-        some = Judged(judged.reasons[own], judged.windows[own], judged.lasts[own], judged.turns[own])
+        some = Judged(
+            judged.reasons[own],
+            judged.windows[own],
+            judged.lasts[own],
+            judged.turns[own],
+            judged.is_pace_known[own],
+        )
         names = pa.array(STATUSES, pa.string())
         columns = dict(zip(PARTITION_HEALTH.names, facts(self._runs, some), strict=True))
         keys = take(self._runs.keys, self._keys[numbers])

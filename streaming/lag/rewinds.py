@@ -17,17 +17,14 @@ from streaming.common.pieces import take
 from streaming.lag.samples import NONE
 from streaming.model.schemas import MEMBER
 
-GROUP_STEPS: Final = pa.schema(
+_PLACED: Final = pa.schema(
     [
         ("group", pa.string()),
         ("source_partition", pa.int32()),
         ("source_offset", pa.int64()),  # null, as of simple groups: before every commit
         ("sequence", pa.int64()),  # of the batch
-        ("state", pa.string()),  # null: the group was gone
-        ("members", pa.list_(MEMBER)),
     ]
 )
-"""How groups were from a record of theirs on. Of several in one batch the last is known."""
 
 WHO: Final = pa.schema(
     [
@@ -41,12 +38,13 @@ WHO: Final = pa.schema(
 def with_who(commits: pa.Table, steps: pa.Table) -> pa.Table:
     """Append the columns `WHO` to n commits: rows with group, source_partition, source_offset and sequence.
 
-    `steps` (schema `GROUP_STEPS`) are those of their groups, in any order; the earliest of each, or another
-    one before the commits, says how the group was before. Not known is who was there where no step is before
-    the commit, and where another one followed it in the same batch, of which only the last is kept.
+    `steps` say how their groups were from a record of theirs on: rows with these columns (source_offset null:
+    before any commit), state (null: the group was not there) and members, in any order. Not known is who was
+    there where no step is before the commit, and where another one followed it in the same batch: of each
+    batch the last step is kept.
     """
     count = len(commits)
-    names = ["group", "source_partition", "source_offset", "sequence"]
+    names = _PLACED.names
     both = pa.concat_tables([steps.select(names).cast(_PLACED), commits.select(names).cast(_PLACED)])
     codes = key_codes([both["group"], both["source_partition"]])
     offsets, sequences = numbers_or(both["source_offset"], NONE), numbers_or(both["sequence"], NONE)
@@ -86,9 +84,6 @@ def words_of(was_empty: bool | None, members: list[dict[str, str | None]] | None
         return "it is not known who was a member then"
     named = ", ".join(f"{member['client_id']} at {member['client_host']}" for member in members)
     return f"by one of the members of that moment: {named}"
-
-
-_PLACED: Final = pa.schema([GROUP_STEPS.field(number) for number in range(4)])
 
 
 def _step_before(codes: Index, is_commit: Mask, order: Index) -> Index:

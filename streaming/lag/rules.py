@@ -32,6 +32,8 @@ STATUSES: Final = ("OK", "UNKNOWN", "WARNING", "STOPPED", "STALLED", "REWOUND")
 
 OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 
+TOO_FEW_COMMITS: Final = "too few commits are known"
+
 REASONS: Final = (
     ("caught up", OK),
     ("was caught up lately", OK),
@@ -41,7 +43,7 @@ REASONS: Final = (
     ("its log end is not known", UNKNOWN),
     ("it is beyond the log end", UNKNOWN),
     ("its log end was not known when its silence began", UNKNOWN),
-    ("too few commits are known", UNKNOWN),
+    (TOO_FEW_COMMITS, UNKNOWN),
     ("its lag was not known at every commit", UNKNOWN),
     ("lag never fell", WARNING),
     ("no commits, and records wait", STOPPED),
@@ -97,6 +99,8 @@ class Judged:
     windows: Index
     lasts: Index
     turns: Index
+    is_pace_known: Mask
+    """Whether enough commits are known to tell how often the position is committed."""
 
     @property
     def statuses(self) -> Index:
@@ -163,7 +167,7 @@ def judge(
         _STANDS: is_equal,
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
-    return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE))
+    return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)
 
 
 def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRules) -> Index:

@@ -12,7 +12,16 @@ from streaming.common.arrays import from_texts
 from streaming.common.keys import KEY_NAMES
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY
-from streaming.tables.feed import drops_between, keys_in, read_steps, removals_of, starts_after, whole_since
+from streaming.tables.feed import (
+    commits_between,
+    drops_between,
+    group_steps,
+    keys_in,
+    read_steps,
+    removals_of,
+    starts_after,
+    whole_since,
+)
 from streaming.tables.folding import keys_at, rows_at
 from streaming.tables.progress_rows import Gap
 
@@ -83,6 +92,21 @@ class Snapshot:
             return read_steps(self.changes, of, up_to=up_to, since=since, until=until, events=events)
 
         return _of(groups, steps)
+
+    def commits(
+        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+    ) -> pa.Table:
+        """Read what groups (None: all) committed up to this batch (schema `COMMITTED`), between two moments
+        (ms), these included; those of a key in the order of the log."""
+
+        def commits(of: Sequence[str] | None) -> pa.Table:
+            return commits_between(self.changes, of, up_to=self.progress.sequence, since=since, until=until)
+
+        return _of(groups, commits)
+
+    def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""
+        return _of(groups, lambda of: group_steps(self.changes, of, up_to=self.progress.sequence))
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""
