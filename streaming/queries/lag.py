@@ -1,7 +1,7 @@
 """Lag and health of groups, answered from the tables: for now and for past moments, without a broker."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -64,7 +64,7 @@ class LagQueries:
 
     tables: Tables
     max_age_ms: int = MAX_AGE_MS
-    rules: HealthRules = HealthRules()
+    rules: HealthRules = field(default_factory=HealthRules)
 
     # --- lag -------------------------------------------------------------------------------------------
 
@@ -133,8 +133,8 @@ class LagQueries:
         until: datetime | None = None,
         every_ms: int,
     ) -> Answer:
-        """Return positions and their lag at regular moments (columns at, `KEY_NAMES`, committed_offset, `LAG`),
-        in the order of time and key. Positions that were not there at a moment have no row."""
+        """Return positions and their lag at regular moments (columns at, `KEY_NAMES`, committed_offset, `LAG`
+        and commit_timestamp), in the order of time and key. What was not there at a moment has no row."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
@@ -192,8 +192,8 @@ class LagQueries:
         since: datetime,
         until: datetime | None = None,
     ) -> Answer:
-        """Return how the status of groups changed (schema `STATUS_CHANGES`), in order: one row for each change,
-        and the first status that is known. It is looked at ten times in a window of the rules."""
+        """Return how the status of groups changed (schema `STATUS_CHANGES`), in order: one row for each
+        change, and the first status in that time. It is looked at ten times in a window of the rules."""
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
         first = start - self.rules.long_silence_ms - self.rules.window_ms
@@ -210,8 +210,8 @@ class LagQueries:
         since: datetime,
         until: datetime | None = None,
     ) -> Answer:
-        """Return the commits that went back (schema `COMMITTED`, and the columns `WHO`: who can have done it),
-        in order; of commits within one batch the last is known."""
+        """Return the commits that went back (schema `COMMITTED`, and `WHO` can have done it), in order; of
+        commits within one batch the last is known."""
         start, end = to_ms(since), now_ms() if until is None else to_ms(until)
         names = None if groups is None else list(groups)
 
@@ -312,7 +312,7 @@ class LagQueries:
         since: int,
         until: int,
     ) -> tuple[pa.Table, AsOf]:
-        """Read the commits (schema `COMMITS`) of groups between two moments (ms), and the positions before."""
+        """Read what groups committed between two moments (ms), and their positions before."""
         names = None if groups is None else list(groups)
         base = base_commits(self.tables, names, since)
         rows, progress, gap = self.tables.ask(
