@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -17,14 +18,48 @@ Mask = npt.NDArray[np.bool_]
 _NUMBERS: Final = {pa.int32(): np.int32, pa.int64(): np.int64}
 
 
-def from_numbers(values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
-    """Return n numbers as an array (int32 or int64) without nulls, on the same memory.
+def from_numbers(
+    values: npt.NDArray[np.int32] | npt.NDArray[np.int64] | npt.NDArray[np.float64],
+    is_valid: Mask | None = None,
+) -> pa.Array:
+    """Return n numbers as an array (int32, int64, double) on the same memory, null where they are not valid.
 
     >>> from_numbers(np.arange(3)).to_pylist()
     [0, 1, 2]
+    >>> from_numbers(np.array([0.5, 1.5]), np.array([True, False])).to_pylist()
+    [0.5, None]
     """
-    data = [None, pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), data, null_count=0)
+    valid, nulls = (None, 0) if is_valid is None else (_bits(is_valid), int(np.count_nonzero(~is_valid)))
+    data = [valid, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), data, null_count=nulls)
+
+
+def from_mask(mask: Mask, is_valid: Mask | None = None) -> pa.Array:
+    """Return n booleans as an array, null where they are not valid.
+
+    >>> from_mask(np.array([True, False])).to_pylist()
+    [True, False]
+    """
+    valid = None if is_valid is None else _bits(is_valid)
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [valid, _bits(mask)])
+
+
+def to_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return n booleans as numpy has them; null is false.
+
+    >>> to_mask(pa.array([True, None, False])).tolist()
+    [True, False, False]
+    """
+    return to_numbers(pc.fill_null(column, False).cast(pa.int32())).astype(np.bool_)
+
+
+def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
+    """Return n int32 or int64 as int64, with another number where they are null.
+
+    >>> numbers_or(pa.array([7, None], pa.int32()), -1).tolist()
+    [7, -1]
+    """
+    return to_numbers(pc.fill_null(column.cast(pa.int64()), missing))
 
 
 def from_texts(texts: Sequence[str]) -> pa.Array:
@@ -50,3 +85,7 @@ def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
         raise ValueError(f"reading numbers: expected no null, found {array.null_count}")
     numbers = np.frombuffer(array.buffers()[1] or b"", _NUMBERS[array.type])
     return numbers[array.offset : array.offset + len(array)]
+
+
+def _bits(mask: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(mask, bitorder="little"))

@@ -4,6 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import in_words, iso, now_ms
@@ -70,6 +73,13 @@ class AsOf:
     def loading(self) -> list[int]:
         """The offsets partitions touched that had not been read to their end yet."""
         return [number for number, state in self.states.items() if state == "loading"]
+
+    def of_loaded(self, rows: pa.Table) -> pa.Table:
+        """Return the rows (with `source_partition`) of offsets partitions that had been read to their end."""
+        if not self.loading:
+            return rows
+        partitions = pa.array(self.loading, pa.int32())
+        return rows.filter(pc.invert(pc.is_in(rows["source_partition"], value_set=partitions)))
 
     @property
     def is_loading(self) -> bool:

@@ -126,7 +126,7 @@ class OffsetQueries:
         """
         rows, about = self._ask("offsets", groups, as_of)
         rows = of_topics(rows, topics)
-        return Answer(_sorted(rows, "group", "topic", "partition"), about, about.loading_of(groups))
+        return Answer(sorted_by(rows, "group", "topic", "partition"), about, about.loading_of(groups))
 
     def list_history(
         self,
@@ -187,7 +187,7 @@ class OffsetQueries:
         if wanted_types:
             rows = rows.filter(_is_in(rows["type"], wanted_types))
         error = LOAD_IN_PROGRESS if about.is_loading else None
-        return ListedGroups(_sorted(rows, "group"), about, error=error)
+        return ListedGroups(sorted_by(rows, "group"), about, error=error)
 
     def describe_groups(self, groups: Iterable[str | None], as_of: datetime | None = None) -> DescribedGroups:
         """Describe groups of any type; one that is not there is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043)."""
@@ -203,7 +203,7 @@ class OffsetQueries:
 
         described = {group: describe(group) for group in asked}
         errors = {group: one.error for group, one in described.items() if one.error}
-        return DescribedGroups(_sorted(rows, "group"), about, errors, described)
+        return DescribedGroups(sorted_by(rows, "group"), about, errors, described)
 
     def names(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None, *, among: Among = "live"
@@ -234,13 +234,7 @@ class OffsetQueries:
 
         rows, progress, gap = self.tables.ask(question, as_of=moment, bases=[name])
         about = AsOf.of(names, progress, gap, moment)
-        if about.loading:
-            rows = rows.filter(pc.invert(_is_in_partitions(rows, about.loading)))
-        return rows, about
-
-
-def _is_in_partitions(rows: pa.Table, partitions: list[int]) -> pa.ChunkedArray:
-    return pc.is_in(rows["source_partition"], value_set=pa.array(partitions, pa.int32()))
+        return about.of_loaded(rows), about
 
 
 def _is_asked(rows: pa.Table, asked: Mapping[str | None, Sequence[TopicPartition] | None]) -> list[bool]:
@@ -302,7 +296,7 @@ def _is_in(column: pa.ChunkedArray, lower_case: set[str]) -> pa.ChunkedArray:
     return pc.is_in(pc.utf8_lower(column), value_set=pa.array(sorted(lower_case), pa.string()))
 
 
-def _sorted(rows: pa.Table, *columns: str) -> pa.Table:
+def sorted_by(rows: pa.Table, *columns: str) -> pa.Table:
     """Sort by columns (`Table.sort_by` cannot carry nested ones, and compares texts instead of ranks)."""
     if not len(rows):
         return rows

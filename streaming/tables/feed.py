@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES
+from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.common.timestamps import to_milliseconds
-from streaming.model.schemas import CHANGES, COMMITS, KEY, OFFSETS, TIMESTAMP
+from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, OFFSETS, TIMESTAMP
 from streaming.tables.formats import columns_of, is_of_groups
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
@@ -58,6 +61,27 @@ REMOVALS: Final = pa.schema(
     ]
 )
 """What is read of removed offsets for people."""
+
+COMMITTED: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_offset", pa.int64()),  # null: it was removed, or could not be read
+        ("committed_at", TIMESTAMP),  # by the coordinator's clock
+        ("is_removed", pa.bool_()),
+        ("offset_before", pa.int64()),  # null: there was none, or none was ever readable
+        *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
+    ]
+)
+"""What is read of commits."""
+
+GROUP_STEPS: Final = pa.schema(
+    [
+        KEY[0],
+        *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
+        *(GROUPS.field(name) for name in ("state", "members")),  # null: the group was not there
+    ]
+)
+"""What is read of groups over time; `source_offset` and `sequence` null: before the first change kept."""
 
 EVENTS: Final = ("first", "commit", "rewind", "retired")
 """What a step of a position can be: the first commit of a key, one forward or in place, one back, its end."""
@@ -114,6 +138,62 @@ def read_steps(
     rows = rows.select(_STEPS_READ.names).cast(_STEPS_READ)
     step = pc.subtract(rows["committed_offset"], rows["earlier"])
     return rows.append_column("step", step).select(HISTORY.names).cast(HISTORY)
+
+
+# --- commits, and who was there ------------------------------------------------------------------------
+
+
+def commits_between(
+    changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int | None = None
+) -> pa.Table:
+    """Read what was committed between two moments (ms), these included, up to a sequence: rows of schema
+    `COMMITTED`, those of a key in the order of the log; of one batch the last of each key."""
+    conditions = [
+        f""""kind" = 'offset' AND "sequence" <= {up_to}""",
+        written_after(since - 1),
+        *([] if until is None else [written_until(until)]),
+        *([] if groups is None else [is_of_groups(changes, groups)]),
+    ]
+    rows = select(
+        f"""
+        SELECT {names(KEY_NAMES)},
+            CASE WHEN "after"['unreadable_since'] IS NULL THEN "after"['committed_offset'] END
+                AS "committed_offset",
+            CASE WHEN "op" = 'set' THEN "after"['commit_timestamp'] ELSE "source_timestamp" END
+                AS "committed_at",
+            "op" = 'remove' AS "is_removed", "before"['committed_offset'] AS "offset_before",
+            "source_partition", "source_offset", "sequence"
+        FROM changes WHERE {" AND ".join(conditions)}
+        """,
+        changes=changes,
+    ).cast(COMMITTED)
+    order = np.argsort(to_numbers(rows["sequence"]), kind="stable")
+    return take(rows, order)
+
+
+def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+    """Read how groups were over the time that is kept (schema `GROUP_STEPS`), in no order; also how they were
+    before their first change."""
+    of_groups = "true" if groups is None else is_of_groups(changes, groups)
+
+    def value(side: str) -> str:
+        return f'"{side}"[\'state\'] AS "state", "{side}"[\'members\'] AS "members"'
+
+    rows = select(
+        f"""
+        SELECT "group", "source_partition", "source_offset", "sequence", {value("after")} FROM changes
+        WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {of_groups}
+        UNION ALL
+        SELECT "group", "source_partition", CAST(NULL AS BIGINT) AS "source_offset",
+            CAST(NULL AS BIGINT) AS "sequence", {value("before")} FROM (
+            SELECT *, row_number() OVER (
+                PARTITION BY "group", "source_partition" ORDER BY "sequence"
+            ) AS "rank" FROM changes WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {of_groups}
+        ) WHERE "rank" = 1
+        """,
+        changes=changes,
+    )
+    return rows.cast(GROUP_STEPS)
 
 
 # --- the offsets that were removed -----------------------------------------------------------------------

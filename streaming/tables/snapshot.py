@@ -12,8 +12,18 @@ from streaming.common.arrays import from_texts
 from streaming.common.keys import KEY_NAMES
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY
-from streaming.tables.feed import drops_between, keys_in, read_steps, removals_of, starts_after, whole_since
+from streaming.tables.feed import (
+    commits_between,
+    drops_between,
+    group_steps,
+    keys_in,
+    read_steps,
+    removals_of,
+    starts_after,
+    whole_since,
+)
 from streaming.tables.folding import keys_at, rows_at
+from streaming.tables.log_ends import crossings, newest_ends, topics_over_time
 from streaming.tables.progress_rows import Gap
 
 Among = Literal["groups", "live", "history"]
@@ -44,6 +54,22 @@ class Snapshot:
     gap: Gap | None
     bases: Mapping[str, DeltaTable]
     changes: DeltaTable
+    log_ends: DeltaTable | None
+
+    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int | None) -> pa.Table:
+        """STAND-IN."""
+        assert self.log_ends is not None
+        return newest_ends(self.log_ends, topics, as_of=as_of)
+
+    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+        """STAND-IN."""
+        assert self.log_ends is not None
+        return crossings(self.log_ends, positions, as_of=as_of)
+
+    def topics_over_time(self, topics: Sequence[str] | None) -> pa.Table:
+        """STAND-IN."""
+        assert self.log_ends is not None
+        return topics_over_time(self.log_ends, topics)
 
     def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live offsets (schema `OFFSETS`) of the named groups or of all, in no order."""
@@ -86,6 +112,21 @@ class Snapshot:
             return read_steps(self.changes, of, up_to=up_to, since=since, until=until, events=events)
 
         return _of(groups, steps)
+
+    def commits(
+        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+    ) -> pa.Table:
+        """Read what groups (None: all) committed up to this batch (schema `COMMITTED`), between two moments
+        (ms), these included; those of a key in the order of the log."""
+
+        def commits(of: Sequence[str] | None) -> pa.Table:
+            return commits_between(self.changes, of, up_to=self.progress.sequence, since=since, until=until)
+
+        return _of(groups, commits)
+
+    def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""
+        return _of(groups, lambda of: group_steps(self.changes, of, up_to=self.progress.sequence))
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.common.arrays import from_numbers, from_texts, to_numbers
+from streaming.common.arrays import from_mask, from_numbers, from_texts, numbers_or, to_mask, to_numbers
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -39,3 +39,22 @@ def test_nothing_has_a_type() -> None:
 def test_null_is_no_number() -> None:
     with pytest.raises(ValueError, match="expected no null, found 1"):
         to_numbers(pa.array([1, None]))
+
+
+@given(st.lists(st.none() | INT64))
+def test_nulls_go_there_and_back(numbers: list[int | None]) -> None:
+    array = pa.array(numbers, pa.int64())
+    is_valid = to_mask(array.is_valid())
+    assert is_valid.tolist() == [number is not None for number in numbers]
+    back = from_numbers(numbers_or(array, 0), is_valid)
+    assert (back.to_pylist(), back.null_count) == (numbers, array.null_count)
+    fractions = from_numbers(numbers_or(array, 0).astype(np.float64), is_valid)
+    assert fractions.equals(array.cast(pa.float64(), safe=False))
+
+
+@given(st.lists(st.none() | st.booleans()), st.integers(0, 9))
+def test_booleans_go_there_and_back(values: list[bool | None], start: int) -> None:
+    array = pa.array(values, pa.bool_()).slice(start)
+    is_valid = to_mask(array.is_valid())
+    assert from_mask(to_mask(array), is_valid).to_pylist() == values[start:]
+    assert from_mask(to_mask(array)).to_pylist() == [bool(value) for value in values[start:]]

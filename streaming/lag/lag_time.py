@@ -1,0 +1,137 @@
+"""Lag in records and in seconds: committed offsets against samples of the log ends of their partitions.
+
+The lag time of a position is the time from the moment at which the end of the log passed it to the newest
+sample. That moment lies between two samples, and is taken to be where the straight line between them reaches
+the offset after the committed one: the record at the committed offset was there then. Nothing is
+extrapolated: where the first sample was beyond the position already, it is "at least" the time since then.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.lag.log_ends import lag
+from streaming.lag.samples import NONE, Samples
+from streaming.model.schemas import TIMESTAMP
+
+LAG: Final = pa.schema(
+    [
+        ("log_end_offset", pa.int64()),  # null: not known, or too long ago
+        ("lag", pa.int64()),  # null: not known; negative: the position is beyond the end of the log
+        ("lag_seconds", pa.float64()),  # null: not known
+        ("lag_is_at_least", pa.bool_()),  # the true lag may be larger; null: lag and time are not known
+        ("ends_as_of", TIMESTAMP),  # of the newest sample, however old; null: there is none
+    ]
+)
+"""What is known of the lag of a committed offset."""
+
+CLOCKS_DIFFER_MS: Final = 5_000
+"""So far the clocks of brokers and job are taken to differ at most: commits carry the time of the first,
+samples that of the second."""
+
+_COMMIT_TIMES: Final = ("commit_timestamp", "source_timestamp")
+_LAST: Final = 2**63 - 1
+
+
+def with_lag(rows: pa.Table, newest: pa.Table, crossed: pa.Table, *, max_age_ms: int, as_of: int) -> pa.Table:
+    """Add the columns `LAG` behind `committed_offset` of n rows, as they were `as_of` a moment (ms).
+
+    `rows` have topic, partition, committed_offset (null: none) and the time of the commit: commit_timestamp,
+    source_timestamp or both (the later counts; null: not known). `newest` is the newest sample of each topic
+    partition (topic, topic_id, partition, sampled_at, log_end), `crossed` has n rows in the same order:
+    below_at, below_end, above_at, above_end, the samples between which the end passed the position. Samples
+    older than `max_age_ms` say nothing.
+
+    A sample may be older than the commit: the position is then no less than the end, so that a position above
+    the sample is shown as the end, and the lag is at least 0. Beyond the end are only positions that the
+    sample would have seen.
+    """
+    samples = Samples.of(newest)
+    moments = np.full(len(rows), as_of, np.int64)
+    return _with_lag(rows, samples, moments, crossed, max_age_ms)
+
+
+def with_lag_along(
+    rows: pa.Table, samples: pa.Table, crossed: pa.Table, *, at: str, max_age_ms: int
+) -> pa.Table:
+    """Add the columns `LAG` as `with_lag` does, to each row as of its own moment, in the column `at`.
+
+    `samples` are those of the whole time (in any order), `crossed` is as of its end.
+    """
+    moments = numbers_or(to_milliseconds(rows[at]), -_LAST)
+    return _with_lag(rows, Samples.of(samples), moments, crossed, max_age_ms)
+
+
+def _with_lag(
+    rows: pa.Table, samples: Samples, moments: Index, crossed: pa.Table, max_age_ms: int
+) -> pa.Table:
+    newest = samples.newest_until(samples.places.codes_of(rows), moments)
+    is_sampled = newest != NONE
+    sampled_at, sampled_end = _chosen(samples.at, newest), _chosen(samples.ends, newest)
+    committed, is_committed = numbers_or(rows["committed_offset"], 0), _is_valid(rows["committed_offset"])
+
+    is_known = is_sampled & (moments - sampled_at <= max_age_ms)
+    is_ahead = is_committed & (committed > sampled_end)
+    is_later = is_ahead & (_committed_at(rows) > sampled_at - CLOCKS_DIFFER_MS)
+    end = from_numbers(np.where(is_later, committed, sampled_end), is_known)
+    seconds, is_timed, is_older = _lag_seconds(committed, sampled_at, sampled_end, crossed)
+    has_lag = is_known & is_committed
+    columns = [
+        end,
+        lag(end, rows["committed_offset"]),
+        from_numbers(seconds, has_lag & is_timed),
+        from_mask(is_later | is_older, has_lag),
+        to_timestamps(from_numbers(sampled_at, is_sampled)),
+    ]
+    place = rows.column_names.index("committed_offset") + 1
+    for field, column in zip(reversed(LAG), reversed(columns), strict=True):
+        rows = rows.add_column(place, field, column)
+    return rows
+
+
+def _lag_seconds(
+    committed: Index, sampled_at: Index, sampled_end: Index, crossed: pa.Table
+) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
+    """Return the lag time of n positions in seconds, whether it is known, and whether it may be longer: the
+    position is older than the samples.
+
+    The end passed a position at `above_at`, or before: by as much as it was beyond the next offset then.
+    """
+    is_passed = _is_valid(crossed["above_at"])
+    above_at, above_end = (numbers_or(column, 0) for column in _pair(crossed, "above"))
+    is_between = _is_valid(crossed["below_at"])
+    below_at, below_end = (numbers_or(column, 0) for column in _pair(crossed, "below"))
+    is_behind = committed < sampled_end
+    is_timed = ~is_behind | (is_passed & (above_at <= sampled_at))  # else it is of another log of that name
+    rise = np.where(is_between, above_end - below_end, 1)
+    beyond = np.where(is_between, above_end - committed - 1, 0)
+    before_above = np.where(is_between, above_at - below_at, 0) * (beyond / rise)
+    seconds = np.where(is_behind & is_timed, sampled_at - above_at + before_above, 0.0) / 1_000
+    return seconds, is_timed, is_behind & is_timed & ~is_between
+
+
+def _pair(crossed: pa.Table, side: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    return to_milliseconds(crossed[f"{side}_at"]), crossed[f"{side}_end"]
+
+
+def _committed_at(rows: pa.Table) -> Index:
+    """Return when n offsets were committed (ms), as late as may be."""
+    times = [
+        numbers_or(to_milliseconds(rows[name]), -_LAST) for name in _COMMIT_TIMES if name in rows.schema.names
+    ]
+    latest = np.maximum.reduce([np.full(len(rows), -_LAST, np.int64), *times])
+    at: Index = np.where(latest == -_LAST, _LAST, latest)
+    return at
+
+
+def _chosen(values: Index, numbers: Index) -> Index:
+    """Return values by their numbers; 0 for `NONE`."""
+    return np.append(values, 0)[numbers]
+
+
+def _is_valid(column: pa.ChunkedArray) -> Mask:
+    return to_mask(column.is_valid())

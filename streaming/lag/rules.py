@@ -1,0 +1,233 @@
+"""The rules by which the health of positions is judged: Burrow's, over a window in time.
+
+A position is judged by its last commits: the window are those of the ten minutes up to the last one, and
+older ones where these are fewer than three. Commits within a tenth of the window count as one: a burst of
+them is no pace. The first rule that holds decides:
+
+1. The lag is no more than `min_lag` now: OK.
+2. Nothing was committed for longer than the window, and than its commits took, and what is to be read has
+   been there for as long as the window: STOPPED.
+3. The offset is below an earlier one of the window, and has been for `rewind_after_ms`: REWOUND.
+4. The lag was no more than `min_lag` at a commit of the window: OK.
+5. All offsets of the window are equal: STALLED.
+6. The lag never fell from one sample to the next one: WARNING; else OK.
+
+Where Burrow compares lags at commits, which depend on when it has last asked for log ends, here they are
+compared as of samples. What cannot be known is UNKNOWN, before any rule that would need it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.common.arrays import Index, Mask, numbers_or, to_mask
+from streaming.common.times import DAY_MS, MINUTE_MS
+from streaming.lag.runs import Runs, counted
+from streaming.lag.samples import NONE, Samples
+
+STATUSES: Final = ("OK", "UNKNOWN", "WARNING", "STOPPED", "STALLED", "REWOUND")
+"""What can be said of a position or a group, the worst last."""
+
+OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
+
+TOO_FEW_COMMITS: Final = "too few commits are known"
+
+REASONS: Final = (
+    ("caught up", OK),
+    ("was caught up lately", OK),
+    ("catching up", OK),
+    ("newer commits may not have been read", UNKNOWN),
+    ("its newest commit could not be read", UNKNOWN),
+    ("its log end is not known", UNKNOWN),
+    ("it is beyond the log end", UNKNOWN),
+    ("its log end was not known when its silence began", UNKNOWN),
+    (TOO_FEW_COMMITS, UNKNOWN),
+    ("its lag was not known at every commit", UNKNOWN),
+    ("lag never fell", WARNING),
+    ("no commits, and records wait", STOPPED),
+    ("commits stay at one offset", STALLED),
+    ("went back", REWOUND),
+)
+"""Why a status is given, in words, and the status."""
+
+(
+    _CAUGHT_UP,
+    _WAS_CAUGHT_UP,
+    _CATCHING_UP,
+    _NOT_READ,
+    _UNREADABLE,
+    _NO_END,
+    _BEYOND_END,
+    _END_WAS_UNKNOWN,
+    _TOO_FEW,
+    _LAG_WAS_UNKNOWN,
+    _NEVER_FELL,
+    _SILENT,
+    _STANDS,
+    _WENT_BACK,
+) = range(len(REASONS))
+
+_STATUS_OF: Final = np.array([status for _, status in REASONS])
+_POINTS: Final = 10  # of a window, as Burrow has ten commits
+
+
+@dataclass(frozen=True)
+class HealthRules:
+    """What the rules go by (times in ms)."""
+
+    window_ms: int = 10 * MINUTE_MS
+    min_commits: int = 3
+    min_lag: int = 1
+    """Markers of transactions leave consumers that commit by hand at lag 1 for ever."""
+    rewind_after_ms: int = MINUTE_MS
+    """A rebalance repeats some offsets, and soon gets beyond them: that is no rewind."""
+    long_silence_ms: int = DAY_MS
+    """A position of which too few commits are known to tell its pace has STOPPED after so long a silence."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rules say of m positions (m int64 each).
+
+    `reasons` are numbers of `REASONS`, `windows` the number of the first commit of each window, `lasts` that
+    of the last, `turns` that of the commit that went back (`NONE`: none did).
+    """
+
+    reasons: Index
+    windows: Index
+    lasts: Index
+    turns: Index
+    is_pace_known: Mask
+    """Whether enough commits are known to tell how often the position is committed."""
+
+    @property
+    def statuses(self) -> Index:
+        """The status of each, a number of `STATUSES`."""
+        statuses: Index = _STATUS_OF[self.reasons]
+        return statuses
+
+
+def judge(
+    runs: Runs,
+    lasts: Index,
+    moments: Index,
+    *,
+    lags: pa.Array | pa.ChunkedArray,
+    ends_before: Index,
+    is_current: Mask,
+    rules: HealthRules,
+) -> Judged:
+    """Apply the rules to m positions, each at a moment (ms).
+
+    `lasts` are the numbers of their newest commits then. `lags` are those at the moment (null: not known),
+    `ends_before` the ends of their logs a window before (`NONE`: not known).
+    """
+    keys = runs.codes[lasts]
+    last_at, last_offset = runs.at[lasts], runs.offsets[lasts]
+    chains, stops = runs.chains[lasts], lasts + 1
+    in_time = np.maximum(runs.first_since(keys, last_at - rules.window_ms), chains)
+    windows, has_enough = _at_least(runs, lasts, in_time, rules)
+    windows = np.minimum(windows, lasts)  # where the last is not readable
+
+    silence = moments - last_at
+    is_silent = silence > np.where(
+        has_enough, np.maximum(last_at - runs.at[windows], rules.window_ms), rules.long_silence_ms
+    )
+    is_waited_for = ends_before - last_offset > rules.min_lag
+    turns = _turns(runs, windows, lasts)
+    is_rewound = (turns != NONE) & (moments - runs.at[turns] >= rules.rewind_after_ms)
+
+    def within(mask: Mask) -> Index:
+        count = counted(mask)
+        number: Index = count[stops] - count[windows]
+        return number
+
+    was_low = within((runs.lags != NONE) & (runs.lags <= rules.min_lag)) > 0
+    was_unknown = within(runs.lags == NONE) > 0
+    is_equal = runs.stands_since[lasts] <= windows
+    falls, seen = _falls(runs, windows, lasts, moments)
+    is_whole = has_enough & (in_time > chains)  # a commit from before the time says where it was at its start
+
+    lag, is_lag_known = numbers_or(lags, 0), to_mask(lags.is_valid())
+    conditions = {
+        _NOT_READ: ~is_current,
+        _UNREADABLE: ~runs.is_readable[lasts],
+        _NO_END: ~is_lag_known,
+        _BEYOND_END: lag < 0,
+        _CAUGHT_UP: lag <= rules.min_lag,
+        _SILENT: is_silent & (ends_before != NONE) & is_waited_for,
+        _END_WAS_UNKNOWN: is_silent & (ends_before == NONE),
+        _WENT_BACK: is_rewound,
+        _WAS_CAUGHT_UP: was_low,
+        _CATCHING_UP: ~is_equal & (falls > 0),
+        _TOO_FEW: ~is_whole,
+        _LAG_WAS_UNKNOWN: was_unknown | (~is_equal & (seen < rules.min_commits)),
+        _STANDS: is_equal,
+    }
+    reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
+    return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)
+
+
+def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRules) -> Index:
+    """Return the ends of m logs a window before a moment (ms), `NONE` where they are not known.
+
+    Ends only grow: every later one of the same log is no less.
+    """
+    newest = samples.newest_until(places, moments)
+    before = samples.newest_until(places, moments - rules.window_ms)
+    ends: Index = np.where(samples.is_same_log(before, newest), np.append(samples.ends, 0)[before], NONE)
+    return ends
+
+
+def _at_least(runs: Runs, lasts: Index, in_time: Index, rules: HealthRules) -> tuple[Index, Mask]:
+    """Return the first commits of windows that hold enough commits, and which windows could not.
+
+    Of the commits within a tenth of the window the last counts, and the newest of all.
+    """
+    step = max(1, rules.window_ms // _POINTS)
+    counts = np.append(runs.at[:-1] // step != runs.at[1:] // step, np.zeros(min(1, len(runs.at)), np.bool_))
+    counts &= np.append(runs.is_follower[1:], np.zeros(min(1, len(runs.at)), np.bool_))
+    numbers, before = np.flatnonzero(counts), counted(counts)
+    wanted = before[lasts] - (rules.min_commits - 1)  # the number of the oldest of these points
+    oldest = np.append(numbers, 0)[np.clip(wanted, 0, max(0, len(numbers) - 1))]
+    has_enough = (wanted >= before[runs.chains[lasts]]) | (rules.min_commits <= 1)
+    oldest = lasts if rules.min_commits <= 1 else np.where(has_enough, oldest, runs.chains[lasts])
+    return np.minimum(in_time, oldest), has_enough
+
+
+def _turns(runs: Runs, windows: Index, lasts: Index) -> Index:
+    """Return the number of the commit with which each position went back for good; `NONE`: it did not.
+
+    That is the one after the last of the highest offsets of its window, if this is not the newest commit.
+    """
+    turns = np.full(len(lasts), NONE, np.int64)
+    fell = counted(runs.steps < 0)
+    some = np.flatnonzero(fell[lasts + 1] - fell[windows] > 0)
+    if not len(some):
+        return turns
+    lengths = lasts[some] - windows[some] + 1
+    begins = np.append(0, np.cumsum(lengths))[:-1]
+    numbers = np.arange(lengths.sum()) + np.repeat(windows[some] - begins, lengths)
+    offsets = runs.offsets[numbers]
+    highest = np.maximum.reduceat(offsets, begins)
+    is_highest = offsets == np.repeat(highest, lengths)
+    last_highest = np.maximum.reduceat(np.where(is_highest, numbers, NONE), begins)
+    turns[some] = np.where(last_highest < lasts[some], last_highest + 1, NONE)
+    return turns
+
+
+def _falls(runs: Runs, windows: Index, lasts: Index, moments: Index) -> tuple[Index, Index]:
+    """Count how often the lag of each position fell in its window from one sample to the next, and of how
+    many of its commits a sample tells the lag after them."""
+    is_seen = runs.lags_after != NONE
+    numbers, before = np.flatnonzero(is_seen), counted(is_seen)
+    lags, chains = runs.lags_after[numbers], runs.chains[numbers]
+    fell = np.append(False, (lags[1:] < lags[:-1]) & (chains[1:] == chains[:-1]))[: len(lags)]
+    count = counted(fell)
+    first = before[windows]
+    is_later = is_seen[lasts] & (runs.after_at[lasts] > moments)  # the newest was not seen yet
+    stop = before[lasts + 1] - is_later
+    falls = count[stop] - count[np.minimum(first + 1, stop)]
+    return np.where(stop > first, falls, 0), stop - first

@@ -1,0 +1,158 @@
+"""The commits of many keys as arrays: those of a key are a run, in the order of the log.
+
+What the rules of health ask of a stretch of a run - were all offsets equal, was the lag ever low - is counted
+once up to every commit, so that an answer about any stretch is one subtraction.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.common.arrays import Index, Mask, numbers_or, to_mask
+from streaming.common.keys import KEY_NAMES, key_codes
+from streaming.common.pieces import take
+from streaming.common.times import DAY_MS
+from streaming.common.timestamps import to_milliseconds
+from streaming.lag.samples import NONE, Samples
+from streaming.model.schemas import KEY, TIMESTAMP
+
+COMMITS: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_offset", pa.int64()),  # null: it was removed, or could not be read
+        ("committed_at", TIMESTAMP),
+        ("is_removed", pa.bool_()),
+    ]
+)
+"""What is known of commits. Those of a key come in the order of the log, whatever brokers' clocks say."""
+
+_LONGEST_MS: Final = 3_660 * DAY_MS
+"""Commits that claim to be older than ten years count as so old."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The commits of k keys (n in all; n int64 each), sorted by key, each key's in the order of the log.
+
+    `keys` are the k keys. `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
+    `at` is when it was committed (ms), in a run never before the one before it. `chains` is where the commits
+    begin that are in one piece up to each: after the key was removed, or could not be read.
+
+    `lags` is the lag when it was committed, by the sample before: the true one was no less (`NONE`: not
+    known). `lags_after` is the lag by the first sample after it if it was the newest commit still, which is
+    the lag that Kafka's tools would have shown at `after_at` (`NONE`: there is no such sample).
+    """
+
+    keys: pa.Table
+    codes: Index
+    starts: Index
+    at: Index
+    offsets: Index
+    is_readable: Mask
+    is_removed: Mask
+    chains: Index
+    lags: Index
+    lags_after: Index
+    after_at: Index
+    _ranked: Index
+    _low: int
+    _span: int
+
+    @classmethod
+    def of(cls, commits: pa.Table, samples: Samples, *, until: int, max_age_ms: int) -> Self:
+        """Take them from rows (schema `COMMITS`); commits from after `until` (ms) count as of then.
+
+        A sample says nothing of what is more than `max_age_ms` away from it.
+        """
+        codes = key_codes(commits[name] for name in KEY_NAMES)
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        low, span = until - _LONGEST_MS, _LONGEST_MS + 1
+        times = np.clip(numbers_or(to_milliseconds(commits["committed_at"]), low), low, until)[order]
+        ranked = np.maximum.accumulate(codes * span + (times - low))
+        at = ranked - codes * span + low
+        starts = np.searchsorted(codes, np.arange((codes[-1] if len(codes) else -1) + 2))
+        is_readable = to_mask(commits["committed_offset"].is_valid())[order]
+        offsets = numbers_or(commits["committed_offset"], 0)[order]
+        places = samples.places.codes_of(commits)[order]
+        before, after = samples.newest_until(places, at), samples.first_since(places, at)
+        ends, sampled_at = np.append(samples.ends, 0), np.append(samples.at, 0)
+        is_near = (before != NONE) & (at - sampled_at[before] <= max_age_ms)
+        until_next = np.append(at[1:], 0)
+        is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
+        is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
+        is_seen &= sampled_at[after] - at <= max_age_ms
+        return cls(
+            keys=take(commits.select(KEY_NAMES), order[starts[:-1]]),
+            codes=codes,
+            starts=starts,
+            at=at,
+            offsets=offsets,
+            is_readable=is_readable,
+            is_removed=to_mask(commits["is_removed"])[order],
+            chains=_chains(starts, is_readable),
+            lags=np.where(is_near & is_readable, np.maximum(ends[before] - offsets, 0), NONE),
+            lags_after=np.where(is_seen & is_readable, np.maximum(ends[after] - offsets, 0), NONE),
+            after_at=np.where(is_seen, sampled_at[after], 0),
+            _ranked=ranked,
+            _low=low,
+            _span=span,
+        )
+
+    def last_until(self, keys: Index, moments: Index) -> Index:
+        """Return for m keys (codes) and moments (ms) the number of the last commit up to each, or `NONE`."""
+        found = np.searchsorted(self._ranked, self._place(keys, moments), side="right") - 1
+        last: Index = np.where(found >= self.starts[keys], found, NONE)
+        return last
+
+    def first_since(self, keys: Index, moments: Index) -> Index:
+        """Return for m keys (codes) and moments (ms) the number of the first commit since each; the number
+        after the run's last where there is none."""
+        found: Index = np.searchsorted(self._ranked, self._place(keys, moments), side="left")
+        return found
+
+    @cached_property
+    def is_follower(self) -> Mask:
+        """Whether the commit before it is of the same piece."""
+        is_one: Mask = self.chains < np.arange(len(self.at))
+        return is_one
+
+    @cached_property
+    def steps(self) -> Index:
+        """Steps from the commit before in the same piece; 0 for the first one."""
+        steps = np.diff(self.offsets, prepend=self.offsets[:1])
+        own: Index = np.where(self.is_follower, steps, 0)
+        return own
+
+    @cached_property
+    def stands_since(self) -> Index:
+        """The number of the first of the commits up to each that have its offset, one after the other."""
+        numbers = np.arange(len(self.at))
+        is_first = ~self.is_follower | (self.steps != 0)
+        first: Index = np.maximum.accumulate(np.where(is_first, numbers, 0))
+        return first
+
+    def _place(self, keys: Index, moments: Index) -> Index:
+        place: Index = keys * self._span + np.clip(moments - self._low, 0, self._span - 1)
+        return place
+
+
+def counted(mask: Mask) -> Index:
+    """Count up to every commit, itself not included (n + 1 int64): how many are true in a stretch is one
+    subtraction.
+
+    >>> counted(np.array([True, False, True])).tolist()
+    [0, 1, 1, 2]
+    """
+    return np.append(0, np.cumsum(mask, dtype=np.int64))
+
+
+def _chains(starts: Index, is_readable: Mask) -> Index:
+    numbers = np.arange(len(is_readable))
+    first = np.where(is_readable, 0, numbers + 1)
+    first[starts[:-1]] = np.maximum(first[starts[:-1]], starts[:-1])
+    chains: Index = np.maximum.accumulate(first)
+    return chains

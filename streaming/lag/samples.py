@@ -1,0 +1,123 @@
+"""Samples of log ends: the newest one at a moment, and the first one since.
+
+A sample says where the log of a topic partition ended (`log_end`) when the brokers were asked (`sampled_at`).
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask, from_numbers, numbers_or, to_mask, to_numbers
+from streaming.common.keys import numbered
+from streaming.common.timestamps import to_milliseconds
+
+NONE: Final = -1
+"""The row number of a sample that is not there, and the code of what is not known."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The topic partitions of a table, numbered from 0 in the order of coming."""
+
+    topics: pa.Array
+    keys: pa.Array
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> tuple[Self, Index]:
+        """Number the places of n rows (topic, partition; none null); return them and n codes."""
+        codes, topics = numbered(rows["topic"])
+        own, keys = numbered(from_numbers(_joined(codes, rows["partition"])))
+        return cls(topics, keys), own
+
+    def codes_of(self, rows: pa.Table) -> Index:
+        """Return the codes of the topic partitions of n other rows, `NONE` where there is no such place."""
+        topics = numbers_or(_index_in(rows["topic"], self.topics), NONE)
+        return numbers_or(_index_in(from_numbers(_joined(topics, rows["partition"])), self.keys), NONE)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of log ends (n int64 each), sorted by place and time.
+
+    `at` is when (ms), `ends` where the log ended, `ids` the number of the topic id (`NONE`: not known).
+    """
+
+    places: Places
+    codes: Index
+    at: Index
+    ends: Index
+    ids: Index
+    _order: Index
+    """Numbers in the order of the samples: those of a place lie in a range of their own."""
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Self:
+        """Take them from rows with topic, topic_id, partition, sampled_at and log_end, in any order.
+
+        Rows without a partition or a log end say nothing of ends, and are left out.
+        """
+        rows = rows.filter(pc.and_(pc.is_valid(rows["log_end"]), pc.is_valid(rows["partition"])))
+        places, codes = Places.of(rows)
+        at = to_numbers(to_milliseconds(rows["sampled_at"]))
+        order = np.lexsort((at, codes))
+        codes, at, ends = codes[order], at[order], to_numbers(rows["log_end"])[order]
+        return cls(places, codes, at, ends, _id_codes(rows["topic_id"])[order], _ranked(codes, at, at))
+
+    def newest_until(self, codes: Index, moments: Index) -> Index:
+        """Return for n places and moments (ms) the number of the newest sample up to each, or `NONE`."""
+        found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="right") - 1
+        return self._if_of(codes, moments, found)
+
+    def first_since(self, codes: Index, moments: Index) -> Index:
+        """Return for n places and moments (ms) the number of the first sample since each, or `NONE`."""
+        found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="left")
+        return self._if_of(codes, moments, found, is_since=True)
+
+    def is_same_log(self, one: Index, other: Index) -> Mask:
+        """Tell of n pairs of samples of a place (numbers, or `NONE`) whether both are there, and not known to
+        be of two topics of one name."""
+        ids = np.append(self.ids, NONE)
+        first, second = ids[one], ids[other]
+        same: Mask = (first == second) | (first == NONE) | (second == NONE)
+        both: Mask = same & (one != NONE) & (other != NONE)
+        return both
+
+    def _if_of(self, codes: Index, moments: Index, found: Index, *, is_since: bool = False) -> Index:
+        """Return the numbers that are there, of samples of their place and on their side of the moment."""
+        if not len(self.at):
+            return np.full(len(codes), NONE, np.int64)
+        within = np.clip(found, 0, len(self.at) - 1)
+        at = self.at[within]
+        is_there = (within == found) & (self.codes[within] == codes)
+        is_there &= (at >= moments) if is_since else (at <= moments)
+        numbers: Index = np.where(is_there, found, NONE)
+        return numbers
+
+
+def _joined(codes: Index, partitions: pa.ChunkedArray) -> Index:
+    keys: Index = codes << 32 | to_numbers(partitions.cast(pa.int64())) & 0xFFFF_FFFF
+    return keys
+
+
+def _index_in(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> pa.ChunkedArray | pa.Array:
+    return pc.index_in(column, value_set=values)
+
+
+def _id_codes(ids: pa.ChunkedArray) -> Index:
+    """Number topic ids, `NONE` where there is none."""
+    codes, _ = numbered(pc.fill_null(ids, ""))
+    own: Index = np.where(to_mask(pc.is_valid(ids)), codes, NONE)
+    return own
+
+
+def _ranked(codes: Index, moments: Index, at: Index) -> Index:
+    """Return numbers (n int64) that are ordered by code and then by moment, as far as samples at `at` tell
+    moments apart: a record of the year 1 must not leave its range."""
+    if not len(at):
+        return np.zeros(len(codes), np.int64)
+    first, last = int(at.min()), int(at.max())
+    ranked: Index = codes * (last - first + 3) + (np.clip(moments, first - 1, last + 1) - first + 1)
+    return ranked

@@ -1,0 +1,84 @@
+"""Who is behind: the lag of groups or of topics, summed up over their positions."""
+
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.keys import numbered
+from streaming.common.pieces import take
+from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.lag.samples import NONE
+from streaming.model.schemas import KEY, TIMESTAMP
+
+By = Literal["group", "topic"]
+
+LAG_FACTS: Final = [
+    ("lag", pa.int64()),  # sum of those that are known, negative ones as 0; null: none is
+    ("lag_seconds", pa.float64()),  # the longest that is known; null: none is
+    ("lag_is_at_least", pa.bool_()),  # of some position the lag or its time is at least that, or not known
+    ("partitions", pa.int64()),  # positions
+    ("partitions_behind", pa.int64()),  # of these, those with lag
+    ("partitions_unknown", pa.int64()),  # those whose lag is not known
+    ("partitions_beyond_end", pa.int64()),  # those with a negative lag
+    ("worst_topic", pa.string()),  # the position that is furthest behind
+    ("worst_partition", pa.int32()),
+    ("ends_as_of", TIMESTAMP),  # of the oldest of the newest samples; null: there is none
+]
+LAG_BY: Final = {
+    "group": pa.schema([KEY[0], *LAG_FACTS]),
+    "topic": pa.schema([KEY[1], ("worst_group", pa.string()), *LAG_FACTS]),
+}
+"""The lag of groups, and of topics over all groups."""
+
+
+def lag_by(rows: pa.Table, by: By) -> pa.Table:
+    """Sum up n positions with the columns `KEY` and `LAG` by group or topic (schema `LAG_BY`), those that are
+    furthest behind first: by time, then by records."""
+    codes, names = numbered(rows[by])
+    lags, is_known = numbers_or(rows["lag"], 0), to_mask(rows["lag"].is_valid())
+    times = _in_us(rows["lag_seconds"])
+    order = np.lexsort((numbers_or(rows["partition"], 0), -lags, -times, codes))
+    starts = np.searchsorted(codes[order], np.arange(len(names)))
+    worst = order[starts]
+    least = to_mask(rows["lag_is_at_least"]) | ~is_known | (times == NONE)
+    oldest = np.full(len(names), _LAST)
+    sampled_at = numbers_or(to_milliseconds(rows["ends_as_of"]), _LAST)
+    np.minimum.at(oldest, codes, sampled_at)
+
+    def count(mask: Mask) -> Index:
+        counts: Index = np.bincount(codes[mask], minlength=len(names)).astype(np.int64)
+        return counts
+
+    sums = np.zeros(len(names), np.int64)
+    np.add.at(sums, codes, np.maximum(lags, 0))
+    longest = times[worst]
+    furthest = take(rows, worst)
+    columns = {
+        by: names,
+        "worst_group": furthest["group"],
+        "lag": from_numbers(sums, count(is_known) > 0),
+        "lag_seconds": from_numbers(longest / 1e6, longest != NONE),
+        "lag_is_at_least": from_mask(count(least) > 0),
+        "partitions": from_numbers(np.bincount(codes, minlength=len(names)).astype(np.int64)),
+        "partitions_behind": from_numbers(count(lags > 0)),
+        "partitions_unknown": from_numbers(count(~is_known)),
+        "partitions_beyond_end": from_numbers(count(lags < 0)),
+        "worst_topic": furthest["topic"],
+        "worst_partition": furthest["partition"],
+        "ends_as_of": to_timestamps(from_numbers(oldest, oldest != _LAST)),
+    }
+    summed = pa.table([columns[name] for name in LAG_BY[by].names], schema=LAG_BY[by])
+    ranks = np.empty(len(names), np.int64)
+    ranks[numbers_or(pc.sort_indices(names), 0)] = np.arange(len(names))
+    return take(summed, np.lexsort((ranks, -sums, -longest)))
+
+
+_LAST: Final = 2**63 - 1
+
+
+def _in_us(seconds: pa.ChunkedArray) -> Index:
+    """Return seconds as int64 microseconds, `NONE` where they are null."""
+    return numbers_or(pc.multiply(seconds, 1e6).cast(pa.int64(), safe=False), NONE)

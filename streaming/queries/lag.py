@@ -1,0 +1,361 @@
+"""Lag and health of groups, answered from the tables: for now and for past moments, without a broker."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, from_mask, from_numbers, to_mask, to_numbers
+from streaming.common.keys import KEY_NAMES
+from streaming.common.pieces import take
+from streaming.common.times import now_ms, to_ms
+from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.lag.former_topic import contradictions, with_former_topic
+from streaming.lag.health import group_health, partition_health
+from streaming.lag.health_over_time import status_changes
+from streaming.lag.lag_time import with_lag_along
+from streaming.lag.restoring import restored
+from streaming.lag.rewinds import with_who
+from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
+from streaming.lag.runs import COMMITS, Runs
+from streaming.lag.samples import NONE, Samples
+from streaming.lag.summary import By, lag_by
+from streaming.model.errors import MisuseError
+from streaming.model.progress import Progress
+from streaming.queries.answers import Answer, History
+from streaming.queries.completeness import AsOf
+from streaming.queries.lag_rows import (
+    MAX_AGE_MS,
+    at_least,
+    base_commits,
+    ends_between,
+    offsets_with_lag,
+    topics_in,
+    with_currency,
+)
+from streaming.queries.names import TopicPartitions, of_topics
+from streaming.queries.queries import OffsetQueries, sorted_by
+from streaming.tables.log_ends import NEWEST_ENDS
+from streaming.tables.progress_rows import Gap
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
+
+_MOST_MOMENTS: Final = 100_000
+_NO_SAMPLES: Final = NEWEST_ENDS.empty_table()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LagQueries:
+    """How far groups are behind, and whether they are well.
+
+    Questions take `as_of` as those of `OffsetQueries` do, and raise what these raise. Lags are as of the
+    newest samples of log ends then, which every row says (`ends_as_of`); samples older than `max_age_ms` say
+    nothing. `rules` are those of health.
+
+        >>> queries = LagQueries(Tables("warehouse"))
+        >>> queries.list_lag(min_seconds=600).rows.to_pylist()  # doctest: +SKIP
+    """
+
+    tables: Tables
+    max_age_ms: int = MAX_AGE_MS
+    rules: HealthRules = field(default_factory=HealthRules)
+
+    # --- lag -------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        as_of: datetime | None = None,
+        *,
+        with_former: bool = False,
+    ) -> Answer:
+        """Return the committed offsets of the named groups or of all, sorted by key, with the columns `LAG`.
+
+        `with_former` appends `of_former_topic`: the offset points into the log of a topic that was deleted.
+        """
+
+        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+            rows = offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
+            return with_former_topic(rows, at.topics_over_time(topics_in(rows))) if with_former else rows
+
+        rows, about = self._ask(question, groups, topics, as_of)
+        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+
+    def list_lag(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        as_of: datetime | None = None,
+        *,
+        by: By = "group",
+        min_lag: int | None = None,
+        min_seconds: float | None = None,
+    ) -> Answer:
+        """Return who is behind (schema `LAG_BY`), one row per group or topic, the furthest behind first.
+
+        With `min_lag` or `min_seconds` only those that are known to be so far behind.
+        """
+        if by not in ("group", "topic"):
+            raise MisuseError(f"by: expected group or topic, found {by!r}.")
+        answer = self.list_offsets(groups, topics, as_of)
+        rows = at_least(at_least(lag_by(answer.rows, by), "lag", min_lag), "lag_seconds", min_seconds)
+        return replace(answer, rows=rows)
+
+    def list_history(
+        self,
+        groups: str | Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        since: datetime | None = None,
+        as_of: datetime | None = None,
+        *,
+        until: datetime | None = None,
+        events: Sequence[str] = (),
+    ) -> History:
+        """Answer as `OffsetQueries.list_history`, with the columns `LAG` of every step as of its batch."""
+        answer = OffsetQueries(self.tables).list_history(
+            groups, topics, since, as_of, until=until, events=events
+        )
+        return replace(answer, rows=self._along(answer.rows, "batch_time"))
+
+    def lag_over_time(
+        self,
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        every_ms: int,
+    ) -> Answer:
+        """Return positions and their lag at regular moments (columns at, `KEY_NAMES`, committed_offset, `LAG`
+        and commit_timestamp), in the order of time and key. What was not there at a moment has no row."""
+        moments = self._moments(since, until, every_ms)
+        start, end = int(moments[0]), int(moments[-1])
+        commits, about = self._commits(groups, topics, since=start, until=end)
+        runs = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
+        order = to_numbers(sorted_by(_numbered(runs.keys), *KEY_NAMES)["number"])
+        keys, at = np.tile(order, len(moments)), np.repeat(moments, len(order))
+        lasts = runs.last_until(keys, at)
+        is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
+        lasts = lasts[is_there]
+        rows = take(runs.keys, keys[is_there])
+        columns = [
+            to_timestamps(from_numbers(at[is_there])),
+            *rows.columns,
+            from_numbers(runs.offsets[lasts], runs.is_readable[lasts]),
+            to_timestamps(from_numbers(runs.at[lasts])),
+        ]
+        table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
+        return Answer(self._along(table, "at"), about, about.loading_of(groups))
+
+    # --- health ----------------------------------------------------------------------------------------
+
+    def health(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        as_of: datetime | None = None,
+    ) -> Answer:
+        """Return the status of the named groups or of all (schema `GROUP_HEALTH`), the worst first."""
+        answer = self.partition_health(groups, topics, as_of)
+        return replace(answer, rows=group_health(answer.rows))
+
+    def partition_health(
+        self,
+        groups: Collection[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        as_of: datetime | None = None,
+    ) -> Answer:
+        """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`."""
+
+        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+            moment = about.moment
+            rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=self.max_age_ms)
+            return self._judged(
+                at, with_currency(at, rows, moment=moment, max_age_ms=self.max_age_ms), moment
+            )
+
+        rows, about = self._ask(question, groups, topics, as_of)
+        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+
+    def health_changes(
+        self,
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: datetime,
+        until: datetime | None = None,
+    ) -> Answer:
+        """Return how the status of groups changed (schema `STATUS_CHANGES`), in order: one row for each
+        change, and the first status in that time. It is looked at ten times in a window of the rules."""
+        moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
+        start, end = int(moments[0]), int(moments[-1])
+        first = start - self.rules.long_silence_ms - self.rules.window_ms
+        commits, about = self._commits(groups, topics, since=first, until=end)
+        samples = self._samples(commits, since=first, until=end)
+        rows = status_changes(commits, samples, moments=moments, max_age_ms=self.max_age_ms, rules=self.rules)
+        return Answer(rows, about, about.loading_of(groups))
+
+    def rewinds(
+        self,
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: datetime,
+        until: datetime | None = None,
+    ) -> Answer:
+        """Return the commits that went back (schema `COMMITTED`, and `WHO` can have done it), in order; of
+        commits within one batch the last is known."""
+        start, end = to_ms(since), now_ms() if until is None else to_ms(until)
+        names = None if groups is None else list(groups)
+
+        def question(at: Snapshot) -> tuple[pa.Table, Progress, Gap | None]:
+            rows = of_topics(at.commits(names, since=start, until=end), topics)
+            back = rows.filter(from_mask(to_mask(pc.less(rows["committed_offset"], rows["offset_before"]))))
+            who = pc.unique(back["group"]).to_pylist()
+            return with_who(back, at.group_steps(who)), at.progress, at.gap
+
+        rows, progress, gap = self.tables.ask(question, bases=[])
+        about = AsOf.of(names, progress, gap, None)
+        return Answer(rows, about, about.loading_of(groups))
+
+    # --- topics made anew, and positions put back ------------------------------------------------------
+
+    def topic_contradictions(
+        self, groups: Collection[str] | None = None, as_of: datetime | None = None
+    ) -> Answer:
+        """Return the offsets whose own topic id is not the one that their topic was seen with when they were
+        committed (`seen_topic_id`)."""
+
+        def question(at: Snapshot, _: AsOf, offsets: pa.Table) -> pa.Table:
+            return contradictions(offsets, at.topics_over_time(topics_in(offsets)))
+
+        rows, about = self._ask(question, groups, (), as_of)
+        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+
+    def restore(
+        self,
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        as_of: datetime,
+    ) -> Answer:
+        """Return the positions of groups at a past moment (schema `RESTORED`), sorted by key, to be put back:
+        with a warning where their logs, as they are now, are not what they were."""
+        rows, about = self._ask(lambda _, __, offsets: offsets, groups, topics, as_of)
+        asked = topics_in(rows)
+        newest, over_time = self.tables.ask(
+            lambda at: (at.newest_ends(asked, as_of=None), at.topics_over_time(asked)), bases=[]
+        )
+        found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time)
+        return Answer(found, about, about.loading_of(groups))
+
+    # ---------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        question: Callable[[Snapshot, AsOf, pa.Table], pa.Table],
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions],
+        as_of: datetime | None,
+    ) -> tuple[pa.Table, AsOf]:
+        """Ask about the offsets of groups whose offsets partition has been read, on one snapshot."""
+        moment = to_ms(as_of)
+        names = None if groups is None else list(groups)
+
+        def answer(at: Snapshot) -> tuple[pa.Table, AsOf]:
+            about = AsOf.of(names, at.progress, at.gap, moment)
+            return question(at, about, of_topics(about.of_loaded(at.offsets(names)), topics)), about
+
+        return self.tables.ask(answer, as_of=moment, bases=["offsets"])
+
+    def _judged(self, at: Snapshot, positions: pa.Table, moment: int) -> pa.Table:
+        """Judge positions by their commits, looking further back for those whose windows need it.
+
+        How often a position is committed is looked up over `long_silence_ms`.
+        """
+        window = self.rules.window_ms
+        reaches = sorted({2 * window, 12 * window, self.rules.long_silence_ms + window})
+        is_behind = to_mask(pc.greater(positions["lag"], self.rules.min_lag))
+        none = COMMITS.empty_table()
+        found = [self._by_rules(positions.filter(from_mask(~is_behind)), none, _NO_SAMPLES, moment)]
+        pending = positions.filter(from_mask(is_behind))
+        for reach in reaches:
+            since = moment - reach
+            commits = at.commits(pc.unique(pending["group"]).to_pylist(), since=since).select(COMMITS.names)
+            samples = ends_between(at, topics_in(pending), since=since, until=moment)
+            judged = self._by_rules(pending, commits, samples, moment)
+            is_open = ~to_mask(judged["pace_is_known"]) | to_mask(pc.equal(judged["reason"], TOO_FEW_COMMITS))
+            is_open &= reach != reaches[-1]
+            found.append(judged.filter(from_mask(~is_open)))
+            pending = pending.filter(from_mask(is_open))
+            if not len(pending):
+                break
+        return pa.concat_tables(found)
+
+    def _by_rules(self, positions: pa.Table, commits: pa.Table, samples: pa.Table, now: int) -> pa.Table:
+        return partition_health(
+            positions, commits, samples, now=now, max_age_ms=self.max_age_ms, rules=self.rules
+        )
+
+    def _commits(
+        self,
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions],
+        *,
+        since: int,
+        until: int,
+    ) -> tuple[pa.Table, AsOf]:
+        """Read what groups committed between two moments (ms), and their positions before."""
+        names = None if groups is None else list(groups)
+        base = base_commits(self.tables, names, since)
+        rows, progress, gap = self.tables.ask(
+            lambda at: (at.commits(names, since=since + 1), at.progress, at.gap), bases=[]
+        )
+        about = AsOf.of(names, progress, gap, None)
+        is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
+        rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
+        return of_topics(pa.concat_tables([base, rows]), topics), about
+
+    def _samples(self, rows: pa.Table, *, since: int, until: int) -> pa.Table:
+        asked = topics_in(rows)
+        return self.tables.ask(lambda at: ends_between(at, asked, since=since, until=until), bases=[])
+
+    def _along(self, rows: pa.Table, at: str) -> pa.Table:
+        """Add the columns `LAG` to rows, each as of its own moment."""
+        if not len(rows):
+            first = last = 0
+        else:
+            bounds = pc.min_max(to_milliseconds(rows[at]))
+            first, last = bounds["min"].as_py(), bounds["max"].as_py()
+        asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
+        samples, crossed = self.tables.ask(
+            lambda snapshot: (
+                ends_between(snapshot, asked, since=first, until=last),
+                snapshot.crossings(positions, as_of=last),
+            ),
+            bases=[],
+        )
+        return with_lag_along(rows, samples, crossed, at=at, max_age_ms=self.max_age_ms)
+
+    def _moments(self, since: datetime, until: datetime | None, every_ms: int) -> Index:
+        """Return regular moments (ms) between two, these included."""
+        start, end = to_ms(since), now_ms() if until is None else to_ms(until)
+        if end < start:
+            raise MisuseError(f"until: expected a time after {since}, found {until}, which is before it.")
+        if every_ms < 1 or (end - start) // every_ms > _MOST_MOMENTS:
+            raise MisuseError(
+                f"expected at most {_MOST_MOMENTS} moments between {since} and {until or 'now'}, found one "
+                f"every {every_ms} ms. Choose a shorter time, or longer steps."
+            )
+        return np.append(np.arange(start, end, every_ms, dtype=np.int64), end)
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    return rows.append_column("number", from_numbers(np.arange(len(rows))))

@@ -1,0 +1,72 @@
+"""Who can have set back a group: the members of that moment, or somebody else where there were none."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from streaming.lag.rewinds import WHO, with_who
+from streaming.model.schemas import MEMBER
+
+PLACED = [
+    ("group", pa.string()),
+    ("source_partition", pa.int32()),
+    ("source_offset", pa.int64()),
+    ("sequence", pa.int64()),
+]
+STEPS = pa.schema([*PLACED, ("state", pa.string()), ("members", pa.list_(MEMBER))])
+
+
+def member(name: str) -> dict[str, Any]:
+    return {"member_id": f"{name}-1", "group_instance_id": None, "client_id": name, "client_host": "/h"}
+
+
+def step(offset: int | None, sequence: int | None, *members: str, group: str = "g") -> dict[str, Any]:
+    held = [member(name) for name in members]
+    place = {"group": group, "source_partition": 3, "source_offset": offset, "sequence": sequence}
+    return {**place, "state": "Stable" if members else "Empty", "members": held}
+
+
+def gone(offset: int | None, sequence: int | None) -> dict[str, Any]:
+    return {**step(offset, sequence), "state": None, "members": None}
+
+
+def who(steps: list[dict[str, Any]], *commits: tuple[int, int], group: str = "g") -> list[Any]:
+    rows = [
+        {"group": group, "source_partition": 3, "source_offset": offset, "sequence": sequence}
+        for offset, sequence in commits
+    ]
+    found = with_who(pa.Table.from_pylist(rows, pa.schema(PLACED)), pa.Table.from_pylist(steps, STEPS))
+    assert found.schema.names == [*(name for name, _ in PLACED), *WHO.names]
+    found.validate(full=True)
+    return [
+        (row["was_empty"], None if row["members"] is None else [one["client_id"] for one in row["members"]])
+        for row in found.to_pylist()
+    ]
+
+
+def test_the_members_of_that_moment_can_have_committed() -> None:
+    steps = [step(30, 3, "c"), step(10, 1, "a", "b"), step(20, 2)]
+    assert who(steps, (15, 1), (25, 2), (35, 3)) == [(False, ["a", "b"]), (True, None), (False, ["c"])]
+
+
+def test_while_no_member_was_there_it_was_somebody_else() -> None:
+    assert who([gone(None, None)], (5, 1)) == [(True, None)]
+    assert who([step(None, None)], (5, 1)) == [(True, None)]
+
+
+def test_before_the_first_step_it_is_not_known() -> None:
+    assert who([step(10, 1, "a")], (5, 1)) == [(None, None)]
+    assert who([step(10, 2, "a")], (5, 1)) == [(None, None)]
+    assert who([], (5, 1)) == [(None, None)]
+    assert who([step(1, 1, "a", group="h")], (5, 1)) == [(None, None)]
+
+
+def test_of_steps_within_the_batch_of_the_commit_some_may_be_missing() -> None:
+    """Of a batch the last step is kept: one that followed the commit may hide one before it."""
+    assert who([step(1, 1, "a"), step(10, 2)], (5, 2)) == [(None, None)]
+    assert who([step(1, 1, "a"), step(10, 3)], (5, 2)) == [(False, ["a"])]
+    assert who([step(1, 1, "a"), step(4, 2)], (5, 2)) == [(True, None)]
+
+
+def test_nothing_was_committed() -> None:
+    assert who([step(1, 1, "a")]) == []

@@ -1,0 +1,116 @@
+"""Who is behind, one row per group or topic, and positions to put back."""
+
+from typing import Any
+
+import pyarrow as pa
+from sampled_logs import SAMPLES, sample, timed
+
+from streaming.lag.lag_time import LAG
+from streaming.lag.restoring import RESTORED, WARNINGS, restored
+from streaming.lag.summary import LAG_BY, lag_by
+from streaming.model.schemas import KEY, OFFSETS, TIMESTAMP
+
+ROWS = pa.schema([*KEY, *LAG])
+
+
+def row(key: str, lag: int | None, seconds: float | None, at: int | None = 9, *, least: bool = False) -> Any:
+    group, topic, partition = key.split()
+    place = {"group": group, "topic": topic, "partition": int(partition)}
+    return {
+        **place,
+        "log_end_offset": lag,
+        "lag": lag,
+        "lag_seconds": seconds,
+        "lag_is_at_least": least,
+        "ends_as_of": at,
+    }
+
+
+POSITIONS = timed(
+    [
+        row("a t 0", 5, 1.5),
+        row("a t 1", 7, 2.5, 4),
+        row("a u 0", -3, 0.0),
+        row("b t 0", 1, 900.0, least=True),
+        row("b t 1", None, None),
+        row("c u 1", None, None, None),
+        row("d u 1", 0, 0.0),
+    ],
+    ROWS,
+)
+
+
+def test_groups_come_by_the_time_that_they_are_behind() -> None:
+    found = lag_by(POSITIONS, "group")
+    assert found.schema == LAG_BY["group"]
+    names = ["group", "lag", "lag_seconds", "lag_is_at_least", "worst_topic", "worst_partition"]
+    assert [tuple(one.values()) for one in found.select(names).to_pylist()] == [
+        ("b", 1, 900.0, True, "t", 0),
+        ("a", 12, 2.5, False, "t", 1),
+        ("d", 0, 0.0, False, "u", 1),
+        ("c", None, None, True, "u", 1),
+    ]
+    counts = ["partitions", "partitions_behind", "partitions_unknown", "partitions_beyond_end"]
+    assert [tuple(one.values()) for one in found.select(counts).to_pylist()] == [
+        (2, 1, 1, 0),
+        (3, 2, 0, 1),
+        (1, 0, 0, 0),
+        (1, 0, 1, 0),
+    ]
+    assert found["ends_as_of"].cast(pa.int64()).to_pylist() == [9_000, 4_000, 9_000, None]
+
+
+def test_topics_over_all_groups() -> None:
+    found = lag_by(POSITIONS, "topic")
+    assert found.schema == LAG_BY["topic"]
+    names = ["topic", "worst_group", "worst_partition", "lag", "partitions"]
+    assert [tuple(one.values()) for one in found.select(names).to_pylist()] == [
+        ("t", "b", 0, 13, 4),
+        ("u", "d", 1, 0, 3),
+    ]
+
+
+def test_nobody_is_behind() -> None:
+    assert lag_by(POSITIONS.slice(0, 0), "group").schema == LAG_BY["group"]
+
+
+# --- positions to put back -------------------------------------------------------------------------------
+
+OVER_TIME = pa.schema(
+    [("topic", pa.string()), ("topic_id", pa.string()), ("first_at", TIMESTAMP), ("last_at", TIMESTAMP)]
+)
+
+
+def offset(partition: int, committed: int | None, topic: str = "t", **changed: Any) -> Any:
+    none = dict.fromkeys(OFFSETS.names)
+    times = {"commit_timestamp": 50, "source_timestamp": 50}
+    key = {"group": "g", "topic": topic, "partition": partition}
+    return {**none, **key, **times, "committed_offset": committed, **changed}
+
+
+def test_positions_are_put_back_with_what_became_of_their_logs() -> None:
+    offsets = timed(
+        [
+            offset(0, 30),
+            offset(1, 30),
+            offset(2, 30),
+            offset(3, None),
+            offset(4, 30),
+            offset(0, 5, "anew"),
+            offset(0, 100),
+            offset(0, 20),
+        ],
+        OFFSETS,
+    )
+    ends = [(0, 20, 100), (1, 31, 100), (2, 0, 29)]
+    newest = [{**sample(90, end), "partition": number, "log_start": start} for number, start, end in ends]
+    newest.append({**sample(90, 9), "topic": "anew"})
+    seen = [
+        dict(zip(OVER_TIME.names, one, strict=True)) for one in (("anew", "a", 1, 60), ("anew", "b", 70, 90))
+    ]
+    found = restored(offsets, timed(newest, SAMPLES), timed(seen, OVER_TIME))
+    assert found.schema == RESTORED
+    assert found["committed_offset"].to_pylist() == [30, 30, 30, 30, 5, 100, 20]
+    anew, passed, beyond, unknown = WARNINGS
+    assert found["warning"].to_pylist() == [None, passed, beyond, unknown, anew, None, None]
+    assert found["log_start_offset"].to_pylist() == [20, 31, 0, None, 0, 20, 20]

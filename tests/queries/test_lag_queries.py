@@ -1,0 +1,215 @@
+"""Lag and health, asked of real tables: as they are now, as they were, and along the way."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+from sampled_logs import Log, sample, timed
+from table_batches import Batch, append, beat, group, offset
+
+from streaming.common.times import MINUTE_MS, day_of, from_ms
+from streaming.lag.health import GROUP_HEALTH
+from streaming.lag.lag_time import LAG
+from streaming.lag.restoring import WARNINGS
+from streaming.model.errors import MisuseError
+from streaming.model.progress import PartitionProgress
+from streaming.model.schemas import LOG_ENDS, OFFSETS
+from streaming.queries.lag import LagQueries
+from streaming.queries.names import TopicPartitions
+from streaming.queries.queries import OffsetQueries
+from streaming.tables.feed import HISTORY
+from streaming.tables.tables import Tables
+
+T0 = 1_700_000_000_000 // MINUTE_MS * MINUTE_MS
+M, S = MINUTE_MS, 1_000
+LOG = Log(range(T0 - 60 * M, T0 + 60 * M, S), topic="t")  # a record a second
+MEMBER = {"member_id": "m", "group_instance_id": None, "client_id": "app", "client_host": "/10.0.0.1"}
+LAST = 25
+
+
+def at(minutes: float) -> datetime:
+    return from_ms(T0 + int(minutes * M))
+
+
+def append_ends(tables: Tables, minutes: range, log: Log = LOG) -> None:
+    rows = log.samples(T0 + minute * M for minute in minutes)
+    tables.append_log_ends(
+        timed([{**row, "error": None, "day": day_of(row["sampled_at"])} for row in rows], LOG_ENDS)
+    )
+
+
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory: pytest.TempPathFactory) -> LagQueries:
+    """Groups `live`, 10 or 30 s behind, and `dead`, which stops after 10 minutes; `back` is set back after 15,
+    when it has no members, and after 20 by one of them. Each has the first partition of topic t."""
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    live: Batch = {}
+    for minute in range(LAST + 1):
+        now = T0 + minute * M
+        behind = 30 if minute % 5 == 0 else 10
+        batch: Batch = {}
+
+        def commit(name: str, committed: int, place: int, now: int = now, batch: Batch = batch) -> None:
+            times = {"commit_timestamp": now, "source_timestamp": now}
+            batch[name, "t", 0] = offset(committed_offset=committed, source_offset=place, **times)
+
+        commit("live", LOG.end_at(now - behind * S), 100 * minute)
+        if minute <= 10:
+            commit("dead", LOG.end_at(now - behind * S), 100 * minute + 1)
+        if minute in (0, 16):
+            batch["back"] = group(members=[MEMBER], source_offset=100 * minute)
+        if minute == 14:
+            batch["back"] = group(state="Empty", members=[], source_offset=100 * minute)
+        if minute not in (14, 16):
+            commit("back", 500 if minute == 15 else 400 if minute == 20 else 3_000 + minute, 100 * minute + 5)
+        done = PartitionProgress(position=100 * minute, loaded=True, last_stable_offset=100 * minute)
+        append(tables, batch, live=live, now=now, partitions={3: replace(done, high_watermark=100 * minute)})
+        live |= batch
+    beat(tables, T0 + (LAST + 1) * M)
+    append_ends(tables, range(-30, LAST + 2))
+    return LagQueries(tables)
+
+
+def test_offsets_have_the_lag_of_their_moment(queries: LagQueries) -> None:
+    answer = queries.list_offsets(["live", "dead"], as_of=at(20.5))
+    assert answer.rows.schema.names == [*OFFSETS.names[:4], *LAG.names, *OFFSETS.names[4:]]
+    rows = answer.rows.select(["group", "lag", "lag_seconds", "lag_is_at_least"]).to_pylist()
+    assert [(row["group"], row["lag"], row["lag_is_at_least"]) for row in rows] == [
+        ("dead", 630, False),
+        ("live", 30, False),
+    ]
+    assert [row["lag_seconds"] for row in rows] == pytest.approx([629.0, 29.0], abs=1.1)
+    assert answer.rows["ends_as_of"].to_pylist() == [at(20)] * 2
+    assert queries.list_offsets([], as_of=at(20.5)).rows.num_rows == 0
+
+
+def test_old_samples_say_nothing(queries: LagQueries) -> None:
+    rows = queries.list_offsets(["live"]).rows  # now, years later
+    assert rows.select(["lag", "lag_seconds", "log_end_offset"]).to_pylist() == [
+        {"lag": None, "lag_seconds": None, "log_end_offset": None}
+    ]
+    assert rows["ends_as_of"].to_pylist() == [at(LAST + 1)]
+
+
+def test_who_is_behind_comes_first(queries: LagQueries) -> None:
+    ranked = queries.list_lag(as_of=at(20.5)).rows["group"].to_pylist()
+    assert ranked == ["back", "dead", "live"]
+    far = queries.list_lag(as_of=at(20.5), min_seconds=600)
+    assert far.rows["group"].to_pylist() == ["back", "dead"]
+    assert queries.list_lag(as_of=at(20.5), min_lag=700).rows["group"].to_pylist() == ["back"]
+    by_topic = queries.list_lag(["live", "dead"], as_of=at(20.5), by="topic").rows.to_pylist()
+    assert [(row["topic"], row["worst_group"], row["lag"]) for row in by_topic] == [("t", "dead", 660)]
+    with pytest.raises(MisuseError, match="expected group or topic, found 'x'"):
+        queries.list_lag(by="x")  # type: ignore[arg-type]
+
+
+def test_history_has_the_lag_of_every_step(queries: LagQueries) -> None:
+    answer = queries.list_history("dead", as_of=at(20.5))
+    plain = OffsetQueries(queries.tables).list_history("dead", as_of=at(20.5))
+    assert answer.rows.select(HISTORY.names).equals(plain.rows)
+    assert answer.rows["lag"].to_pylist() == [30, 10, 10, 10, 10] * 2 + [30]
+    assert answer.rows["lag_seconds"].to_pylist() == pytest.approx(
+        [29.0, 9.0, 9.0, 9.0, 9.0] * 2 + [29.0], abs=1.1
+    )
+    assert queries.list_history("nobody", as_of=at(20.5)).rows.num_rows == 0
+
+
+def test_a_series_has_the_lag_at_regular_moments(queries: LagQueries) -> None:
+    answer = queries.lag_over_time(["dead", "live"], since=at(5), until=at(20), every_ms=5 * M)
+    rows = answer.rows.select(["at", "group", "lag"]).to_pylist()
+    assert [(row["at"], row["group"], row["lag"]) for row in rows] == [
+        (at(minute), name, lag)
+        for minute, dead in ((5, 30), (10, 30), (15, 330), (20, 630))
+        for name, lag in (("dead", dead), ("live", 30))
+    ]
+    before = queries.lag_over_time(["dead"], since=at(-9), until=at(1), every_ms=5 * M)
+    assert before.rows["at"].to_pylist() == [at(1)]
+    assert queries.lag_over_time(["nobody"], since=at(1), until=at(2), every_ms=M).rows.num_rows == 0
+    with pytest.raises(MisuseError, match="expected a time after"):
+        queries.lag_over_time(["dead"], since=at(5), until=at(4), every_ms=M)
+    with pytest.raises(MisuseError, match="expected at most 100000 moments"):
+        queries.lag_over_time(["dead"], since=at(5), until=at(20), every_ms=1)
+
+
+def test_health_is_that_of_the_moment(queries: LagQueries) -> None:
+    answer = queries.health(["live", "dead"], as_of=at(21.5))
+    assert answer.rows.schema == GROUP_HEALTH
+    found = {row["group"]: row for row in answer.rows.to_pylist()}
+    assert {name: row["status"] for name, row in found.items()} == {"live": "OK", "dead": "STOPPED"}
+    assert found["dead"]["since"] == at(10)
+    earlier = queries.health(["live", "dead"], as_of=at(12)).rows.to_pylist()
+    assert {row["group"]: row["status"] for row in earlier} == {"live": "OK", "dead": "OK"}
+    assert queries.health(as_of=at(17.5)).rows.to_pylist()[0]["status"] != "REWOUND"  # it is back
+    set_back = queries.health(["back"], as_of=at(21.5)).rows.to_pylist()[0]
+    assert (set_back["status"], set_back["rewound_to"]) == ("OK", None)  # and again
+
+
+def test_health_is_not_known_while_the_job_is_silent(queries: LagQueries) -> None:
+    assert queries.health(["dead"]).rows["reason"].to_pylist() == ["newer commits may not have been read"]
+
+
+def test_every_change_of_status_has_a_row(queries: LagQueries) -> None:
+    rows = queries.health_changes(["dead", "live"], since=at(5), until=at(25)).rows.to_pylist()
+    found = [(row["group"], row["status"], row["status_before"]) for row in rows]
+    assert sorted(found[:2]) == [("dead", "OK", None), ("live", "OK", None)]
+    assert found[2:] == [("dead", "STOPPED", "OK")]
+    assert (rows[2]["at"], rows[2]["since"]) == (at(21), at(10))
+
+
+def test_rewinds_say_who_can_have_done_them(queries: LagQueries) -> None:
+    rows = queries.rewinds(None, since=at(1)).rows.to_pylist()
+    members = [one["members"] and [member["client_id"] for member in one["members"]] for one in rows]
+    assert [(row["group"], row["committed_at"], row["was_empty"]) for row in rows] == [
+        ("back", at(15), True),
+        ("back", at(20), False),
+    ]
+    assert members == [None, ["app"]]
+    topics = [TopicPartitions("u")]
+    assert queries.rewinds(["back"], topics, since=at(1)).rows.num_rows == 0
+
+
+def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None:
+    rows = queries.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()
+    assert [(row["group"], row["committed_offset"], row["warning"]) for row in rows] == [
+        ("back", 3_005, None),
+        ("dead", LOG.end_at(T0 + 5 * M - 30 * S), None),
+    ]
+
+
+def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    done = {3: PartitionProgress(position=1, loaded=True)}
+    times = {"commit_timestamp": T0, "source_timestamp": T0}
+    batch: Batch = {
+        ("g", "t", 0): offset(committed_offset=900, **times),
+        ("h", "t", 0): offset(committed_offset=901, topic_id="new", **times),
+    }
+    append(tables, batch, now=T0, partitions=done)
+    append_ends(tables, range(-5, 5))
+    anew = [sample(T0 + minute * M, 10, Log((), topic_id="new")) for minute in range(7, 12)]
+    tables.append_log_ends(
+        timed([{**row, "error": None, "day": day_of(row["sampled_at"])} for row in anew], LOG_ENDS)
+    )
+    for minute in range(1, 12):
+        beat(tables, T0 + minute * M)
+    queries = LagQueries(tables)
+    rows = queries.list_offsets(as_of=at(10.5), with_former=True).rows.to_pylist()
+    assert [(row["lag"], row["of_former_topic"]) for row in rows] == [(-890, True), (-891, False)]
+    assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["it is beyond the log end"] * 2
+    assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [WARNINGS[0]]
+    assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
+
+
+def test_tables_without_samples_know_no_lag(tmp_path: pytest.TempPathFactory) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    append(tables, {("g", "t", 0): offset()}, now=T0, partitions={3: PartitionProgress(loaded=True)})
+    queries = LagQueries(tables)
+    assert queries.list_offsets(["g"]).rows["lag"].to_pylist() == [None]
+    assert queries.list_lag().rows["lag_is_at_least"].to_pylist() == [True]
+    assert queries.health().rows["status"].to_pylist() == ["UNKNOWN"]
+    assert queries.list_history("g").rows["lag"].to_pylist() == [None]
+    assert isinstance(queries.list_offsets().rows, pa.Table)

@@ -1,0 +1,140 @@
+"""Groups that commit while records come and ends are sampled, and plain loops that judge them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from sampled_logs import Log, crossings_of, newest_of, sample_table, timed
+
+from streaming.common.times import MINUTE_MS
+from streaming.lag.lag_time import CLOCKS_DIFFER_MS, with_lag
+from streaming.lag.rules import HealthRules
+from streaming.lag.runs import COMMITS
+from streaming.model.schemas import TIMESTAMP
+
+MAX_AGE_MS = 5 * MINUTE_MS
+POSITIONS = pa.schema([*list(COMMITS)[:4], ("commit_timestamp", TIMESTAMP)])
+
+Key = tuple[str, str, int]
+
+
+@dataclass
+class World:
+    """What groups committed, in the order of the log (None: not readable), and samples of ends."""
+
+    commits: list[tuple[Key, int | None, int]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def sampled(self, log: Log, since: int, until: int, every: int = MINUTE_MS) -> "World":
+        self.samples += log.samples(range(since, until + 1, every))
+        return self
+
+    def committed(self, commits: Sequence[tuple[int | None, int]], key: Key = ("g", "t", 0)) -> "World":
+        self.commits += [(key, offset, at) for offset, at in commits]
+        return self
+
+    def commits_until(self, now: int) -> list[dict[str, Any]]:
+        return [
+            {**_named(key), "committed_offset": offset, "committed_at": at, "is_removed": False}
+            for key, offset, at in self.commits
+            if at <= now
+        ]
+
+    def tables(self, now: int) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Return positions with lag, commits and samples as they were known at a moment."""
+        commits = self.commits_until(now)
+        last = {(row["group"], row["topic"], row["partition"]): row for row in commits}
+        rows = [{**row, "commit_timestamp": row["committed_at"]} for row in last.values()]
+        samples = [row for row in self.samples if row["sampled_at"] <= now]
+        places = [(row["topic"], row["partition"], row["committed_offset"]) for row in rows]
+        newest, crossed = sample_table(newest_of(samples)), crossings_of(samples, places)
+        positions = with_lag(timed(rows, POSITIONS), newest, crossed, max_age_ms=MAX_AGE_MS, as_of=now)
+        return positions, timed(commits, COMMITS), sample_table(samples)
+
+
+def _named(key: Key) -> dict[str, Any]:
+    return dict(zip(("group", "topic", "partition"), key, strict=True))
+
+
+def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
+    """Judge one position by loops over its commits and the samples of its log."""
+    _, topic, partition = key
+    own = [(offset, at) for one, offset, at in world.commits if one == key and at <= now]
+    samples = sorted(
+        (row["sampled_at"], row["log_end"])
+        for row in world.samples
+        if (row["topic"], row["partition"]) == (topic, partition) and row["sampled_at"] <= now
+    )
+    if own[-1][0] is None:
+        return "UNKNOWN"
+    piece: list[tuple[int, int]] = []
+    for offset, at in own:
+        piece = [] if offset is None else [*piece, (offset, max([at, *(one for _, one in piece)]))]
+
+    def end_until(moment: int) -> tuple[int, int] | None:
+        known = [one for one in samples if one[0] <= moment]
+        return known[-1] if known else None
+
+    last, last_at = piece[-1]
+    newest = end_until(now)
+    if newest is None or now - newest[0] > MAX_AGE_MS:
+        return "UNKNOWN"
+    lag = newest[1] - last
+    if lag < 0:
+        return "OK" if last_at > newest[0] - CLOCKS_DIFFER_MS else "UNKNOWN"
+    if lag <= rules.min_lag:
+        return "OK"
+
+    in_time = [row for row in piece if row[1] >= last_at - rules.window_ms]
+    step = rules.window_ms // 10
+    window: list[tuple[int, int]] = []
+    for row in reversed(piece):
+        if row in in_time or len({at // step for _, at in window}) < rules.min_commits:
+            window.insert(0, row)
+    # of the commits within a step that was needed to have enough only the last counts
+    needed = sorted({at // step for _, at in window})[-rules.min_commits :]
+    window = [
+        row
+        for number, row in enumerate(window)
+        if row in in_time
+        or row[1] // step > needed[0]
+        or (row[1] // step == needed[0] and all(at // step != needed[0] for _, at in window[number + 1 :]))
+    ]
+    has_enough = len(needed) == rules.min_commits
+    silence = now - last_at
+    limit = max(last_at - window[0][1], rules.window_ms) if has_enough else rules.long_silence_ms
+    then = end_until(now - rules.window_ms)
+    if silence > limit:
+        if then is None:
+            return "UNKNOWN"
+        if then[1] - last > rules.min_lag:
+            return "STOPPED"
+    for number in range(1, len(window)):
+        rest = [offset for offset, _ in window[number:]]
+        if max(rest) < window[number - 1][0] and now - window[number][1] >= rules.rewind_after_ms:
+            return "REWOUND"
+    lags: list[int | None] = []
+    for offset, at in window:
+        end = end_until(at)
+        lags.append(None if end is None or at - end[0] > MAX_AGE_MS else max(0, end[1] - offset))
+    if any(one is not None and one <= rules.min_lag for one in lags):
+        return "OK"
+    seen = []
+    places = [piece.index(row) for row in window]
+    for row, place in zip(window, places, strict=True):
+        following = piece[place + 1][1] if place + 1 < len(piece) else now + 1
+        after = [one for one in samples if one[0] >= row[1]]
+        if after and after[0][0] < following and after[0][0] - row[1] <= MAX_AGE_MS:
+            seen.append(max(0, after[0][1] - row[0]))
+    is_equal = len({offset for offset, _ in window}) == 1
+    if not is_equal and any(later < earlier for earlier, later in pairwise(seen)):
+        return "OK"
+    if not has_enough or len(in_time) == len(piece):
+        return "UNKNOWN"
+    if None in lags:
+        return "UNKNOWN"
+    if is_equal:
+        return "STALLED"
+    return "WARNING" if len(seen) >= rules.min_commits else "UNKNOWN"
