@@ -6,7 +6,6 @@ Everything here only reads, and answers within a bounded time.
 
 import re
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -20,6 +19,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from streaming.brokers.answers import (
+    DENIED,
+    MOVED,
+    answer_of,
+    offset_of,
+    state_of,
+    tells_of_topic,
+    topic_id_of,
+)
 from streaming.brokers.client_log import ClientLog
 from streaming.brokers.client_settings import librdkafka_settings
 from streaming.brokers.facts import (
@@ -33,6 +41,7 @@ from streaming.brokers.facts import (
     LogRange,
     TopicFacts,
     TopicMissingError,
+    TopicState,
     agreed_retention,
 )
 from streaming.common.times import MINUTE_MS
@@ -49,10 +58,6 @@ _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NO_OFFSET: Final = -1
 """What brokers say where no record has the timestamp asked for. Below it librdkafka means "no answer": a
 partition whose leader is silent has the offset -1001, and no error."""
-_DENIED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
-_ABSENT: Final = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
-)
 _TIMED_OUT: Final = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
@@ -181,7 +186,7 @@ class Broker:
             )
             for broker_id in sorted(self._metadata(REQUEST_TIMEOUT_S).brokers)
         }
-        answers = {broker_id: _answer(next(iter(futures.values()))) for broker_id, futures in asked.items()}
+        answers = {broker_id: answer_of(next(iter(futures.values()))) for broker_id, futures in asked.items()}
         told = {b: _retention_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
         silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
         return agreed_retention(told, silent)
@@ -192,8 +197,8 @@ class Broker:
         asked = self._admin.describe_configs(
             [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=timeout_s
         )
-        answer = _answer(next(iter(asked.values())))
-        if isinstance(answer, KafkaException) and answer.args[0].code() not in _DENIED:
+        answer = answer_of(next(iter(asked.values())))
+        if isinstance(answer, KafkaException) and answer.args[0].code() not in DENIED:
             raise self._unreachable(answer, timeout_s)
         known = answer.get(DELETE_RETENTION) if isinstance(answer, dict) else None
         return DEFAULT_DELETE_RETENTION_MS if known is None else int(known.value)
@@ -227,13 +232,41 @@ class Broker:
         `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe
         or that no broker can have are left out. No answer at all in time: None.
         """
+        answers = self._describe(names, timeout_s)
+        ids = {name: topic_id_of(answer) for name, answer in answers.items() if tells_of_topic(answer)}
+        return ids if ids or not answers else None
+
+    def topics(self, names: Iterable[str], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, TopicState]:
+        """Return what topics are now. Topics that no broker can have, and those without an answer, are left
+        out; raises `BrokerError` if there is no answer at all."""
+        answers = self._describe(names, timeout_s)
+        states = {name: state for name, answer in answers.items() if (state := state_of(answer)) is not None}
+        if answers and not states:
+            raise self._unreachable(_TIMED_OUT, timeout_s)
+        return states
+
+    def log_offsets(
+        self, partitions: Iterable[tuple[str, int]], *, earliest: bool, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> dict[tuple[str, int], int | str]:
+        """Return the log end (or, `earliest`, the log start) of partitions that exist: the offset, or Kafka's
+        name of the error. A leader that is silent is `REQUEST_TIMED_OUT`.
+
+        The log end is the high watermark, as Kafka's tools have it.
+        """
+        spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = self._ask_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED, timeout_s)
+        found = {(one.topic, one.partition): offset_of(answer_of(future)) for one, future in asked.items()}
+        if any(answer in MOVED for answer in found.values()):
+            self._learn_leaders()
+        return found
+
+    def _describe(self, names: Iterable[str], timeout_s: float) -> dict[str, Any]:
+        """Ask what topics are; brokers with auto-creation do not create them."""
         wanted = sorted(name for name in set(names) if _TOPIC_NAME.fullmatch(name))
         if not wanted:
             return {}
         asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
-        answers = {name: _answer(future) for name, future in asked.items()}
-        ids = {name: _topic_id(answer) for name, answer in answers.items() if _tells_of_topic(answer)}
-        return ids or None
+        return {name: answer_of(future) for name, future in asked.items()}
 
     def _metadata(self, timeout_s: float) -> Any:
         self._admin.poll(0)  # or log lines would pile up
@@ -270,7 +303,7 @@ class Broker:
         found: dict[tuple[str, int], int] = {}
         failure: KafkaException | None = None
         for partition, future in futures.items():
-            answer = _answer(future)
+            answer = answer_of(future)
             if isinstance(answer, KafkaException):
                 failure = answer
             elif answer.offset < _NO_OFFSET:
@@ -310,31 +343,9 @@ class Broker:
         )
 
 
-def _answer(future: "Future[Any]") -> Any:
-    """Return what a request gave, or the `KafkaException` that it failed with."""
-    try:
-        return future.result()
-    except KafkaException as error:
-        return error
-
-
 def _retention_of(configs: Mapping[str, Any]) -> tuple[int, int]:
     minutes, interval = (configs[name].value for name in (RETENTION, CHECK_INTERVAL))
     return int(minutes) * MINUTE_MS, int(interval)
-
-
-def _tells_of_topic(answer: Any) -> bool:
-    """Whether an answer says that the topic exists, or that it does not."""
-    return not isinstance(answer, KafkaException) or answer.args[0].code() in _ABSENT
-
-
-def _topic_id(answer: Any) -> str | None:
-    if isinstance(answer, KafkaException):
-        return None
-    number = answer.topic_id
-    halves = (number.get_most_significant_bits(), number.get_least_significant_bits())
-    data = b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
-    return urlsafe_b64encode(data).decode("ascii").rstrip("=") if any(halves) else ""
 
 
 def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:

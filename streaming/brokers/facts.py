@@ -58,6 +58,16 @@ class LogRange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopicState:
+    """What the brokers say of a topic: its id (None: they have none) and its partitions, or why they do not:
+    Kafka's name of the `error`."""
+
+    topic_id: str | None = None
+    partitions: frozenset[int] = frozenset()
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class BrokerRetention:
     """What the brokers say about keeping offsets, in milliseconds.
 

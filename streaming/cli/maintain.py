@@ -32,6 +32,6 @@ def maintain(table_root: str | None, output: "Format", config: Path | None) -> N
     from streaming.maintenance.trimming import KeepTimes
 
     settings = settings_of(config, table_root=table_root)
-    reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings.tables), clock=now_ms)
+    reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings), clock=now_ms)
     rows = pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT)
     print_listed(rows, output, forms.MAINTAIN)

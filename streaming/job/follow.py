@@ -49,8 +49,11 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
     tables = reader.tables
     check_checkpoint(progress, reader.checkpoint(progress.generation), reader.settings)
     watch = reader.alert_watch(tables)
-    beside: Beside = [Maintainer(tables, reader.settings.tables, reader.listener.warn), watch]
+    samplers = reader.log_end_samplers(tables)
+    beside: Beside = [Maintainer(tables, reader.settings, reader.listener.warn), watch, *samplers]
     house = reader.read(tables, progress, topic, once=once, beside=beside)
     if once:  # what was read now was not evaluated yet
+        for sampler in samplers:
+            sampler.sample()
         watch.evaluate_and_deliver()
     return house.reason_to_rebuild

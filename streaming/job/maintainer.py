@@ -8,7 +8,7 @@ from streaming.common.patience import Complaints
 from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain
 from streaming.maintenance.trimming import KeepTimes
-from streaming.settings.model import TableSettings
+from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
@@ -24,14 +24,14 @@ class Maintainer(threading.Thread):
     def __init__(
         self,
         tables: Tables,
-        settings: TableSettings,
+        settings: Settings,
         say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         super().__init__(name="offsetlake-maintenance", daemon=True)
         self._tables = tables
         self._keep = KeepTimes.of(settings)
-        self._every_s = settings.maintain_every_ms / 1_000
+        self._every_s = settings.tables.maintain_every_ms / 1_000
         self._complaints = Complaints(say)
         self._clock = clock
         self._done = threading.Event()

@@ -24,6 +24,7 @@ from streaming.common.times import now_ms
 from streaming.job.failures import Interruptions, as_failure
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.listener import Listener
+from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.job.pairing import bound
 from streaming.job.running_query import Gate, wait_for_end, wait_for_first_batch, wait_for_stop
 from streaming.job.topic.question import TopicQuestion
@@ -207,6 +208,13 @@ class TopicReader:
             missed=self.watch.missed,
             evaluation=evaluation,
         )
+
+    def log_end_samplers(self, tables: Tables) -> list[LogEndSampler]:
+        """Return what samples log ends for tables; nothing does for a copy, whose topics may be another
+        cluster's."""
+        if self.settings.source.topic != OFFSETS_TOPIC:
+            return []
+        return [LogEndSampler(tables, self.broker, self.settings.log_ends, self.listener.warn)]
 
     def alert_watch(self, tables: Tables) -> AlertWatch:
         """Return what evaluates alerts on tables and delivers them."""

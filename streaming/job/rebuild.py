@@ -14,7 +14,7 @@ from streaming.common.times import now_ms
 from streaming.job.change_over import change_over
 from streaming.job.failures import JobFailedError
 from streaming.job.pairing import check_source, is_pair
-from streaming.job.reading import TopicReader
+from streaming.job.reading import Beside, TopicReader
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress, Rebuild
@@ -114,8 +114,9 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
             live, _with_unknown_ends(live.progress()), reader.checkpoint(progress.generation)
         )
         watch = reader.alert_watch(live)  # nothing is foretold meanwhile; `job_behind` and delivery go on
+        beside: Beside = [watch, *reader.log_end_samplers(live)]
         try:
-            house = reader.read(aside, read_before, topic, once=True, frozen=frozen, beside=[watch])
+            house = reader.read(aside, read_before, topic, once=True, frozen=frozen, beside=beside)
             again = house.reason_to_rebuild or _reason_not_to_change_over(reader, aside)
         except RebuildNeededError as needed:
             again = str(needed)

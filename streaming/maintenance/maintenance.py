@@ -8,12 +8,12 @@ there is the lease (`maintenance.lease`).
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -23,6 +23,7 @@ from pyarrow.fs import FileSelector, PyFileSystem
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
 from streaming.maintenance.lease import maintenance_lease
 from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
+from streaming.maintenance.samples import is_small, join_samples
 from streaming.maintenance.trimming import (
     KeepTimes,
     Proceed,
@@ -37,7 +38,7 @@ from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
 SORTED_TRANSACTION: Final = "offsetlake.sorted"
-"""The application id under which `changes` notes the first day (days since 1970) that is not sorted."""
+"""The application id under which a table notes the first day (days since 1970) that is not sorted."""
 
 SMALL_BYTES: Final = TARGET_BYTES // 4
 """Files below this are small. Those of catching up (500,000 changes) are not, nor what sorting leaves."""
@@ -50,6 +51,9 @@ SORT_LIMIT_BYTES: Final = 2**30
 
 _COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 20 by itself
 _EPOCH: Final = date(1970, 1, 1)
+
+Partition = tuple[tuple[str, str], ...]
+"""The columns that a table is partitioned by, and their values as texts."""
 
 
 class MaintenanceError(OffsetlakeError):
@@ -124,7 +128,7 @@ def _maintain_table(
         # first, for the room that the others may need
         "unused_files_deleted": lambda: delete_unused_files(tables, name, keep, times.clock),
         "rows_dropped": lambda: delete_old_rows(tables, name, keep, times, proceed),
-        "sorted": lambda: sort_closed_days(tables, times, proceed) if name == "changes" else 0,
+        "sorted": lambda: sort_closed_days(tables, name, times, proceed) if name in _SORTED else 0,
         "compacted": lambda: compact(tables, name, proceed),
         "log_shortened": lambda: shorten_log(tables, name),
     }
@@ -197,53 +201,80 @@ def _checkpointed_version(tables: Tables, table: DeltaTable) -> int:
 def compact(tables: Tables, name: str, proceed: Proceed) -> int:
     """Join the small files of each partition that has enough of them; return the number of partitions."""
     compacted = 0
-    for partition in _fragmented_partitions(tables.delta(name)):
+    for partition in _fragmented_partitions(tables, name):
         if not proceed():
             break
         with suppress(CommitFailedError):  # the job folded in the meantime: the next round will do
-            table = tables.delta(name)
-            table.optimize.compact(
-                [(column, "=", value) for column, value in partition],
-                target_size=TARGET_BYTES,
-                max_concurrent_tasks=1,
-                writer_properties=writing(table),
-            )
+            _compact_partition(tables, name, partition)
             compacted += 1
     return compacted
 
 
-def sort_closed_days(tables: Tables, times: Times, proceed: Proceed) -> int:
-    """Sort the days of `changes` that have ended by group, each once; return how many.
+def _compact_partition(tables: Tables, name: str, partition: Partition) -> None:
+    table = tables.delta(name)
+    if name == "log_ends":
+        [(_, day)] = partition
+        small = [file for file in files_of(table) if str(file["partition.day"]) == day and is_small(file)]
+        join_samples(tables, date.fromisoformat(day), small)
+        return
+    table.optimize.compact(
+        [(column, "=", value) for column, value in partition],
+        target_size=TARGET_BYTES,
+        max_concurrent_tasks=1,
+        writer_properties=writing(table),
+    )
+
+
+def sort_closed_days(tables: Tables, name: str, times: Times, proceed: Proceed) -> int:
+    """Sort the days of `changes` that have ended by group, of `log_ends` by topic, partition and time, each
+    once; return how many.
 
     What happened to one group on a day then stands in one file, which readers find by its statistics. A noted
     day that no clock can have meant is not believed.
     """
     count = 0
-    changes = tables.delta("changes")
-    sizes = Counter[date]()
-    for file in files_of(changes):
-        sizes[file["partition.day"]] += file["size_bytes"]
-    for day in sorted(sizes):
-        sorted_until = noted_day(changes, SORTED_TRANSACTION)
+    table = tables.delta(name)
+    days: dict[date, list[dict[str, Any]]] = defaultdict(list)
+    for file in files_of(table):
+        days[file["partition.day"]].append(file)
+    for day, files in sorted(days.items()):
+        sorted_until = noted_day(table, SORTED_TRANSACTION)
         if sorted_until > day_of(times.latest + DAY_MS):
             sorted_until = _EPOCH
         if sorted_until <= day < day_of(times.trusted - HOUR_MS):
             if not proceed():
                 break
-            if sizes[day] <= SORT_LIMIT_BYTES:
-                sort_files(changes, "group", day)
-                count += 1
-            note_day(tables.delta("changes"), SORTED_TRANSACTION, day + timedelta(days=1))
-            changes = tables.delta("changes")
+            count += _SORTED[name](tables, day, files)
+            note_day(tables.delta(name), SORTED_TRANSACTION, day + timedelta(days=1))
+            table = tables.delta(name)
     return count
 
 
-def _fragmented_partitions(table: DeltaTable) -> list[tuple[tuple[str, str], ...]]:
+def _sort_changes(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) -> bool:
+    if sum(file["size_bytes"] for file in files) > SORT_LIMIT_BYTES:
+        return False
+    sort_files(tables.delta("changes"), "group", day)
+    return True
+
+
+def _sort_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) -> bool:
+    join_samples(tables, day, files)
+    return True
+
+
+_SORTED: Final[Mapping[str, Callable[[Tables, date, Sequence[Mapping[str, Any]]], bool]]] = {
+    "changes": _sort_changes,
+    "log_ends": _sort_samples,
+}
+
+
+def _fragmented_partitions(tables: Tables, name: str) -> list[Partition]:
+    table = tables.delta(name)
     columns = table.metadata().partition_columns
     small = Counter(
         tuple((column, str(file[f"partition.{column}"])) for column in columns)
         for file in files_of(table)
-        if file["size_bytes"] < SMALL_BYTES
+        if (is_small(file) if name == "log_ends" else file["size_bytes"] < SMALL_BYTES)
     )
     return [partition for partition, count in sorted(small.items()) if count >= ENOUGH_FILES]
 

@@ -15,7 +15,7 @@ from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.maintenance.rewriting import delete_rows
 from streaming.maintenance.trusted_time import Times, sequence_before
 from streaming.model.schemas import UNKNOWN_RECORD_VERSION
-from streaming.settings.model import TableSettings
+from streaming.settings.model import Settings
 from streaming.tables.feed import HISTORY_TRANSACTION, history_start
 from streaming.tables.files import commit_files
 from streaming.tables.select import between, select
@@ -41,15 +41,18 @@ class KeepTimes:
     keep_removed_ms: int
     keep_quarantine_ms: int
     keep_unused_files_ms: int
+    keep_log_ends_ms: int
 
     @classmethod
-    def of(cls, tables: TableSettings) -> Self:
+    def of(cls, settings: Settings) -> Self:
         """Take the durations from the settings."""
+        tables, log_ends = settings.tables, settings.log_ends
         return cls(
             history_ms=tables.history_ms,
             keep_removed_ms=tables.keep_removed_ms,
             keep_quarantine_ms=tables.keep_quarantine_ms,
             keep_unused_files_ms=tables.keep_unused_files_ms,
+            keep_log_ends_ms=tables.history_ms if log_ends.keep_ms is None else log_ends.keep_ms,
         )
 
 
@@ -61,6 +64,8 @@ def delete_old_rows(tables: Tables, name: str, keep: KeepTimes, times: Times, pr
         return _delete_days(tables, name, day_of(now - keep.keep_quarantine_ms), times)
     if name == "alerts":
         return delete_rows(tables.delta(name), _is_closed_before(now - keep.keep_removed_ms), by="rule")
+    if name == "log_ends":
+        return _delete_whole_days(tables.delta(name), day_of(now - keep.keep_log_ends_ms))
     if name != "changes":
         return 0
     trimmed = trim_history(tables, day_of(now - keep.history_ms), times, proceed)
@@ -107,6 +112,14 @@ def _delete_days(tables: Tables, name: str, first_kept: date, times: Times) -> i
     )
 
 
+def _delete_whole_days(table: DeltaTable, first_kept: date) -> int:
+    """Delete the days of a table before a day; return the number of rows. No file is rewritten."""
+    old = [file["num_records"] for file in files_of(table) if file["partition.day"] < first_kept]
+    if old:
+        table.delete(f"\"day\" < '{first_kept}'")
+    return sum(old)
+
+
 def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
     """Write the condition that a row of an earlier day is as old as that says, and that the clock was not
     behind: it was written before those of later days, and its record, if any, is older than these."""
@@ -117,10 +130,10 @@ def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
     return f"{is_in_order} AND NOT coalesce({is_record_younger}, false)"
 
 
-def note_day(changes: DeltaTable, transaction: str, day: date) -> None:
-    """Note a day (days since 1970) under an application id of `changes`."""
+def note_day(table: DeltaTable, transaction: str, day: date) -> None:
+    """Note a day (days since 1970) under an application id of a table."""
     commit = CommitProperties(app_transactions=[_note(transaction, day)])
-    commit_files(changes, [], [], commit)
+    commit_files(table, [], [], commit)
 
 
 def _note(transaction: str, day: date) -> Transaction:

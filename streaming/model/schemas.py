@@ -145,6 +145,7 @@ TIMESTAMPS: Final = frozenset(
         "closed_at",
         "delivered_at",
         "failing_since",
+        "sampled_at",
     }
 )
 """Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
@@ -241,6 +242,26 @@ ALERTS: Final = table_schema(
         pa.field("deliveries", pa.list_(DELIVERY)),
     ]
 )
+
+LOG_ENDS: Final = table_schema(
+    [
+        pa.field("sampled_at", pa.int64()),  # the moment before the brokers were asked
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),  # null = not known, or the brokers have none
+        pa.field("partition", pa.int32()),  # null = about the topic as a whole: its id, or why there is none
+        pa.field("log_start", pa.int64()),  # null = not known
+        pa.field("log_end", pa.int64()),  # null = not known
+        pa.field("error", pa.string()),  # null = answered; else Kafka's name of the error
+        _DAY,
+    ]
+)
+"""Where the logs of topic partitions began and ended at times (`streaming.tables.log_ends`)."""
+
+TOPIC_GONE: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+"""What `log_ends` says of a topic that the brokers do not have."""
+
+TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
+"""What `log_ends` says of a topic that the job's user may not describe."""
 
 UNKNOWN_RECORD_VERSION: Final = "unknown_record_version"
 """The rule of `alerts` whose closed rows hold how many records were reported: they are never dropped."""

@@ -16,7 +16,7 @@ from streaming.settings.client_names import refuse_mistaken
 from streaming.settings.secrets import Secret
 
 AUTO: Final = "auto"
-"""Stands in TOML for a duration that the brokers are asked for, which is None in its field."""
+"""Stands in TOML for a duration that something else says, most often the brokers; None in its field."""
 
 LONGEST_MS: Final = 36_500 * DAY_MS
 """A century, which every clock and timestamp bears; more than that is a slip of the pen."""

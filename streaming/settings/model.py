@@ -107,6 +107,14 @@ class TableSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogEndSettings:
+    """How often the ends of logs are sampled, and how long samples are kept (None: as long as history)."""
+
+    every_ms: Milliseconds
+    keep_ms: Annotated[int | None, Duration(may_be_auto=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSettings:
     """How the query runs.
 
@@ -151,6 +159,7 @@ class Settings:
 
     source: SourceSettings
     tables: TableSettings
+    log_ends: LogEndSettings
     job: JobSettings
     expiry: ExpirySettings
     spark: SparkSettings

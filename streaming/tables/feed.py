@@ -252,6 +252,41 @@ def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) ->
     return rows.cast(pa.schema(KEY))
 
 
+# --- what is committed and subscribed to -------------------------------------------------------------------
+
+
+def partitions_in(offsets: DeltaTable) -> pa.Table:
+    """Read the topic partitions (columns topic, partition) of the folded table of offsets, each once."""
+    return _partitions("offsets", offsets=offsets)
+
+
+def partitions_committed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
+    """Read the topic partitions of which offsets were set in a range of sequences, each once."""
+    of = f""""kind" = 'offset' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
+    return _partitions(f"changes WHERE {of}", changes=changes)
+
+
+def topics_of(groups: DeltaTable) -> pa.Table:
+    """Read the topics (column topic) that those of the folded table of groups subscribe to, each once."""
+    return _topics(""""subscribed_topics" AS "topics" FROM groups""", groups=groups)
+
+
+def topics_subscribed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
+    """Read the topics that groups which changed in a range of sequences subscribe to, each once."""
+    of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
+    return _topics(f""""after"['subscribed_topics'] AS "topics" FROM changes WHERE {of}""", changes=changes)
+
+
+def _partitions(source: str, **tables: DeltaTable) -> pa.Table:
+    return select(f'SELECT DISTINCT "topic", "partition" FROM {source}', **tables).cast(pa.schema(KEY[1:]))
+
+
+def _topics(lists: str, **tables: DeltaTable) -> pa.Table:
+    each = f'SELECT unnest("topics") AS "topic" FROM (SELECT {lists}) AS held'
+    rows = select(f'SELECT DISTINCT "topic" FROM ({each}) AS each', **tables)
+    return rows.cast(pa.schema(KEY[1:2]))
+
+
 # --- all rows --------------------------------------------------------------------------------------------
 
 

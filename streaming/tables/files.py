@@ -11,7 +11,7 @@ apart: it leaves them to the compression.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,15 +58,22 @@ def append_rows(
     commit_files(table, write_files(table, storage, rows), [], commit)
 
 
-def write_files(table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table) -> list[AddAction]:
+def write_files(
+    table: DeltaTable,
+    storage: DeltaStorageHandler,
+    rows: pa.Table,
+    *,
+    row_group_rows: int = ROW_GROUP_ROWS,
+) -> list[AddAction]:
     """Write rows to files, on all cores; they belong to the table once they are committed.
 
     The table is partitioned by one column, or not at all.
     """
+    write_file = partial(_write, PyFileSystem(storage), bounded_columns(table), row_group_rows)
     if not (columns := table.metadata().partition_columns):
-        return [_write(PyFileSystem(storage), bounded_columns(table), rows, "", {})]
+        return [write_file(rows, "", {})]
     [column] = columns
-    write = partial(_write_part, PyFileSystem(storage), bounded_columns(table), column)
+    write = partial(_write_part, write_file, column)
     parts = _parts(rows, column)
     if len(parts) < 2:
         return [write(part) for part in parts]
@@ -130,18 +137,23 @@ def _parts(rows: pa.Table, column: str) -> list[_Part]:
     return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
 
 
-def _write_part(files: PyFileSystem, bounded: Sequence[str], column: str, part: _Part) -> AddAction:
+def _write_part(write_file: Callable[..., AddAction], column: str, part: _Part) -> AddAction:
     is_own = pc.equal(part.rows[column], part.partition)
     rows = (part.rows if pc.all(is_own).as_py() else part.rows.filter(is_own)).drop_columns(column)
-    return _write(files, bounded, rows, f"{column}={part.partition}/", {column: str(part.partition)})
+    return write_file(rows, f"{column}={part.partition}/", {column: str(part.partition)})
 
 
 def _write(
-    files: PyFileSystem, bounded: Sequence[str], rows: pa.Table, folder: str, partition: dict[str, str | None]
+    files: PyFileSystem,
+    bounded: Sequence[str],
+    row_group_rows: int,
+    rows: pa.Table,
+    folder: str,
+    partition: dict[str, str | None],
 ) -> AddAction:
     path = f"{folder}part-{uuid4()}.zstd.parquet"
     with files.open_output_stream(path) as file:
-        pq.write_table(rows, file, **arrow_options(rows.schema))
+        pq.write_table(rows, file, **arrow_options(rows.schema) | {"row_group_size": row_group_rows})
         size = file.tell()
     return AddAction(
         path=path,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -12,17 +13,29 @@ from streaming.common.arrays import from_texts
 from streaming.common.keys import KEY_NAMES
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY
+from streaming.tables.crossings import crossings, nothing_crossed
 from streaming.tables.feed import (
     commits_between,
     drops_between,
     group_steps,
     keys_in,
+    partitions_committed,
+    partitions_in,
     read_steps,
     removals_of,
     starts_after,
+    topics_of,
+    topics_subscribed,
     whole_since,
 )
-from streaming.tables.folding import keys_at, rows_at
+from streaming.tables.folding import fold_mark, keys_at, rows_at
+from streaming.tables.log_ends import (
+    NEWEST_ENDS,
+    NEWEST_WITHIN_MS,
+    TOPICS_OVER_TIME,
+    newest_ends,
+    topics_over_time,
+)
 from streaming.tables.progress_rows import Gap
 
 Among = Literal["groups", "live", "history"]
@@ -53,6 +66,56 @@ class Snapshot:
     gap: Gap | None
     bases: Mapping[str, DeltaTable]
     changes: DeltaTable
+    open_log_ends: Callable[[], DeltaTable | None]
+
+    @cached_property
+    def log_ends(self) -> DeltaTable | None:
+        """The samples of log ends, opened when they are first asked for; None: an older release wrote the
+        tables."""
+        return self.open_log_ends()
+
+    def newest_ends(
+        self, topics: Sequence[str] | None, *, as_of: int | None, within_ms: int = NEWEST_WITHIN_MS
+    ) -> pa.Table:
+        """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
+        if self.log_ends is None:
+            return NEWEST_ENDS.empty_table()
+        return newest_ends(self.log_ends, topics, as_of=as_of, within_ms=within_ms)
+
+    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+        """Read when the ends of logs passed n positions (n rows, schema `CROSSINGS`); see
+        `crossings.crossings`."""
+        if self.log_ends is None:
+            return nothing_crossed(len(positions))
+        return crossings(self.log_ends, positions, as_of=as_of)
+
+    def topics_over_time(self, topics: Sequence[str] | None) -> pa.Table:
+        """Read which topics there were when (schema `TOPICS_OVER_TIME`); see `log_ends.topics_over_time`."""
+        if self.log_ends is None:
+            return TOPICS_OVER_TIME.empty_table()
+        return topics_over_time(self.log_ends, topics)
+
+    def committed_partitions(self, *, after: int | None = None) -> pa.Table:
+        """Read the topic partitions with committed offsets (columns topic, partition), each once.
+
+        `after` a sequence: those that were committed since, removed or not; else all (of the base `offsets`,
+        and what changed since).
+        """
+        up_to = self.progress.sequence
+        if after is not None:
+            return partitions_committed(self.changes, after=after, up_to=up_to)
+        held, mark = partitions_in(self.bases["offsets"]), fold_mark(self.bases["offsets"])
+        newer = partitions_committed(self.changes, after=mark, up_to=up_to)
+        return pa.concat_tables([held, newer]).group_by(["topic", "partition"]).aggregate([])
+
+    def subscribed_topics(self, *, after: int | None = None) -> pa.Table:
+        """Read the topics that groups subscribe to (column topic), as `committed_partitions` does."""
+        up_to = self.progress.sequence
+        if after is not None:
+            return topics_subscribed(self.changes, after=after, up_to=up_to)
+        held, mark = topics_of(self.bases["groups"]), fold_mark(self.bases["groups"])
+        newer = topics_subscribed(self.changes, after=mark, up_to=up_to)
+        return pa.concat_tables([held, newer]).group_by(["topic"]).aggregate([])
 
     def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live offsets (schema `OFFSETS`) of the named groups or of all, in no order."""

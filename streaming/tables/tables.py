@@ -3,7 +3,7 @@
 Every micro-batch is one atomic append to `changes`, the truth, whose commit also says the progress. A fold
 brings `offsets` and `groups` up to a sequence of `changes`; readers take these and add the changes above
 their mark, so they are as fresh as the last batch. `quarantine` keeps records that could not be decoded,
-`alerts` what people are warned of.
+`alerts` what people are warned of, `log_ends` where the logs of topic partitions ended at times.
 
 How the folded tables work is in `folding`, how past moments are found in `progress_rows`, how commits stand
 beside those of others in `commits`.
@@ -25,7 +25,7 @@ from streaming.common.conf_dir import whole_path
 from streaming.common.retries import retried
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
-from streaming.model.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
+from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
 from streaming.tables.commits import (
     PROGRESS_KEY,
     committed,
@@ -47,11 +47,15 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     **{name: rows.append(BUCKET) for name, rows in ROWS.items()},
     "quarantine": QUARANTINE,
     "alerts": ALERTS,
+    "log_ends": LOG_ENDS,
 }
 """The columns of each table under a root."""
 
 _PARTITIONED_BY: Final = ("day", BUCKET.name)
-_BOUNDED: Final[Mapping[str, str]] = {"changes": "sequence,batch_time,kind,group"}
+_BOUNDED: Final[Mapping[str, str]] = {
+    "changes": "sequence,batch_time,kind,group",
+    "log_ends": "sampled_at,topic,partition",
+}
 """The columns whose bounds the log has, to pass over files. More of them only make the log longer."""
 
 _LOG: Final[Mapping[str, str]] = {
@@ -138,6 +142,13 @@ class Tables:
             )
         return table
 
+    def delta_if_any(self, name: str) -> DeltaTable | None:
+        """Open one table as `delta` does; None where an older release has written the others without it."""
+        try:
+            return self.delta(name)
+        except TablesMissingError:
+            return None
+
     def storage(self, table: DeltaTable) -> DeltaStorageHandler:
         """Return the folder of a table, with its files and its log."""
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
@@ -193,6 +204,10 @@ class Tables:
         if len(rows) and not has_transaction(self.delta("quarantine"), query_id, batch_id):
             commit = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
             self._append("quarantine", rows, commit)
+
+    def append_log_ends(self, rows: pa.Table) -> None:
+        """Append samples (schema `LOG_ENDS`) in one commit."""
+        self._append("log_ends", rows, CommitProperties())
 
     def restate_progress(self) -> None:
         """Make sure that the newest commit to `changes` contains the progress, so that older ones can be
@@ -301,7 +316,7 @@ class Tables:
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
         at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)
-        return Snapshot(at.progress, at.gap, bases, changes)
+        return Snapshot(at.progress, at.gap, bases, changes, partial(self.delta_if_any, "log_ends"))
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 

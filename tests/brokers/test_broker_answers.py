@@ -1,16 +1,9 @@
 """What brokers answer about retention, ranges and topics, and what is made of it."""
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
 from conftest import BrokerFactory
-from kafka_clients import alter_offsets, create_topics, delete_topics, produce_raw, read_raw, wait_until
+from kafka_clients import alter_offsets, create_topics, delete_topics, deny, produce_raw, read_raw, wait_until
 from kafka_versions import Feature
 
 from decoders import decode_document
@@ -162,13 +155,3 @@ def test_what_this_user_may_not_see_is_left_out_and_said_once(make_broker: Broke
     admin = AdminClient({"bootstrap.servers": bootstrap})
     assert "absent" not in admin.list_topics(timeout=10).topics
     running.kill()  # it has denied itself the right to stop in good order
-
-
-def deny(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    """Take a right away from everybody."""
-    rule = AclBinding(
-        kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
-    )
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_acls([rule]).values():
-        future.result(10)

@@ -68,7 +68,7 @@ def test_each_name_is_a_group_of_its_own(lake: tuple[Tables, Batch], name: str) 
 
 def test_folding_and_maintaining_keep_every_name_and_make_no_path_of_it(tmp_path: Path) -> None:
     tables, live = filled(tmp_path / "inside" / "tables")
-    settings = read_settings(options={"tables.root": tables.root}).tables
+    settings = read_settings(options={"tables.root": tables.root})
     tables.fold()
     maintain(tables, KeepTimes.of(settings), clock=lambda: 10_000)
     assert as_read(tables) == completed(live)

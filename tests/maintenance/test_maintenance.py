@@ -491,7 +491,7 @@ def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: T
 
 def maintainer(tables: Tables, say: Callable[[str], None]) -> Maintainer:
     quick = {"tables.maintain_every": "20ms", "tables.root": tables.root}
-    return Maintainer(tables, read_settings(None, quick).tables, say)
+    return Maintainer(tables, read_settings(None, quick), say)
 
 
 def test_the_job_compacts_on_schedule(tables: Tables) -> None:

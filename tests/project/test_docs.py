@@ -16,7 +16,7 @@ from test_rooms import OWNERS, ROOMS, SETTINGS
 from streaming.alerts.rules import RULES
 from streaming.cli.layout.forms import Form, head
 from streaming.cli.main import cli
-from streaming.model.schemas import ALERTS, CHANGES, DELIVERY, GROUPS, MEMBER, OFFSETS, QUARANTINE
+from streaming.model.schemas import ALERTS, CHANGES, DELIVERY, GROUPS, LOG_ENDS, MEMBER, OFFSETS, QUARANTINE
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -40,6 +40,7 @@ def section_of(document: str, name: str) -> str:
         ("changes", CHANGES),
         ("quarantine", QUARANTINE),
         ("alerts", ALERTS),
+        ("log_ends", LOG_ENDS),
     ],
 )
 def test_every_column_of_a_table_is_documented_and_nothing_else(table: str, schema: pa.Schema) -> None:

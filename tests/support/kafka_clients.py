@@ -20,7 +20,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from raw_requests import TopicPartitionKey
 
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, is_transient
@@ -60,6 +68,16 @@ def delete_topics(bootstrap: str, *names: str) -> None:
     admin = _admin(bootstrap)
     for future in admin.delete_topics(list(names), operation_timeout=_TIMEOUT_S).values():
         future.result(_TIMEOUT_S)
+
+
+def deny(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    """Take a right away from everybody."""
+    rule = AclBinding(
+        kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
+    )
+    admin = _admin(bootstrap)
+    for future in admin.create_acls([rule]).values():
+        future.result(10)
 
 
 def ensure_offsets_topic(bootstrap: str) -> None:

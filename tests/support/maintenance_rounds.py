@@ -10,7 +10,11 @@ from streaming.tables.tables import Tables
 TODAY = date(2026, 11, 21)
 NOW = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1_000)
 KEPT = KeepTimes(
-    history_ms=7 * DAY_MS, keep_removed_ms=90 * DAY_MS, keep_quarantine_ms=30 * DAY_MS, keep_unused_files_ms=0
+    history_ms=7 * DAY_MS,
+    keep_removed_ms=90 * DAY_MS,
+    keep_quarantine_ms=30 * DAY_MS,
+    keep_unused_files_ms=0,
+    keep_log_ends_ms=7 * DAY_MS,
 )
 
 

@@ -39,7 +39,13 @@ def offsets_of(names: list[str], topic: str, **changed: Any) -> Batch:
 
 
 def retention(**changed: int) -> KeepTimes:
-    days = {"history_ms": 7, "keep_removed_ms": 90, "keep_quarantine_ms": 30, "keep_unused_files_ms": 0}
+    days = {
+        "history_ms": 7,
+        "keep_removed_ms": 90,
+        "keep_quarantine_ms": 30,
+        "keep_unused_files_ms": 0,
+        "keep_log_ends_ms": 7,
+    }
     return KeepTimes(**{name: count * DAY for name, count in days.items()} | changed)
 
 

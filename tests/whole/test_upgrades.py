@@ -62,7 +62,7 @@ from streaming.tables.tables import Tables, TablesTooNewError
 DATA = Path(__file__).parents[1] / "data"
 KEPT = sorted(path.name for path in DATA.glob("version-*"))
 PRESENT = "present"
-NAMES = ("changes", "offsets", "groups", "quarantine", "alerts")
+NAMES = ("changes", "offsets", "groups", "quarantine", "alerts", "log_ends")
 
 
 @pytest.fixture(params=[*KEPT, PRESENT])

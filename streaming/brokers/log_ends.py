@@ -1,0 +1,110 @@
+"""Rounds of questions where the logs of topic partitions begin and end, each with the ids of their topics.
+
+Which id the end of a log belongs to is certain only if the topic had it before and after the end was asked
+for. So each round ends with the ids, which the next one begins with: a round asks for everything once.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import TopicState
+
+STARTS_EVERY: Final = 10
+"""Log starts are asked for in every so many rounds: they cost as much as log ends, and move less often."""
+
+LIMIT_MS: Final = 15_000
+"""Log ends that took longer say nothing of the moment at which they were asked for: requests time out before,
+so the process was suspended."""
+
+ROUND_LIMIT_MS: Final = 60_000
+"""The same of all requests of a round."""
+
+_CLOCKS_APART_MS: Final = 2_000
+"""Where the time of day differs more from the time that passed, the clock was set."""
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What brokers answered: the state of topics, and by partition the log end, or Kafka's name of the error.
+
+    `sampled_at` (ms) is the moment before log ends were asked for.
+    `starts` are log starts as they were last asked for, up to `STARTS_EVERY` rounds ago. Topics without an
+    answer are left out; so are log ends of topics that were not the same before and after.
+    """
+
+    sampled_at: int
+    topics: Mapping[str, TopicState]
+    ends: Mapping[Partition, int | str]
+    starts: Mapping[Partition, int]
+
+
+class LogEndReader:
+    """Asks about the topics that it is given, round by round."""
+
+    def __init__(self, broker: Broker, clock: Callable[[], int]) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._known: dict[str, TopicState] = {}
+        self._starts: dict[Partition, int] = {}
+        self._count = 0
+
+    def read(self, partitions: Mapping[str, Collection[int]], names: Collection[str]) -> Round | None:
+        """Ask for the log ends of partitions, by topic, and for the state of these and further topics.
+
+        None: it took so long that nobody knows at which moment it was so. Raises `BrokerError` if the brokers
+        do not answer.
+        """
+        wanted = {*partitions, *names}
+        new = [topic for topic in partitions if topic not in self._known]
+        before = {**self._known, **self._broker.topics(new)}
+        asked = [
+            (topic, number)
+            for topic, numbers in partitions.items()
+            if topic in before
+            for number in numbers
+            if number in before[topic].partitions
+        ]
+        watch = _Watch(self._clock)
+        ends = self._broker.log_offsets(asked, earliest=False)
+        is_quick = watch.is_within(LIMIT_MS)
+        started = self._broker.log_offsets(self._to_start(asked), earliest=True)
+        after = self._broker.topics(wanted)
+        self._known, self._count = after, self._count + 1
+        same = {topic for topic in partitions if topic in after and _is_same(before.get(topic), after[topic])}
+        self._starts = {
+            key: start
+            for key, start in {**self._starts, **started}.items()
+            if key[0] in same and isinstance(start, int)
+        }
+        kept = {key: end for key, end in ends.items() if key[0] in same}
+        if not is_quick or not watch.is_within(ROUND_LIMIT_MS):
+            return None
+        return Round(sampled_at=watch.began_at, topics=after, ends=kept, starts=self._starts)
+
+    def _to_start(self, asked: Collection[Partition]) -> list[Partition]:
+        is_due = self._count % STARTS_EVERY == 0
+        return [key for key in asked if is_due or key not in self._starts]
+
+
+class _Watch:
+    """Tells how long something has taken, by two clocks: one may be set, the other may stand still."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.began_at = clock()
+        self._began = time.monotonic()
+
+    def is_within(self, limit_ms: int) -> bool:
+        """Tell whether it took no longer than this, and whether the clocks agree about it."""
+        passed_ms = round((time.monotonic() - self._began) * 1_000)
+        return passed_ms <= limit_ms and abs(self._clock() - self.began_at - passed_ms) <= _CLOCKS_APART_MS
+
+
+def _is_same(before: TopicState | None, after: TopicState) -> bool:
+    """Tell whether a topic is the one that it was; brokers without ids do not say more than its name."""
+    return before is not None and before.error is after.error is None and before.topic_id == after.topic_id

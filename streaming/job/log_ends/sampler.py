@@ -1,0 +1,173 @@
+"""Asks the brokers at intervals where the logs of committed topic partitions end, and keeps the answers.
+
+It has a thread of its own, takes no lock of the writer, and a failure in it never ends the job.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Self
+
+from streaming.brokers.broker import Broker
+from streaming.brokers.log_ends import LogEndReader, Round
+from streaming.common.patience import Complaints
+from streaming.common.times import HOUR_MS, now_ms
+from streaming.job.log_ends.rows import RowMaker
+from streaming.model.schemas import TOPIC_DENIED, TOPIC_GONE
+from streaming.settings.model import LogEndSettings
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
+
+_FORGET_MS: Final = HOUR_MS  # after so long, what is committed no more is noticed
+_FIRST_PAUSE_S: Final = 5.0  # while nothing is committed
+_END_LIMIT_S: Final = 15.0
+_NAMED: Final = 3
+
+
+class Asked:
+    """The topic partitions with committed offsets and the topics subscribed to, as the tables have them.
+
+    All are read once in a while; in between only what was committed since is added, which costs little.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._read_at: float | None = None
+        self._sequence = -1
+        self.partitions: dict[str, set[int]] = {}
+        self.names: set[str] = set()
+
+    def forget(self) -> None:
+        """Read all of them the next time: something is committed no more, perhaps."""
+        self._read_at = None
+
+    def update(self) -> None:
+        """Bring them up to the last batch."""
+        now = time.monotonic()
+        if self._read_at is None or now - self._read_at >= _FORGET_MS / 1_000:
+            self.partitions, self.names = {}, set()
+            self._tables.ask(self._add)
+            self._read_at = now
+            return
+        if self._tables.progress().sequence != self._sequence:
+            self._tables.ask(lambda at: self._add(at, after=self._sequence), bases=())
+
+    def _add(self, at: Snapshot, after: int | None = None) -> None:
+        found: dict[str, set[int]] = defaultdict(set)
+        committed = at.committed_partitions(after=after)
+        for topic, number in zip(*(column.to_pylist() for column in committed.columns), strict=True):
+            found[topic].add(number)
+        names = {name for name in at.subscribed_topics(after=after)["topic"].to_pylist() if name is not None}
+        for topic, numbers in found.items():
+            self.partitions.setdefault(topic, set()).update(numbers)
+        self.names |= names
+        self._sequence = at.progress.sequence
+
+
+class LogEndSampler(threading.Thread):
+    """Samples at an interval within a `with` block."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        broker: Broker,
+        log_ends: LogEndSettings,
+        say: Callable[[str], None],
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        super().__init__(name="offsetlake-log-ends", daemon=True)
+        self._tables = tables
+        self._asked = Asked(tables)
+        self._reader = LogEndReader(broker, clock)
+        self._made = RowMaker()
+        self._every_s = log_ends.every_ms / 1_000
+        self._complaints = Complaints(say)
+        self._gone: set[str] = set()
+        self._done = threading.Event()
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the current round, within a bounded time."""
+        self._done.set()
+        self.join(_END_LIMIT_S)
+
+    def run(self) -> None:
+        """Sample at once, then at the interval, until told to end. Rounds that were missed are not made up
+        for."""
+        due = time.monotonic()
+        while not self._done.wait(max(0.0, due - time.monotonic())):
+            self.sample()
+            pause_s = self._every_s if self._asked.partitions else min(self._every_s, _FIRST_PAUSE_S)
+            due = max(due + pause_s, time.monotonic())
+
+    def sample(self) -> bool:
+        """Do one round; return whether there is nothing to complain of but what the brokers said."""
+        with self._turn:
+            try:
+                self._round()
+            except Exception as error:  # whatever it is, the job goes on
+                self._complaints.make(
+                    "", f"sampling log ends failed, retrying: {type(error).__name__}: {error}"
+                )
+                return False
+            self._complaints.settle("", "log ends are sampled again")
+            return True
+
+    def _round(self) -> None:
+        self._asked.update()
+        if not self._asked.partitions and not self._asked.names:
+            return
+        answer = self._reader.read(self._asked.partitions, self._asked.names)
+        if answer is None:
+            return
+        rows = self._made.rows(answer)
+        if len(rows):
+            self._tables.append_log_ends(rows)
+        self._tell(answer)
+
+    def _tell(self, answer: Round) -> None:
+        """Say once what could not be answered, and once that it can be."""
+        committed = self._asked.partitions.keys()
+        states = {topic: state.error for topic, state in answer.topics.items() if topic in committed}
+        gone = {topic for topic, error in states.items() if error == TOPIC_GONE}
+        if gone - self._gone:
+            self._asked.forget()  # the coordinator deletes the offsets of a topic that is deleted
+        still_gone, self._gone = gone & self._gone, gone
+        denied = [topic for topic, error in states.items() if error not in (None, TOPIC_GONE)]
+        silent = {topic for (topic, _), end in answer.ends.items() if isinstance(end, str)}
+        self._complain(
+            TOPIC_GONE,
+            still_gone,
+            "the brokers have no {}, although there are committed offsets of it",
+            "the brokers have all topics with committed offsets",
+        )
+        self._complain(
+            TOPIC_DENIED,
+            denied,
+            "this user may not describe {}, so that lag is not known. Grant Describe on topics",
+            "all topics with committed offsets may be described",
+        )
+        self._complain(
+            "silent",
+            silent,
+            "no answer from leaders of partitions of {}, so that lag is not known. Retrying",
+            "the leaders of all partitions answer again",
+        )
+
+    def _complain(self, about: str, topics: Collection[str], sentence: str, over: str) -> None:
+        if topics:
+            self._complaints.make(about, f"log ends: {sentence.format(_named(topics))}.")
+        else:
+            self._complaints.settle(about, f"log ends: {over}.")
+
+
+def _named(topics: Iterable[str]) -> str:
+    """Name topics, not too many."""
+    names = sorted(topics)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{'topic' if len(names) == 1 else 'topics'} {', '.join(names[:_NAMED])}{more}"

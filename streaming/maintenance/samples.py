@@ -1,0 +1,128 @@
+"""Joins and sorts the files of `log_ends`: every minute adds one.
+
+Rows are sorted by topic, partition and time, in files of half a million rows or more, which have whole topics
+as far as they were joined; those about topics as a whole are in a file of their own. Sorted, a sample takes a
+third of the bytes, and what is asked of few topics is found in few files.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties
+from deltalake.transaction import AddAction
+
+from streaming.common.arrays import from_numbers, from_texts, to_numbers
+from streaming.common.keys import numbered
+from streaming.model.errors import OffsetlakeError
+from streaming.model.schemas import LOG_ENDS
+from streaming.tables.files import commit_files, removal, write_files
+from streaming.tables.log_ends import SampleFile, Samples, as_table, is_about, milliseconds
+from streaming.tables.tables import Tables
+
+SMALL_ROWS: Final = 500_000
+"""Files of fewer rows are small. To join a million rows takes 0.3 GB."""
+
+_ROW_GROUP_ROWS: Final = 16 * 1024  # a day of some ten partitions: few are asked for at a time
+_TABLE: Final = "log_ends"
+_COLUMNS: Final = [field.name for field in LOG_ENDS if field.name != "day"]
+
+
+class SamplesLostError(OffsetlakeError):
+    """Files of samples that were joined do not hold what they were made of."""
+
+
+def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) -> None:
+    """Replace files of a day, as delta-rs lists them, by sorted ones, in one commit.
+
+    Raises `CommitFailedError` where another commit comes first.
+    """
+    table = tables.delta(_TABLE)
+    samples = Samples(table)
+    paths = {file["path"] for file in files}
+    held = [file for file in samples.files if file.path in paths]
+    added, count = list[AddAction](), 0
+    for rows in _portions(samples, held):
+        storage = tables.storage(table)
+        added += write_files(table, storage, _with_day(rows, day), row_group_rows=_ROW_GROUP_ROWS)
+        count += len(rows)
+    expected = sum(file["num_records"] for file in files)
+    if count != expected:
+        raise SamplesLostError(
+            f"joining samples of log ends of {day}: expected {expected} rows, found {count}. The files stay "
+            "as they are."
+        )
+    removed = [removal(file, {"day": str(day)}) for file in files]
+    commit_files(tables.delta(_TABLE), added, removed, CommitProperties(max_commit_retries=0))
+
+
+def is_small(file: Mapping[str, Any]) -> bool:
+    """Tell whether a file, as delta-rs lists it, is to be joined with others."""
+    return bool(file["num_records"] < SMALL_ROWS)
+
+
+def _portions(samples: Samples, files: Sequence[SampleFile]) -> Iterator[pa.Table]:
+    """Yield the rows of files, sorted: those about topics as a whole, then those of some topics at a time."""
+    of_topics = [
+        batch.filter(pc.is_null(batch["partition"]))
+        for file in files
+        for batch in samples.batches(file, _COLUMNS, topics=None, of_topics=True)
+    ]
+    if len(rows := _sorted(as_table(of_topics, _COLUMNS))):
+        yield rows
+    for topics in _ranges(_counts(samples, files)):
+        yield _sorted(_of(samples, files, topics))
+
+
+def _counts(samples: Samples, files: Sequence[SampleFile]) -> Counter[str]:
+    """Count the rows of each topic."""
+    counts = Counter[str]()
+    for file in files:
+        for batch in samples.batches(file, ["topic", "partition"], topics=None):
+            topic = batch.filter(pc.is_valid(batch["partition"]))["topic"]
+            rows = np.bincount(to_numbers(topic.indices), minlength=len(topic.dictionary))
+            counts.update(dict(zip(topic.dictionary.to_pylist(), rows.tolist(), strict=True)))
+    return +counts
+
+
+def _ranges(counts: Mapping[str, int]) -> Iterator[list[str]]:
+    """Divide topics in their order into ranges of `SMALL_ROWS` rows or more, but for the last."""
+    held, size = list[str](), 0
+    for topic in sorted(counts):
+        held.append(topic)
+        size += counts[topic]
+        if size >= SMALL_ROWS:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _of(samples: Samples, files: Sequence[SampleFile], topics: Sequence[str]) -> pa.Table:
+    """Read the rows about partitions of topics (sorted)."""
+    wanted = from_texts(topics)
+    rows = [
+        batch.filter(pc.and_(is_about(batch, wanted), pc.is_valid(batch["partition"])))
+        for file in files
+        for batch in samples.batches(file, _COLUMNS, topics=topics)
+    ]
+    return as_table(rows, _COLUMNS)
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    codes, names = numbered(rows["topic"])
+    topics = names.to_pylist()
+    rank = np.empty(len(topics), np.int64)
+    rank[sorted(range(len(topics)), key=topics.__getitem__)] = np.arange(len(topics))
+    partition = to_numbers(pc.fill_null(rows["partition"], -1))
+    order = np.lexsort((milliseconds(rows["sampled_at"]), partition, rank[codes]))
+    return rows.take(from_numbers(order))
+
+
+def _with_day(rows: pa.Table, day: date) -> pa.Table:
+    days = pa.repeat(pa.scalar(day, pa.date32()), len(rows))
+    return rows.append_column(LOG_ENDS.field("day"), days).select(LOG_ENDS.names)

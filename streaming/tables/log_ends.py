@@ -1,0 +1,295 @@
+"""Samples of where logs began and ended: their files, the newest of each partition, which topics there were.
+
+The table `log_ends` is read file by file, the newest first: what is asked is near the end most of the time.
+In days that have ended maintenance has sorted rows by topic, partition and time; rows about topics as a whole
+are then in a file of their own. When ends passed positions is asked in `streaming.tables.crossings`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
+
+from streaming.common.arrays import Index, from_numbers, from_texts, to_numbers
+from streaming.common.keys import key_codes
+from streaming.common.times import DAY_MS, MINUTE_MS, start_of, to_ms
+from streaming.common.timestamps import timestamp, to_milliseconds
+from streaming.model.schemas import LOG_ENDS, TIMESTAMP, TOPIC_GONE
+from streaming.tables.select import FilesGoneError
+
+NEWEST_ENDS: Final = pa.schema(
+    [LOG_ENDS.field(n) for n in ("topic", "topic_id", "partition", "sampled_at", "log_start", "log_end")]
+)
+"""The newest sample of a partition. Null only are `topic_id` and `log_start`: not known."""
+
+TOPICS_OVER_TIME: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("first_at", TIMESTAMP),  # of the samples that are kept
+        ("last_at", TIMESTAMP),  # of an id that another one follows; of the newest up to an hour too early
+    ]
+)
+"""When topics of a name were seen, by their id."""
+
+NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
+"""A partition whose newest sample is older than the newest of all by more than this has no newest end."""
+
+_DICTIONARIES: Final = ["topic", "topic_id"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFile:
+    """One file of `log_ends`, as the log describes it: times in ms; topics None: not known."""
+
+    path: str
+    first_at: int
+    last_at: int
+    first_topic: str | None
+    last_topic: str | None
+    rows: int
+    topic_rows: int  # those about topics as a whole
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether it has rows about partitions."""
+        return self.rows > self.topic_rows
+
+
+class Samples:
+    """The files of one version of `log_ends`, and their rows."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        sizes = table._table.get_add_file_sizes()
+        self._storage = PyFileSystem(
+            DeltaStorageHandler.from_table(table._table, table._storage_options, sizes)
+        )
+        self.files: Final = _files_of(table)
+
+    def between(self, since: int | None, until: int | None) -> list[SampleFile]:
+        """Return the files that may have rows sampled between two moments (ms), these included."""
+        return [
+            file
+            for file in self.files
+            if (since is None or file.last_at >= since) and (until is None or file.first_at <= until)
+        ]
+
+    def batches(
+        self,
+        file: SampleFile,
+        columns: Sequence[str],
+        *,
+        topics: Sequence[str] | None,
+        of_topics: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read columns of the parts of a file that may have rows of some topics (sorted; None: all), of which
+        there may be others; with `of_topics` rows about topics as a whole.
+
+        Names are dictionaries. Raises `FilesGoneError`.
+        """
+        try:
+            with self._storage.open_input_file(file.path) as source:
+                opened = pq.ParquetFile(source, read_dictionary=_DICTIONARIES)
+                about = opened.metadata
+                places = [about.schema.names.index(name) for name in ("topic", "partition")]
+                parts = [
+                    number
+                    for number in range(about.num_row_groups)
+                    if _may_have(about.row_group(number), places, topics, of_topics=of_topics)
+                ]
+                if parts:
+                    yield from opened.read_row_groups(parts, list(columns)).to_batches()
+        except FileNotFoundError as error:
+            raise FilesGoneError(f"reading log ends: expected the file {file.path}, found none.") from error
+
+
+def newest_ends(
+    table: DeltaTable,
+    topics: Sequence[str] | None,
+    *,
+    as_of: int | None,
+    within_ms: int = NEWEST_WITHIN_MS,
+) -> pa.Table:
+    """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
+
+    Of those sampled up to `as_of` (ms; None: up to now), and no earlier than `within_ms` before it; where
+    there are none, before the newest sample up to then. Left out are samples without a log end, and those of
+    topics that were gone afterwards.
+    """
+    samples = Samples(table)
+    wanted = None if topics is None else sorted(set(topics))
+    if as_of is not None and len(rows := _rows_between(samples, wanted, as_of - within_ms, as_of)):
+        return _newest(rows)
+    latest = _latest(samples, as_of)
+    if latest is None:
+        return NEWEST_ENDS.empty_table()
+    return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
+
+
+def topics_over_time(table: DeltaTable, topics: Sequence[str] | None) -> pa.Table:
+    """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at."""
+    samples = Samples(table)
+    wanted = None if topics is None else sorted(set(topics))
+    columns = ("sampled_at", "topic", "topic_id", "partition")
+    rows = [
+        batch.filter(_all(_is_wanted(batch, wanted), _tells_id(batch)))
+        for file in samples.files
+        if file.topic_rows
+        for batch in samples.batches(file, columns, topics=wanted, of_topics=True)
+    ]
+    seen = as_table(rows, columns).group_by(["topic", "topic_id"])
+    spans = seen.aggregate([("sampled_at", "min"), ("sampled_at", "max")])
+    spans = spans.select(["topic", "topic_id", "sampled_at_min", "sampled_at_max"])
+    return spans.rename_columns(TOPICS_OVER_TIME.names).sort_by([("first_at", "ascending")])
+
+
+# --- the newest samples ----------------------------------------------------------------------------------
+
+
+def _latest(samples: Samples, as_of: int | None) -> int | None:
+    """Return when (ms) the newest row up to a moment was sampled; None: there is none."""
+    if as_of is None:
+        return max((file.last_at for file in samples.files), default=None)
+    latest = None
+    files = samples.between(None, as_of)
+    for file in sorted(files, key=lambda file: min(file.last_at, as_of), reverse=True):
+        if latest is not None and latest >= min(file.last_at, as_of):
+            break
+        found = file.last_at if file.last_at <= as_of else _latest_in(samples, file, as_of)
+        latest = found if latest is None else max(latest, found)
+    return latest
+
+
+def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
+    """Return the time (ms) of the newest row of a file up to a moment that is not before all of them."""
+    batches = samples.batches(file, ["sampled_at"], topics=None)
+    times = np.concatenate([milliseconds(batch["sampled_at"]) for batch in batches])
+    return int(times[times <= as_of].max())
+
+
+def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
+    """Read the samples with a log end between two moments (ms), and the rows that a topic is gone."""
+    columns = [*NEWEST_ENDS.names, "error"]
+    rows = [
+        batch.filter(
+            _all(
+                _is_wanted(batch, topics),
+                pc.greater_equal(batch["sampled_at"], timestamp(since)),
+                pc.less_equal(batch["sampled_at"], timestamp(until)),
+                pc.or_(pc.is_valid(batch["log_end"]), _says_gone(batch)),
+            )
+        )
+        for file in samples.between(since, until)
+        for batch in samples.batches(file, columns, topics=topics)
+    ]
+    return as_table(rows, columns)
+
+
+def _tells_id(batch: pa.RecordBatch) -> pa.Array:
+    return pc.and_(pc.is_null(batch["partition"]), pc.is_valid(batch["topic_id"]))
+
+
+def _says_gone(batch: pa.RecordBatch) -> pa.Array:
+    is_gone = pc.fill_null(pc.equal(batch["error"], TOPIC_GONE), fill_value=False)
+    return pc.and_(pc.is_null(batch["partition"]), is_gone)
+
+
+def _newest(rows: pa.Table) -> pa.Table:
+    """Choose the newest sample of each partition, but for topics that were gone after it."""
+    is_sample = pc.is_valid(rows["log_end"])
+    samples, gone = rows.filter(is_sample), rows.filter(pc.invert(is_sample))
+    if len(samples) == 0:
+        return NEWEST_ENDS.empty_table()
+    order = np.argsort(milliseconds(samples["sampled_at"]), kind="stable")
+    codes = key_codes([samples["topic"], samples["partition"]])
+    last = np.empty(int(codes.max()) + 1, np.int64)
+    last[codes[order]] = order  # of several the last stays
+    newest = samples.take(from_numbers(last)).select(NEWEST_ENDS.names)
+    if len(gone) == 0:
+        return newest
+    ended = gone.group_by("topic").aggregate([("sampled_at", "max")])
+    place = pc.index_in(newest["topic"], value_set=ended["topic"].combine_chunks())
+    gone_at = ended["sampled_at_max"].take(place)
+    return newest.filter(pc.fill_null(pc.less_equal(gone_at, newest["sampled_at"]), fill_value=True))
+
+
+# --- rows ------------------------------------------------------------------------------------------------
+
+
+def milliseconds(times: pa.Array | pa.ChunkedArray) -> Index:
+    """Return n timestamps, none of them null, as n milliseconds since 1970."""
+    return to_numbers(to_milliseconds(times)).astype(np.int64, copy=False)
+
+
+def _all(*masks: pa.Array | None) -> pa.Array:
+    """Return where all of n-row masks are true; None is everywhere."""
+    first, *others = [mask for mask in masks if mask is not None]
+    for mask in others:
+        first = pc.and_(first, mask)
+    return first
+
+
+def _is_wanted(batch: pa.RecordBatch, topics: Sequence[str] | None) -> pa.Array | None:
+    """Tell for n rows whether they are of one of the topics; None: all are asked for."""
+    return None if topics is None else is_about(batch, from_texts(topics))
+
+
+def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
+    """Tell for n rows, as `Samples.batches` reads them, whether they are of one of the topics."""
+    column = batch["topic"]
+    return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
+
+
+def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:
+    """Make one table of batches with dictionaries: columns of `log_ends`, with texts."""
+    schema = pa.schema([LOG_ENDS.field(name) for name in columns])
+    tables = [pa.Table.from_batches([batch]).select(columns).cast(schema) for batch in batches if len(batch)]
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def _files_of(table: DeltaTable) -> list[SampleFile]:
+    """List the files, the newest first. Where the log lacks bounds, those of the day are taken."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("path", "partition.day", "num_records", "null_count.partition")
+    bounds = [f"{bound}.{column}" for column in ("sampled_at", "topic") for bound in ("min", "max")]
+    held = [name for name in (*names, *bounds) if name in actions.column_names]
+    files = [_file(row) for row in actions.select(held).to_pylist()]
+    return sorted(files, key=lambda file: (file.last_at, file.first_at), reverse=True)
+
+
+def _file(row: Mapping[str, Any]) -> SampleFile:
+    day = start_of(row["partition.day"])
+    first, last = (row.get(f"{bound}.sampled_at") for bound in ("min", "max"))
+    rows, topic_rows = row.get("num_records"), row.get("null_count.partition")
+    return SampleFile(
+        path=row["path"],
+        first_at=day if first is None else to_ms(first),
+        last_at=day + DAY_MS - 1 if last is None else to_ms(last),
+        first_topic=row.get("min.topic"),
+        last_topic=row.get("max.topic"),
+        rows=2 if rows is None else rows,  # not known: rows of both kinds
+        topic_rows=1 if topic_rows is None else topic_rows,
+    )
+
+
+def _may_have(part: Any, places: Sequence[int], topics: Sequence[str] | None, *, of_topics: bool) -> bool:
+    """Tell whether a part of a file may have rows of one of the topics (sorted); with `of_topics` about them
+    as a whole. `places` are those of topic and partition among the columns."""
+    topic, partition = (part.column(place).statistics for place in places)
+    if of_topics and partition is not None and partition.has_null_count and partition.null_count == 0:
+        return False
+    if topics is None or topic is None or not topic.has_min_max:
+        return True
+    place = bisect_left(topics, topic.min)
+    return place < len(topics) and topics[place] <= topic.max

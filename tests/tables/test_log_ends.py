@@ -1,0 +1,301 @@
+"""Samples of log ends: what is read equals what one finds by looking at each, however they are kept."""
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from log_end_rows import (
+    Position,
+    Sample,
+    expected_crossing,
+    expected_newest,
+    gone,
+    of_topic,
+    positions_of,
+    rows_of,
+)
+from maintenance_rounds import KEPT, NOW
+from table_batches import Batch, append, beat, group, offset
+
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
+from streaming.maintenance import samples
+from streaming.maintenance.maintenance import compact, maintain
+from streaming.queries.sql import run_sql
+from streaming.tables.crossings import CROSSINGS, crossings
+from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME, newest_ends, topics_over_time
+from streaming.tables.tables import Tables
+
+FIRST = NOW - 3 * DAY_MS - 12 * HOUR_MS  # the start of a day
+TOPICS = ("a", "a.b", "b", "a\0", "t" * 249, "ü𝄞")
+
+
+def crossed(tables: Tables, positions: list[Position], as_of: int | None = None) -> list[dict[str, object]]:
+    found = crossings(tables.delta("log_ends"), positions_of(positions), as_of=as_of)
+    assert found.schema == CROSSINGS
+    answer: list[dict[str, object]] = found.to_pylist()
+    return answer
+
+
+def minutes(*ends: int, topic_id: str | None = "id-1") -> list[Sample]:
+    return [Sample(FIRST + n * MINUTE_MS, "a", 0, end, topic_id) for n, end in enumerate(ends)]
+
+
+def crossing(
+    below: tuple[int, int] | None, above: tuple[int, int] | None
+) -> dict[str, object]:  # (minute, log end)
+    return {
+        "below_at": below and from_ms(FIRST + below[0] * MINUTE_MS),
+        "below_end": below and below[1],
+        "above_at": above and from_ms(FIRST + above[0] * MINUTE_MS),
+        "above_end": above and above[1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("ends", "position", "expected"),
+    [
+        ([5, 8, 12], 8, crossing((1, 8), (2, 12))),
+        ([5, 8, 12], 10, crossing((1, 8), (2, 12))),
+        ([5, 8, 12], 12, crossing((2, 12), None)),  # nothing is behind it
+        ([5, 8, 12], 40, crossing((2, 12), None)),
+        ([5, 8, 12], 4, crossing(None, (0, 5))),  # at least as old as the first sample
+        ([5, 5, 5, 8, 8], 5, crossing((2, 5), (3, 8))),  # the last moment at which nothing was behind it
+        ([5, 9, 7, 12], 8, crossing((2, 7), (3, 12))),  # an unclean election took records away
+        ([9, 7, 3], 4, crossing((2, 3), None)),
+        ([2**62, 2**63 - 1, 0], 2**62, crossing((2, 0), None)),
+        ([0, 2**62, 2**63 - 1], 2**62 + 1, crossing((1, 2**62), (2, 2**63 - 1))),
+        ([5], -(2**63), crossing(None, (0, 5))),
+        ([5], 2**63 - 1, crossing((0, 5), None)),
+    ],
+)
+def test_a_position_is_passed_between_two_samples(
+    tables: Tables, ends: list[int], position: int, expected: dict[str, object]
+) -> None:
+    tables.append_log_ends(rows_of(minutes(*ends)))
+    assert crossed(tables, [("a", 0, position)]) == [expected]
+
+
+def test_samples_of_a_former_topic_are_of_another_log(tables: Tables) -> None:
+    old, new = minutes(5, 50), minutes(0, 0, 0, 3, 9, topic_id="id-2")[2:]
+    tables.append_log_ends(rows_of([*old, *new]))
+    assert crossed(tables, [("a", 0, 4), ("a", 0, 60)]) == [crossing((3, 3), (4, 9)), crossing((4, 9), None)]
+    before = FIRST + MINUTE_MS
+    assert crossed(tables, [("a", 0, 4), ("a", 0, 60)], before) == [
+        crossing(None, (0, 5)),
+        crossing((1, 50), None),
+    ]
+
+
+def test_an_unknown_id_is_like_any(tables: Tables) -> None:
+    ends = [*minutes(5, 6), *minutes(0, 0, 8, topic_id=None)[2:], *minutes(0, 0, 0, 9)[3:]]
+    tables.append_log_ends(rows_of(ends))
+    assert crossed(tables, [("a", 0, 6)]) == [crossing((1, 6), (2, 8))]
+
+
+def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables) -> None:
+    tables.append_log_ends(rows_of(minutes(5)))
+    nothing = crossing(None, None)
+    asked: list[Position] = [
+        ("b", 0, 1),
+        ("a", 1, 1),
+        (None, 0, 1),
+        ("a", 0, 5),
+        ("a", None, 1),
+        ("a", 0, None),
+    ]
+    assert crossed(tables, asked) == [nothing, nothing, nothing, crossing((0, 5), None), nothing, nothing]
+    assert crossed(tables, []) == []
+    assert crossed(tables, [(None, None, None)]) == [nothing]
+
+
+def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
+    assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
+    assert newest_ends(tables.delta("log_ends"), None, as_of=None) == NEWEST_ENDS.empty_table()
+    assert topics_over_time(tables.delta("log_ends"), None) == TOPICS_OVER_TIME.empty_table()
+    tables.append_log_ends(rows_of(minutes(5)))
+    assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
+    assert newest_ends(tables.delta("log_ends"), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
+
+
+# --- however they are stored -----------------------------------------------------------------------------
+
+
+def history(seed: int) -> list[list[Sample]]:
+    """Make the samples of three days and a half, round by round."""
+    chance = random.Random(seed)
+    partitions = [(topic, number) for topic in TOPICS for number in range(chance.randint(1, 3))]
+    ends = {key: chance.randint(0, 100) for key in partitions}
+    ids = {topic: chance.choice([None, f"{topic}-0"]) for topic in TOPICS}
+    moments = sorted(chance.sample(range(FIRST, NOW, MINUTE_MS // 4), 60))
+    rounds = []
+    for number, at in enumerate(moments):
+        sampled = []
+        for topic in TOPICS:
+            kind = chance.random()
+            if kind < 0.03:
+                ids[topic] = f"{topic}-{number}"  # made anew
+                sampled.append(of_topic(at, topic, ids[topic]))
+                ends |= {key: chance.randint(0, 5) for key in partitions if key[0] == topic}
+            elif kind < 0.05:
+                sampled.append(gone(at, topic))
+                continue
+            elif kind < 0.2:
+                continue
+            for key in partitions:
+                if key[0] == topic:
+                    step = chance.choice([0, 0, 0, 1, 7, 40, -3])
+                    ends[key] = max(0, ends[key] + step)
+                    silent = chance.random() < 0.05
+                    known = None if chance.random() < 0.1 else ids[topic]
+                    sampled.append(
+                        Sample(at, *key, None if silent else ends[key], known, None, "X" if silent else None)
+                    )
+        rounds.append(sampled)
+    return rounds
+
+
+def store_by_rounds(tables: Tables, rounds: list[list[Sample]]) -> None:
+    for sampled in rounds:
+        tables.append_log_ends(rows_of(sampled))
+
+
+def store_compacted(tables: Tables, rounds: list[list[Sample]]) -> None:
+    for number, sampled in enumerate(rounds):
+        tables.append_log_ends(rows_of(sampled))
+        if number % 20 == 19:
+            compact(tables, "log_ends", lambda: True)
+
+
+def store_sorted(tables: Tables, rounds: list[list[Sample]]) -> None:
+    """Let days that have ended be sorted."""
+    append(tables, {("g", "t", 0): offset()}, now=FIRST, records_at=NOW)
+    beat(tables, NOW)
+    store_by_rounds(tables, rounds)
+    keep = replace(KEPT, keep_unused_files_ms=DAY_MS)
+    reports = {one.table: one for one in maintain(tables, keep, clock=lambda: NOW)}
+    assert reports["log_ends"].files_after < 30 < reports["log_ends"].files_before
+
+
+STORES = [store_by_rounds, store_compacted, store_sorted]
+
+
+@pytest.mark.parametrize("small", [500_000, 50])
+@pytest.mark.parametrize("store", STORES)
+def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
+    tables: Tables,
+    store: Callable[[Tables, list[list[Sample]]], None],
+    small: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(samples, "SMALL_ROWS", small)  # 50: several files of sorted topics a day
+    rounds = history(seed=STORES.index(store))
+    store(tables, rounds)
+    sampled = [one for one_round in rounds for one in one_round]
+    chance = random.Random(1)
+    positions: list[Position] = [
+        (
+            chance.choice([*TOPICS, *TOPICS, "unknown", None]),
+            chance.choice([0, 0, 1, 2, None]),
+            chance.choice([chance.randint(0, 300), chance.choice(sampled).end]),
+        )
+        for _ in range(150)
+    ]
+    table = tables.delta("log_ends")
+    for as_of in (None, NOW, FIRST + DAY_MS, *chance.sample(range(FIRST, NOW), 4), sampled[70].at):
+        expected = [expected_crossing(sampled, position, as_of) for position in positions]
+        assert crossed(tables, positions, as_of) == expected
+        for topics in (None, ["a\0", "b"], ["t" * 249], []):
+            found = newest_ends(table, topics, as_of=as_of)
+            assert found.schema == NEWEST_ENDS
+            in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
+            assert in_order == expected_newest(sampled, topics, as_of)
+    seen = [one for one in sampled if one.partition is None and one.topic_id]
+    assert sorted(map(tuple, (row.values() for row in topics_over_time(table, None).to_pylist()))) == sorted(
+        (one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen
+    )
+    rows = pa.Table.from_pylist(table.to_pyarrow_table().to_pylist(), rows_of([]).schema)
+    assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, rows_of(sampled).to_pylist()))
+
+
+def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables) -> None:
+    one = [of_topic(FIRST + n * DAY_MS, "a", "id-1") for n in range(3)]
+    tables.append_log_ends(
+        rows_of([*one, of_topic(FIRST + 3 * DAY_MS, "a", "id-2"), of_topic(FIRST, "b", "x")])
+    )
+    found = topics_over_time(tables.delta("log_ends"), ["a"])
+    assert found.schema == TOPICS_OVER_TIME
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        ("a", "id-1", from_ms(FIRST), from_ms(FIRST + 2 * DAY_MS)),
+        ("a", "id-2", from_ms(FIRST + 3 * DAY_MS), from_ms(FIRST + 3 * DAY_MS)),
+    ]
+
+
+# --- maintenance -----------------------------------------------------------------------------------------
+
+
+def test_a_finished_day_is_sorted_once_and_days_leave_as_a_whole(tables: Tables) -> None:
+    rounds = history(seed=7)
+    store_sorted(tables, rounds)
+    files = tables.delta("log_ends").file_uris()
+    maintain(tables, KEPT, clock=lambda: NOW)
+    assert tables.delta("log_ends").file_uris() == files
+    days = {one.at - one.at % DAY_MS for sampled in rounds for one in sampled}
+    kept = replace(KEPT, keep_log_ends_ms=2 * DAY_MS)
+    report = {one.table: one for one in maintain(tables, kept, clock=lambda: NOW)}["log_ends"]
+    left = {day for day in days if day >= NOW - NOW % DAY_MS - 2 * DAY_MS}
+    assert report.rows_dropped == sum(one.at < min(left) for sampled in rounds for one in sampled)
+    held = tables.delta("log_ends").to_pyarrow_table()["day"].to_pylist()
+    assert set(held) == {from_ms(day).date() for day in left} < {from_ms(day).date() for day in days}
+
+
+def test_a_row_too_few_and_the_files_stay(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_by_rounds(tables, history(seed=1)[:9])
+    before = tables.delta("log_ends").file_uris()
+    monkeypatch.setattr(samples, "_ranges", lambda counts: iter([sorted(counts)[1:]]))
+    with pytest.raises(samples.SamplesLostError, match=r"expected \d+ rows, found \d+\. The files stay"):
+        compact(tables, "log_ends", lambda: True)
+    assert tables.delta("log_ends").file_uris() == before
+
+
+# --- beside the other tables -----------------------------------------------------------------------------
+
+
+def test_of_tables_of_an_older_release_no_ends_are_known_until_the_next_start(tables: Tables) -> None:
+    live: Batch = {("g", "t", 0): offset()}
+    append(tables, live)
+    shutil.rmtree(f"{tables.root}/log_ends")
+    asked = positions_of([("t", 0, 1)])
+    assert tables.ask(lambda at: at.newest_ends(None, as_of=None)) == NEWEST_ENDS.empty_table()
+    assert tables.ask(lambda at: at.crossings(asked, as_of=None)).to_pylist() == [crossing(None, None)]
+    assert tables.ask(lambda at: at.topics_over_time(None)) == TOPICS_OVER_TIME.empty_table()
+    assert "log_ends" not in run_sql(tables, "SHOW TABLES").rows["table_name"].to_pylist()
+    tables.create()
+    tables.append_log_ends(rows_of([Sample(FIRST, "t", 0, 3)]))
+    assert tables.ask(lambda at: len(at.newest_ends(["t"], as_of=None))) == 1
+    assert run_sql(tables, "SELECT log_end FROM log_ends").rows["log_end"].to_pylist() == [3]
+
+
+def test_what_is_committed_and_subscribed_to_is_known_folded_or_not(tables: Tables) -> None:
+    def committed(after: int | None = None) -> set[tuple[object, ...]]:
+        rows = tables.ask(lambda at: at.committed_partitions(after=after)).to_pylist()
+        assert len({*map(repr, rows)}) == len(rows)
+        return {tuple(row.values()) for row in rows}
+
+    def subscribed(after: int | None = None) -> set[object]:
+        return set(tables.ask(lambda at: at.subscribed_topics(after=after))["topic"].to_pylist())
+
+    assert committed() == subscribed() == set()
+    append(
+        tables, {("g", "t", 0): offset(), ("h", "t", 0): offset(), "g": group(subscribed_topics=["t", "u"])}
+    )
+    assert (committed(), subscribed()) == ({("t", 0)}, {"t", "u"})
+    tables.fold()
+    first = append(
+        tables, {("g", "t\0", 1): offset(), "h": group(subscribed_topics=["u", "v"]), "i": group()}
+    )
+    assert (committed(), subscribed()) == ({("t", 0), ("t\0", 1)}, {"t", "u", "v"})
+    assert (committed(first.sequence - 1), subscribed(first.sequence - 1)) == ({("t\0", 1)}, {"u", "v"})
+    assert committed(first.sequence) == subscribed(first.sequence) == set()
