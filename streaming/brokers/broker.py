@@ -53,6 +53,7 @@ REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
 """For requests that batches and heartbeats wait for: a silent broker must be reported within 15 seconds."""
 _GIVE_UP_EVERY_S: Final = 0.2
+_ASKED_TOGETHER: Final = 500  # partitions: 2,000 in one request took 54 ms, 5 requests at once 35 ms
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NO_OFFSET: Final = -1
@@ -254,8 +255,18 @@ class Broker:
         The log end is the high watermark, as Kafka's tools have it.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = self._ask_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED, timeout_s)
-        found = {(one.topic, one.partition): offset_of(answer_of(future)) for one, future in asked.items()}
+        keys = list(partitions)
+        asked = [
+            self._ask_offsets(
+                keys[at : at + _ASKED_TOGETHER], spec, IsolationLevel.READ_UNCOMMITTED, timeout_s
+            )
+            for at in range(0, len(keys), _ASKED_TOGETHER)
+        ]
+        found = {
+            (one.topic, one.partition): offset_of(answer_of(future))
+            for futures in asked
+            for one, future in futures.items()
+        }
         if any(answer in MOVED for answer in found.values()):
             self._learn_leaders()
         return found

@@ -89,6 +89,20 @@ def test_samples_of_a_former_topic_are_of_another_log(tables: Tables) -> None:
     ]
 
 
+def test_a_position_below_the_first_sample_of_a_topic_made_anew_is_not_found_in_the_former(
+    tables: Tables,
+) -> None:
+    tables.append_log_ends(rows_of([*minutes(5, 50), *minutes(0, 0, 8, 9, topic_id="id-2")[2:]]))
+    assert crossed(tables, [("a", 0, 6)]) == [crossing(None, (2, 8))]
+
+
+def test_files_whose_times_overlap_are_read_together(tables: Tables) -> None:
+    first, second, third, fourth = minutes(5, 7, 9, 12)
+    tables.append_log_ends(rows_of([first, third]))
+    tables.append_log_ends(rows_of([second, fourth]))  # the clock was set back
+    assert crossed(tables, [("a", 0, 7)]) == [crossing((1, 7), (2, 9))]
+
+
 def test_an_unknown_id_is_like_any(tables: Tables) -> None:
     ends = [*minutes(5, 6), *minutes(0, 0, 8, topic_id=None)[2:], *minutes(0, 0, 0, 9)[3:]]
     tables.append_log_ends(rows_of(ends))
