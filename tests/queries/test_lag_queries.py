@@ -190,6 +190,9 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     append(tables, batch, now=T0, partitions=done)
     append_ends(tables, range(-5, 5))
     anew = [sample(T0 + minute * M, 10, Log((), topic_id="new")) for minute in range(7, 12)]
+    for topic_id, minutes in ("id", (-5, 5)), ("new", (7, 11)):  # the sampler says so about topics themselves
+        of_topic = {**anew[0], "topic_id": topic_id, "partition": None, "log_start": None, "log_end": None}
+        anew += [{**of_topic, "sampled_at": T0 + minute * M} for minute in minutes]
     tables.append_log_ends(
         timed([{**row, "error": None, "day": day_of(row["sampled_at"])} for row in anew], LOG_ENDS)
     )
