@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from streaming.cli import alerts, decode, expiry, job, maintain, queries
+from streaming.cli.commands import alerts, decode, expiry, job, maintain, queries
 from streaming.cli.output import complain, finish, telling, watched_output
 from streaming.model.errors import MisuseError, OffsetlakeError
 

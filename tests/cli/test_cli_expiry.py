@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
 
-from streaming.cli.expiry import reset_lines
+from streaming.cli.commands.expiry import reset_lines
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.model.progress import (

@@ -28,7 +28,7 @@ from running_job import RunningJob
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import OFFSET_EXPIRED, OFFSET_EXPIRING
 from streaming.alerts.table import AlertTable
-from streaming.cli.expiry import reset_lines
+from streaming.cli.commands.expiry import reset_lines
 from streaming.common.times import now_ms
 from streaming.expiry.rules import expiry
 from streaming.queries.retired import list_retired, restorable
