@@ -17,9 +17,9 @@ from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_
 from streaming.tables.formats import as_held
 from streaming.tables.select import execute, in_one_line, names
 from streaming.tables.snapshot import Snapshot
-from streaming.tables.tables import SCHEMAS, Tables, TablesMissingError
+from streaming.tables.tables import SCHEMAS, Tables
 
-OTHER_TABLES: Final = ("quarantine", "alerts")
+OTHER_TABLES: Final = ("quarantine", "alerts", "log_ends")
 """Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
 
 _CONTAINS: Final = {
@@ -28,6 +28,7 @@ _CONTAINS: Final = {
     "changes": "every change of an offset or a group",
     "quarantine": "records that could not be decoded",
     "alerts": "alerts, open and closed",
+    "log_ends": "where the logs of topic partitions ended, minute by minute",
     "live_offsets": "committed offsets, as of the last batch or of --as-of",
     "live_groups": "groups, as of the last batch or of --as-of",
 }
@@ -61,7 +62,7 @@ def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
     """
     text = text.rstrip().rstrip(";")  # as many write it
     moment = to_ms(as_of)
-    others = {name: table for name in OTHER_TABLES if (table := _table(tables, name)) is not None}
+    others = {name: table for name in OTHER_TABLES if (table := tables.delta_if_any(name)) is not None}
     rows, progress, gap = tables.ask(lambda at: (_run(at, others, text), at.progress, at.gap), as_of=moment)
     return Answer(rows, AsOf.of(None, progress, gap, moment))
 
@@ -161,10 +162,3 @@ def _live(name: str, mark: int, sequence: int) -> str:
         UNION ALL
         SELECT {value_columns(name, value)} FROM ({ranked}) WHERE "rank" = 1 AND "{value}" IS NOT NULL
         """
-
-
-def _table(tables: Tables, name: str) -> DeltaTable | None:
-    try:
-        return tables.delta(name)
-    except TablesMissingError:
-        return None

@@ -139,6 +139,13 @@ class Tables:
             )
         return table
 
+    def delta_if_any(self, name: str) -> DeltaTable | None:
+        """Open one table as `delta` does; None where an older release has written the others without it."""
+        try:
+            return self.delta(name)
+        except TablesMissingError:
+            return None
+
     def storage(self, table: DeltaTable) -> DeltaStorageHandler:
         """Return the folder of a table, with its files and its log."""
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
@@ -306,7 +313,7 @@ class Tables:
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
         at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)
-        return Snapshot(at.progress, at.gap, bases, changes, self.delta("log_ends"))
+        return Snapshot(at.progress, at.gap, bases, changes, self.delta_if_any("log_ends"))
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 
