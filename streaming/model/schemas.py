@@ -135,6 +135,7 @@ TIMESTAMPS: Final = frozenset(
         "closed_at",
         "delivered_at",
         "failing_since",
+        "sampled_at",
     }
 )
 """Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
@@ -229,6 +230,19 @@ ALERTS: Final = table_schema(
         pa.field("closed_at", pa.int64()),  # null = open
         pa.field("revision", pa.int32()),
         pa.field("deliveries", pa.list_(DELIVERY)),
+    ]
+)
+
+LOG_ENDS: Final = table_schema(
+    [
+        pa.field("sampled_at", pa.int64()),
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("log_start", pa.int64()),
+        pa.field("log_end", pa.int64()),
+        pa.field("error", pa.string()),
+        _DAY,
     ]
 )
 

@@ -23,6 +23,7 @@ from streaming.tables.feed import (
     whole_since,
 )
 from streaming.tables.folding import keys_at, rows_at
+from streaming.tables.log_ends import crossings, newest_ends, topics_over_time
 from streaming.tables.progress_rows import Gap
 
 Among = Literal["groups", "live", "history"]
@@ -53,6 +54,22 @@ class Snapshot:
     gap: Gap | None
     bases: Mapping[str, DeltaTable]
     changes: DeltaTable
+    log_ends: DeltaTable | None
+
+    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int | None) -> pa.Table:
+        """STAND-IN."""
+        assert self.log_ends is not None
+        return newest_ends(self.log_ends, topics, as_of=as_of)
+
+    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+        """STAND-IN."""
+        assert self.log_ends is not None
+        return crossings(self.log_ends, positions, as_of=as_of)
+
+    def topics_over_time(self, topics: Sequence[str] | None) -> pa.Table:
+        """STAND-IN."""
+        assert self.log_ends is not None
+        return topics_over_time(self.log_ends, topics)
 
     def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live offsets (schema `OFFSETS`) of the named groups or of all, in no order."""

@@ -25,7 +25,7 @@ from streaming.common.conf_dir import whole_path
 from streaming.common.retries import retried
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
-from streaming.model.schemas import ALERTS, CHANGES, QUARANTINE, TABLES_FORMAT
+from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
 from streaming.tables.commits import (
     PROGRESS_KEY,
     committed,
@@ -47,6 +47,7 @@ _SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     **{name: rows.append(BUCKET) for name, rows in ROWS.items()},
     "quarantine": QUARANTINE,
     "alerts": ALERTS,
+    "log_ends": LOG_ENDS,
 }
 _PARTITIONED_BY: Final = ("day", BUCKET.name)
 _BOUNDED: Final[Mapping[str, str]] = {"changes": "sequence,batch_time,kind,group"}
@@ -192,6 +193,10 @@ class Tables:
             commit = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
             self._append("quarantine", rows, commit)
 
+    def append_log_ends(self, rows: pa.Table) -> None:
+        """Append samples (schema `LOG_ENDS`) in one commit."""
+        self._append("log_ends", rows, CommitProperties())
+
     def restate_progress(self) -> None:
         """Make sure that the newest commit to `changes` contains the progress, so that older ones can be
         deleted.
@@ -299,7 +304,7 @@ class Tables:
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
         at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)
-        return Snapshot(at.progress, at.gap, bases, changes)
+        return Snapshot(at.progress, at.gap, bases, changes, self.delta("log_ends"))
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 
