@@ -118,6 +118,17 @@ def test_the_lag_that_markers_of_transactions_leave_is_no_alarm() -> None:
     assert status(world, START, HealthRules(min_lag=0, min_commits=1)) == "STOPPED"
 
 
+def test_a_lag_of_a_marker_at_a_commit_of_the_window_counts_as_caught_up() -> None:
+    """So it is by the sample before each commit; later ones find more, and more."""
+    log = Log([START - H] * 101 + [START - 5 * M] * 500 + [START - 3 * M] * 500)
+    world = World().sampled(log, START - H + M, START)
+    world.committed([(100 - max(0, n - 20), START - 25 * M + n * M) for n in (*range(20), 20, 21, 22)])
+    world.commits = [(key, 100, at) for key, _, at in world.commits]
+    found = judge(world, START - M)
+    assert (found["lag"], found["status"], found["reason"]) == (1_001, "OK", "was caught up lately")
+    assert judge(world, START - M, HealthRules(min_lag=0))["status"] == "STALLED"
+
+
 # --- where Burrow is known to be wrong ------------------------------------------------------------------
 
 
@@ -335,7 +346,7 @@ def test_every_reason_has_a_status() -> None:
 RULES = HealthRules(window_ms=10 * M, min_commits=3, min_lag=1, rewind_after_ms=M, long_silence_ms=3 * H)
 
 
-def random_world(random: Random) -> tuple[World, list[Key]]:
+def random_world(random: Random, *, clocks_differ: bool = False) -> tuple[World, list[Key]]:
     """Consumers of every kind: quick, slow, in bursts, silent, stuck, set back, with gaps; and samples with
     gaps."""
     world, keys = World(), list[Key]()
@@ -359,7 +370,9 @@ def random_world(random: Random) -> tuple[World, list[Key]]:
                     end = log.end_at(at)
                     steps = {"follow": end - offset, "slow": (end - offset) // 3, "stay": 0, "none": 0}
                     offset += steps.get(kind, -random.randrange(offset + 1) if random.random() < 0.2 else 1)
-                    world.committed([(None if kind == "none" and random.random() < 0.1 else offset, at)], key)
+                    is_unreadable = kind == "none" and random.random() < 0.1
+                    stamp = at - clocks_differ * random.randrange(40 * S)
+                    world.committed([(None if is_unreadable else offset, stamp)], key)
                     at += every
                 at += random.choice([0, 0, 30 * M, H])
     return world, keys
@@ -368,7 +381,7 @@ def random_world(random: Random) -> tuple[World, list[Key]]:
 @pytest.mark.parametrize("seed", range(15))
 def test_rules_are_those_of_plain_loops(seed: int) -> None:
     random = Random(seed)
-    world, keys = random_world(random)
+    world, keys = random_world(random, clocks_differ=seed % 2 == 1)
     for now in sorted(random.sample(range(START + H + 1, START + 5 * H), 12)):
         positions, commits, samples = world.tables(now)
         rows = partition_health(positions, commits, samples, now=now, max_age_ms=MAX_AGE_MS, rules=RULES)
@@ -382,7 +395,7 @@ def test_rules_are_those_of_plain_loops(seed: int) -> None:
 def test_changes_of_status_are_those_of_judging_every_moment(seed: int) -> None:
     random = Random(seed)
     world, _ = random_world(random)
-    moments = list(range(START + H, START + 5 * H, 4 * M))
+    moments = list(range(START + H + 7 * S, START + 5 * H, 3 * M + 11 * S))
     held: dict[str, str] = {}
     expected = []
     for now in moments:

@@ -70,8 +70,10 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     if own[-1][0] is None:
         return "UNKNOWN"
     piece: list[tuple[int, int]] = []
+    latest = 0
     for offset, at in own:
-        piece = [] if offset is None else [*piece, (offset, max([at, *(one for _, one in piece)]))]
+        latest = max(latest, at)
+        piece = [] if offset is None else [*piece, (offset, latest)]
 
     def end_until(moment: int) -> tuple[int, int] | None:
         known = [one for one in samples if one[0] <= moment]
@@ -122,7 +124,7 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     if any(one is not None and one <= rules.min_lag for one in lags):
         return "OK"
     seen = []
-    places = [piece.index(row) for row in window]
+    places = range(len(piece) - len(window), len(piece))
     for row, place in zip(window, places, strict=True):
         following = piece[place + 1][1] if place + 1 < len(piece) else now + 1
         after = [one for one in samples if one[0] >= row[1]]

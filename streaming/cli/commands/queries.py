@@ -63,8 +63,9 @@ def offsets(
     """Show committed offsets: the newest of every group, topic and partition.
 
     LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job takes once a
-    minute; `>=`: the lag began before the first of them, or there was none since. With --bootstrap-server or --command-config brokers are asked for log
-    end offsets as of now. A group or topic that is named and not there: exit code 1.
+    minute; `>=`: the lag began before the first of them, or there was none since. With --bootstrap-server
+    or --command-config brokers are asked for log end offsets as of now. A group or topic that is named and
+    not there: exit code 1.
 
     \b
       offsetlake offsets billing audit
