@@ -129,7 +129,7 @@ LAG: Final = Form(
 LAG_BY_TOPIC: Final = replace(
     LAG,
     always=("topic", *LAG.always[1:]),
-    room=(*LAG.room[:2], "worst_group", *LAG.room[3:]),
+    room=("worst_group", *LAG.room[:2], *LAG.room[3:]),
     wide=(*LAG.wide, "worst_topic"),
 )
 HEALTH: Final = Form(
