@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_texts
+from streaming.common.arrays import from_texts, numbers_or
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import in_words, iso, now_ms
 from streaming.common.timestamps import to_milliseconds
@@ -132,18 +132,17 @@ class AsOf:
     def with_sampled_ends(self, rows: pa.Table, max_age_ms: int) -> Self:
         """Return it for rows with `ends_as_of`: as of the oldest of the samples that are no older than
         `max_age_ms`, and so say something of the lag."""
-        sampled = pc.drop_null(to_milliseconds(rows["ends_as_of"]))
         if not len(rows):
             return self
-        if not len(sampled):
+        sampled = numbers_or(to_milliseconds(rows["ends_as_of"]), -1)
+        newest = int(sampled.max())
+        if newest < 0:
             return replace(self, why_no_lag="no log end offsets of these topics have been sampled")
-        fresh = sampled.filter(pc.greater_equal(sampled, self.moment - max_age_ms))
-        if not len(fresh):
-            newest = pc.max(sampled).as_py()
+        if newest < self.moment - max_age_ms:
             age = in_words(self.moment - newest)
             why = f"the newest log end offsets are of {iso(newest, 'seconds')}, {age} before"
             return replace(self, why_no_lag=why)
-        return replace(self, log_ends_at=pc.min(fresh).as_py())
+        return replace(self, log_ends_at=int(sampled[sampled >= self.moment - max_age_ms].min()))
 
     def loading_of(self, groups: Collection[str] | None) -> dict[str | None, str]:
         """Return the error of each named group whose offsets partition is still being read."""

@@ -32,15 +32,19 @@ def newest_ends(table: DeltaTable, topics: Sequence[str] | None, *, as_of: int |
     for row in _rows(table, as_of):
         if row["log_end"] is not None and (topics is None or row["topic"] in topics):
             found[row["topic"], row["partition"]] = row
-    return pa.Table.from_pylist(list(found.values()), NEWEST_ENDS)
+    return (
+        pa.Table.from_pylist(list(found.values()), NEWEST_ENDS)
+        if found
+        else pa.Table.from_batches([], NEWEST_ENDS)
+    )
 
 
 def crossings(table: DeltaTable, positions: pa.Table, *, as_of: int | None) -> pa.Table:
     """Return between which samples positions were passed."""
     rows = [row for row in _rows(table, as_of) if row["log_end"] is not None]
     newest = {(row["topic"], row["partition"]): row["topic_id"] for row in rows}
-    found = []
-    for position in positions.to_pylist():
+    found: list[Any] = []
+    for position in positions.to_pylist() if rows else []:
         key = (position["topic"], position["partition"])
         own = [row for row in rows if (row["topic"], row["partition"]) == key]
         own = [row for row in own if row["topic_id"] == newest[key]]
@@ -56,6 +60,8 @@ def crossings(table: DeltaTable, positions: pa.Table, *, as_of: int | None) -> p
                 "above_end": above[0]["log_end"] if above else None,
             }
         )
+    if not rows:
+        return pa.table([pa.nulls(len(positions), field.type) for field in CROSSINGS], schema=CROSSINGS)
     return pa.Table.from_pylist(found, CROSSINGS)
 
 

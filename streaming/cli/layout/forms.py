@@ -109,15 +109,15 @@ GROUPS: Final = Form(
 )
 HISTORY: Final = Form(
     always=("batch_time", *_KEY, "committed_offset"),
-    kept=("step", "event", "lag", "lag_seconds"),
-    room=("cause", "commits", "commit_timestamp"),
+    kept=("step", "event"),
+    room=("lag", "lag_seconds", "cause", "commits", "commit_timestamp"),
     wide=("log_end_offset", "metadata", "sequence"),
     unseen=_OF_LAG,
 )
 SERIES: Final = Form(
     always=("at", *_KEY, "committed_offset"),
-    kept=_LAG,
-    room=("commit_timestamp",),
+    kept=("lag",),
+    room=("lag_seconds", "log_end_offset", "commit_timestamp"),
     unseen=_OF_LAG,
 )
 LAG: Final = Form(
