@@ -65,7 +65,7 @@ def test_a_small_terminal_shows_groups_offsets_and_events_side_by_side() -> None
     shown = screen_of(cast_scene(), 80, 24)
     assert len(shown) == 24
     assert "GROUP            TYPE     STATE   WHAT IT DOES" in shown
-    assert "GROUP            TOPIC     PARTITION  CURRENT-OFFSET  CHANGE" in shown
+    assert "GROUP            TOPIC     PARTITION  CURRENT-OFFSET  LAG  CHANGE" in shown
     assert [line for line in shown if line.startswith("22:13:20")] == [
         f"22:13:20  happened {number}" for number in range(8, 12)
     ]

@@ -40,7 +40,7 @@ ROOMS = {
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
-    "demo": "job tables settings jvm model common",
+    "demo": "job lag tables settings jvm model common",
     "cli": "demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
 }
 OWNERS = {
