@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from lag_tables import MINUTES, LagTables
-from table_batches import beat
+from table_batches import Batch, append, beat, group, offset
 
 from streaming.common.times import MINUTE_MS, iso, now_ms
 
@@ -227,6 +227,29 @@ def test_a_series_has_positions_and_lag_at_regular_moments(world: LagTables, ask
     assert len({row["at"] for row in rows("history", "live", "--since", "10m", "--every", "1m")}) == 11
     ended = ask("history", "dead", "--every", "5m")
     assert (ended.code, "--every: expected --since" in ended.err) == (2, True)
+
+
+def test_a_rewind_says_who_can_have_done_it(tmp_path: Path, offsetlake: Any) -> None:
+    world = LagTables(tmp_path, now_ms() - 60_000)
+    member = {"member_id": "m", "group_instance_id": None, "client_id": "app", "client_host": "/10.0.0.1"}
+    steps: list[Batch] = [
+        {"live": group(source_offset=1_000, members=[member])},
+        {("live", "orders", 0): offset(committed_offset=9, source_offset=1_001)},
+        {"live": group(source_offset=1_002, state="Empty", members=[])},
+        {("live", "orders", 0): offset(committed_offset=5, source_offset=1_003)},
+    ]
+    live: Batch = {("live", "orders", 0): offset(committed_offset=world.end_at(MINUTES) - 30)}
+    for number, batch in enumerate(steps):
+        append(world.tables, batch, live=live, now=world.now + 1_000 * number)
+        live |= batch
+    asked = ["history", "--table-root", world.tables.root, "--event"]
+    found = json.loads(offsetlake(*asked, "rewind", "--output", "json").out)
+    assert [(row["committed_offset"], row["by"]) for row in found] == [
+        (9, "app/10.0.0.1"),
+        (5, "while no member was there"),
+    ]
+    assert "by" not in json.loads(offsetlake(*asked, "commit", "--output", "json").out)[0]
+    assert offsetlake(*asked, "rewind", "dead", "--output", "json").out == "[]\n"
 
 
 # --- health ----------------------------------------------------------------------------------------------

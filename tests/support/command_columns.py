@@ -29,6 +29,10 @@ COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     "health": (GROUP_HEALTH, forms.HEALTH),
     "health --since": (STATUS_CHANGES, forms.STATUS_CHANGES),
     "history": (with_log_ends(HISTORY.empty_table(), {}).schema, forms.HISTORY),
+    "history --event rewind": (
+        with_log_ends(HISTORY.empty_table(), {}).schema.append(pa.field("by", pa.string())),
+        forms.REWINDS,
+    ),
     "history --every": (SERIES, forms.SERIES),
     "expiring": (with_stakes(EXPIRING.empty_table(), {}).schema, forms.EXPIRING),
     "retired": (PRINTED, forms.RETIRED),

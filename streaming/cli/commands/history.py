@@ -71,7 +71,8 @@ def history(
     """Show how the positions of groups moved, one line per batch.
 
     Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
-    the removal of the offset, with its cause. Without --group: of all groups, and without LAG and LAG-TIME.
+    the removal of the offset, with its cause. Without --group: of all groups, without LAG and LAG-TIME. With
+    --event rewind alone, BY is who can have done it.
 
     \b
       offsetlake history --event rewind --since 2h
@@ -83,6 +84,7 @@ def history(
     from streaming.queries.lag import LagQueries
     from streaming.queries.names import Search
     from streaming.queries.queries import OffsetQueries
+    from streaming.queries.rewound import with_by
     from streaming.tables.feed import EVENTS
 
     refuse_both(groups, all_groups=all_groups)
@@ -111,7 +113,10 @@ def history(
     nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
     then = " in that time" if first or last else ""
     missing = search.missing(rows, answer.errors, nothing=nothing, when=then, is_partial=about.is_partial)
-    print_with_lines(rows, output, forms.HISTORY, answer, about, missing)
+    is_about_rewinds = wanted_events == ["rewind"]
+    rows = with_by(LagQueries(tables), rows) if is_about_rewinds else rows
+    form = forms.REWINDS if is_about_rewinds else forms.HISTORY
+    print_with_lines(rows, output, form, answer, about, missing)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")
     return tell(about, answer.errors, missing, _start_of_history(answer))

@@ -114,6 +114,7 @@ HISTORY: Final = Form(
     wide=("log_end_offset", "metadata", "sequence"),
     unseen=_OF_LAG,
 )
+REWINDS: Final = replace(HISTORY, room=("by", *HISTORY.room))
 SERIES: Final = Form(
     always=("at", *_KEY, "committed_offset"),
     kept=("lag",),
