@@ -148,7 +148,7 @@ def test_lag_may_be_asked_for_by_topic_and_narrowed_down(ask: Any, rows: Json) -
         ("gone", "lost", 1),
     ]
     assert [row["group"] for row in rows("lag", "--min-time", "22m")] == ["old"]
-    assert [row["group"] for row in rows("lag", "--min-lag", "11", "-t", "orders")] == ["old", "dead"]
+    assert [row["group"] for row in rows("lag", "--min-lag", "31", "-t", "orders")] == ["old", "dead"]
     assert [row["group"] for row in rows("lag", "li*", "dead")] == ["dead", "live"]
     ended = ask("lag", "--min-lag", "1")
     assert (ended.code, ended.err) == (0, "offsetlake: 1 groups whose lag is not known are left out\n")
