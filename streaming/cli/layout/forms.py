@@ -114,7 +114,7 @@ HISTORY: Final = Form(
     wide=("log_end_offset", "metadata", "sequence"),
     unseen=_OF_LAG,
 )
-REWINDS: Final = replace(HISTORY, room=("by", *HISTORY.room))
+REWINDS: Final = replace(HISTORY, kept=("step", "by"), room=("event", *HISTORY.room), prose=("by",))
 SERIES: Final = Form(
     always=("at", *_KEY, "committed_offset"),
     kept=("lag",),
