@@ -127,8 +127,8 @@ def test_a_long_name_moves_its_own_row_only() -> None:
     key = OffsetKey("n" * 249, "orders", 0)
     scene = Scene(offsets={**scene.offsets, key: CommittedOffset(5)}, changes={**scene.changes, key: None})
     lines = plain(offset_lines(scene))
-    assert "audit            orders            0            1000      -7" in lines
-    assert f"{'n' * 249}  orders            0               5     new" in lines
+    assert "audit            orders            0            1000           -7" in lines
+    assert f"{'n' * 249}  orders            0               5          new" in lines
 
 
 def test_rows_are_coloured_by_where_they_went() -> None:

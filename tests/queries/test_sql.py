@@ -24,7 +24,16 @@ def tables(tmp_path: Path) -> Tables:
 
 
 def test_a_query_sees_every_table(tables: Tables) -> None:
-    for name in ("offsets", "groups", "changes", "quarantine", "alerts", "live_offsets", "live_groups"):
+    for name in (
+        "offsets",
+        "groups",
+        "changes",
+        "quarantine",
+        "alerts",
+        "log_ends",
+        "live_offsets",
+        "live_groups",
+    ):
         assert run_sql(tables, f"SELECT count(*) AS n FROM {name}").rows.column_names == ["n"]
 
 
@@ -116,7 +125,7 @@ def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: s
     assert [tables.delta(name).version() for name in tables.existing()] == versions
 
 
-NAMES = ["offsets", "groups", "changes", "quarantine", "alerts", "live_offsets", "live_groups"]
+NAMES = ["offsets", "groups", "changes", "quarantine", "alerts", "log_ends", "live_offsets", "live_groups"]
 
 
 def test_tables_and_views_can_be_listed(tables: Tables) -> None:
