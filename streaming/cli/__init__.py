@@ -1,6 +1,6 @@
 """The command `offsetlake`: reads arguments, calls the room that knows, prints what it says.
 
-`main` has all commands; `options` what they have in common.
+`main` has all commands, which are in `commands`; `options` what they have in common.
 """
 
 import os

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from streaming.cli import alerts, decode, expiry, job, maintain, queries
+from streaming.cli.commands import alerts, decode, expiry, history, job, lag, maintain, queries, restore
 from streaming.cli.output import complain, finish, telling, watched_output
 from streaming.model.errors import MisuseError, OffsetlakeError
 
@@ -23,8 +23,8 @@ def _of(*modules: ModuleType) -> list[click.Command]:
 
 COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Follow the topic": _of(job),
-    "Query the tables": _of(queries),
-    "Alerts and expiry": _of(alerts, expiry),
+    "Query the tables": _of(queries, history, lag),
+    "Alerts and expiry": _of(alerts, expiry, restore),
     "Tools": _of(maintain, decode),
 }
 """All commands, under the titles that the help shows."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from streaming.brokers.broker import Broker
     from streaming.cli.render import Format, View
+    from streaming.queries.answers import Answer
     from streaming.queries.completeness import AsOf
     from streaming.queries.names import Missing, Search, TopicPartitions
 
@@ -340,6 +341,15 @@ def print_answer(
         print_document(beside, rows)
     else:
         print_listed(rows, output, form)
+
+
+def print_with_lines(
+    rows: "pa.Table", output: "Output", form: Form, answer: "Answer", about: "AsOf", missing: "Missing"
+) -> None:
+    """Print rows of an answer, in a table for people with what they reflect."""
+    print_answer(rows, output, form, about, answer.errors, missing)
+    if output == "table":
+        print(about)
 
 
 def tell(

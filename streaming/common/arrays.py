@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -50,7 +49,9 @@ def to_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
     >>> to_mask(pa.array([True, None, False])).tolist()
     [True, False, False]
     """
-    return to_numbers(pc.fill_null(column, False).cast(pa.int32())).astype(np.bool_)
+    array = _one(column)
+    mask: Mask = _bools(array, array.buffers()[1]) & _valid(array)
+    return mask
 
 
 def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
@@ -59,7 +60,9 @@ def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
     >>> numbers_or(pa.array([7, None], pa.int32()), -1).tolist()
     [7, -1]
     """
-    return to_numbers(pc.fill_null(column.cast(pa.int64()), missing))
+    array = _one(column).cast(pa.int64())  # `fill_null` would import pandas
+    numbers: Index = np.where(_valid(array), _numbers(array), missing)
+    return numbers
 
 
 def from_texts(texts: Sequence[str]) -> pa.Array:
@@ -80,11 +83,36 @@ def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     >>> to_numbers(pa.array([7, 8, 9], pa.int32()).slice(1)).tolist()
     [8, 9]
     """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = _one(column)
     if array.null_count:
         raise ValueError(f"reading numbers: expected no null, found {array.null_count}")
+    return _numbers(array)
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; `combine_chunks` of none would import pandas."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
+
+
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+    """Return the values of n numbers, whatever they are where they are null."""
     numbers = np.frombuffer(array.buffers()[1] or b"", _NUMBERS[array.type])
     return numbers[array.offset : array.offset + len(array)]
+
+
+def _valid(array: pa.Array) -> Mask:
+    bits = array.buffers()[0] if array.null_count else None
+    return np.ones(len(array), np.bool_) if bits is None else _bools(array, bits)
+
+
+def _bools(array: pa.Array, bits: pa.Buffer | None) -> Mask:
+    """Return n bits of an array as booleans."""
+    packed = np.frombuffer(bits or b"", np.uint8)
+    stop = array.offset + len(array)
+    mask: Mask = np.unpackbits(packed, count=stop, bitorder="little")[array.offset :].astype(np.bool_)
+    return mask
 
 
 def _bits(mask: Mask) -> pa.Buffer:

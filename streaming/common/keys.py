@@ -50,7 +50,7 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     chunks = chunked.dictionary_encode().chunks  # all have one dictionary, that of the last
     if not chunks:
-        return np.empty(0, np.int64), pa.array([], column.type)
+        return np.empty(0, np.int64), pa.nulls(0, column.type)  # `pa.array` would import pandas
     codes = np.concatenate([to_numbers(chunk.indices) for chunk in chunks]).astype(np.int64)
     return codes, chunks[-1].dictionary
 

@@ -164,3 +164,16 @@ def in_words(milliseconds: int) -> str:
     first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
     said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
     return " ".join(said) or "0 s"
+
+
+def as_clock(milliseconds: int) -> str:
+    """Write a duration as days and hours:minutes:seconds, whole ones.
+
+    >>> as_clock(90_061_999), as_clock(-29_000)
+    ('1d 01:01:01', '-00:00:29')
+    """
+    minutes, seconds = divmod(abs(milliseconds) // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    sign = "-" if milliseconds < 0 else ""
+    return f"{sign}{f'{days}d ' if days else ''}{hours:02}:{minutes:02}:{seconds:02}"

@@ -14,20 +14,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TextIO
 
-from streaming.common.times import now_ms
-from streaming.demo.broker_offsets import broker_offsets
+from streaming.common.keys import KEY_NAMES
+from streaming.common.times import MINUTE_MS, now_ms
+from streaming.demo.broker_offsets import OffsetKey, broker_offsets
 from streaming.demo.display import Display
 from streaming.demo.local_broker import LocalBroker
 from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
 from streaming.job.listener import Listener
 from streaming.job.run import run_job
+from streaming.lag.lag_time import with_lag
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.snapshot import LiveRows
 from streaming.tables.tables import Tables, TablesMissingError
 
+_ENDS_AGE_MS: Final = 2 * MINUTE_MS  # of the samples that lag is shown by
 _LOOK_S: Final = 1.0
 _AGREE_LIMIT_S: Final = 60.0
 _LOG_LINES_SHOWN: Final = 15
@@ -181,7 +184,7 @@ def _watch(
             is_spark_there = True
             display.begin("waiting for the first batch")
         if rows is not None and (scene is not None or len(rows.offsets)):
-            scene = (scene or Scene()).after(rows, now_ms())
+            scene = (scene or Scene()).after(rows, now_ms(), _lags(settings, rows))
             display.show(scene)
     return scene
 
@@ -194,7 +197,7 @@ def _agreed(settings: Settings, display: Display, job: _Job, scene: Scene) -> Sc
         display.check()
         rows = _read(settings)
         if rows is not None:
-            scene = scene.after(rows, now_ms())
+            scene = scene.after(rows, now_ms(), _lags(settings, rows))
         expected = broker_offsets(settings.source.bootstrap_servers)
         if scene.offsets == expected:
             return scene
@@ -207,6 +210,20 @@ def _difference(found: Offsets, expected: Offsets) -> str:
     keys = sorted(key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key))
     lines = [f"{key}: expected {expected.get(key)}, found {found.get(key)}" for key in keys[:10]]
     return f"comparing the tables with the broker: they differ in {len(keys)} offsets.\n" + "\n".join(lines)
+
+
+def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
+    """Return the lags that are known, as of the last sample of log ends."""
+    positions = rows.offsets.select(["topic", "partition", "committed_offset"])
+    newest, crossed = Tables(settings.tables.root).ask(
+        lambda at: (at.newest_ends(None, as_of=None), at.crossings(positions, as_of=None)), bases=[]
+    )
+    lagging = with_lag(rows.offsets, newest, crossed, max_age_ms=_ENDS_AGE_MS, as_of=now_ms())
+    return {
+        OffsetKey(row["group"], row["topic"], row["partition"]): row["lag"]
+        for row in lagging.select([*KEY_NAMES, "lag"]).to_pylist()
+        if row["lag"] is not None
+    }
 
 
 def _read(settings: Settings) -> LiveRows | None:

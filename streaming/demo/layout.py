@@ -94,9 +94,9 @@ def offset_lines(scene: Scene, most: int | None = None) -> list[Text]:
     if most is not None and len(keys) > most:
         keys = fairly_chosen(keys, most - 1)
     lines = _aligned(
-        ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "CHANGE"),
+        ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LAG", "CHANGE"),
         [_offset_cells(scene, key) for key in keys],
-        to_the_right=(2, 3, 4),
+        to_the_right=(2, 3, 4, 5),
     )
     hidden = len(scene.offsets) - len(keys)
     more = [Text(f"... and {hidden} more rows", "dim")] if hidden else []
@@ -131,6 +131,7 @@ def _offset_cells(scene: Scene, key: OffsetKey) -> tuple[str, ...]:
         printable(key.topic),
         str(key.partition),
         str(scene.offsets[key].offset),
+        str(scene.lags.get(key, "")),
         "new" if change is None else f"{change:+d}" if change else "",
     )
 

@@ -33,16 +33,18 @@ class Event:
 class Scene:
     """The live groups and offsets as of the last heartbeat (ms), and what happened up to then.
 
-    `changes` says by how much each offset differs from the look before; None: it was not there.
+    `changes` says by how much each offset differs from the look before; None: it was not there. `lags` has
+    those that are known, as of the last sample of log ends.
     """
 
     as_of: int = 0
     groups: Mapping[str, LiveGroup] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
     changes: Mapping[OffsetKey, int | None] = field(default_factory=dict)
+    lags: Mapping[OffsetKey, int] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
 
-    def after(self, rows: LiveRows, now: int) -> "Scene":
+    def after(self, rows: LiveRows, now: int, lags: Mapping[OffsetKey, int] | None = None) -> "Scene":
         """Return the scene after another look at the tables, at `now` (ms)."""
         groups = {
             row["group"]: LiveGroup(row["type"], row["state"])
@@ -55,6 +57,7 @@ class Scene:
             groups=groups,
             offsets=offsets,
             changes={key: _change(self.offsets.get(key), committed) for key, committed in offsets.items()},
+            lags=lags or {},
             events=self.events + tuple(Event(seen_at=now, sentence=sentence) for sentence in sentences),
         )
 

@@ -13,7 +13,7 @@ from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, 
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
-from streaming.lag.lag_time import LAG
+from streaming.lag.log_ends import LAG
 from streaming.lag.rules import (
     OK,
     REASONS,

@@ -14,20 +14,8 @@ import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.log_ends import lag
+from streaming.lag.log_ends import LAG, lag
 from streaming.lag.samples import NONE, Samples
-from streaming.model.schemas import TIMESTAMP
-
-LAG: Final = pa.schema(
-    [
-        ("log_end_offset", pa.int64()),  # null: not known, or too long ago
-        ("lag", pa.int64()),  # null: not known; negative: the position is beyond the end of the log
-        ("lag_seconds", pa.float64()),  # null: not known
-        ("lag_is_at_least", pa.bool_()),  # the true lag may be larger; null: lag and time are not known
-        ("ends_as_of", TIMESTAMP),  # of the newest sample, however old; null: there is none
-    ]
-)
-"""What is known of the lag of a committed offset."""
 
 CLOCKS_DIFFER_MS: Final = 5_000
 """So far the clocks of brokers and job are taken to differ at most: commits carry the time of the first,

@@ -3,8 +3,24 @@
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from streaming.common.arrays import from_mask, from_numbers, to_mask
+from streaming.common.timestamps import to_timestamps
+from streaming.model.schemas import TIMESTAMP
+
+LAG: Final = pa.schema(
+    [
+        ("log_end_offset", pa.int64()),  # null: not known, or too long ago
+        ("lag", pa.int64()),  # null: not known; negative: the position is beyond the end of the log
+        ("lag_seconds", pa.float64()),  # null: not known
+        ("lag_is_at_least", pa.bool_()),  # the true lag may be larger; null: lag and time are not known
+        ("ends_as_of", TIMESTAMP),  # of the newest sample, however old; null: there is none
+    ]
+)
+"""What is known of the lag of a committed offset."""
 
 STAKES: Final = pa.schema(
     [
@@ -46,19 +62,29 @@ def lag(log_end: pa.Array, committed: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.subtract(log_end, committed)
 
 
-def with_log_ends(rows: pa.Table, log_ends: Mapping[Partition, int]) -> pa.Table:
-    """Add `log_end_offset` and `lag` (int64, null: not known) behind `committed_offset`.
+def with_log_ends(rows: pa.Table, log_ends: Mapping[Partition, int], asked_at: int | None = None) -> pa.Table:
+    """Add the columns `LAG` behind `committed_offset`, of log ends that brokers were asked for.
 
-    `log_ends` are the log end offsets of the partitions (topic, number) that could be read.
+    `log_ends` are the log end offsets of the partitions (topic, number) that could be read, as of `asked_at`
+    (ms; None: nobody was asked). Of such an end no lag time is known: brokers do not say when it was passed.
     """
     if log_ends:
         end = pa.array([log_ends.get(partition) for partition in _partitions(rows)], pa.int64())
     else:
         end = pa.nulls(len(rows), pa.int64())  # `pa.array` would import pandas
+    lags = lag(end, rows["committed_offset"])
+    moments = np.full(len(rows), asked_at or 0, np.int64)
+    columns = [
+        end,
+        lags,
+        pa.nulls(len(rows), pa.float64()),
+        from_mask(np.zeros(len(rows), np.bool_), to_mask(lags.is_valid())),
+        to_timestamps(from_numbers(moments, to_mask(end.is_valid()))),
+    ]
     place = rows.column_names.index("committed_offset") + 1
-    return rows.add_column(place, "log_end_offset", end).add_column(
-        place + 1, "lag", lag(end, rows["committed_offset"])
-    )
+    for field, column in zip(reversed(LAG), reversed(columns), strict=True):
+        rows = rows.add_column(place, field, column)
+    return rows
 
 
 def with_stakes(rows: pa.Table, ranges: Mapping[Partition, LogRange]) -> pa.Table:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_numbers, numbers_or, to_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or, to_mask, to_numbers
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
 
@@ -108,7 +108,7 @@ def _index_in(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> pa.Chunke
 
 def _id_codes(ids: pa.ChunkedArray) -> Index:
     """Number topic ids, `NONE` where there is none."""
-    codes, _ = numbered(pc.fill_null(ids, ""))
+    codes, _ = numbered(pc.if_else(ids.is_valid(), ids, from_texts([""])[0]))
     own: Index = np.where(to_mask(pc.is_valid(ids)), codes, NONE)
     return own
 

@@ -7,9 +7,10 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_texts
+from streaming.common.arrays import from_texts, numbers_or
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import in_words, iso, now_ms
+from streaming.common.timestamps import to_milliseconds
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.settings.model import OFFSETS_TOPIC
@@ -30,8 +31,9 @@ class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
     `gap` is the time without heartbeats of the job in which a past moment lies, if any. A last heartbeat is
-    old after `quiet_after_ms` (None: it is not judged). `log_ends_at` is when the brokers were asked for log
-    end offsets (None: they were not).
+    old after `quiet_after_ms` (None: it is not judged). `log_ends_at` is as of when the log end offsets are
+    of which it has the lag (None: it has none); `why_no_lag` says why the lag is not known, though it belongs
+    to the answer.
     """
 
     moment: int
@@ -41,6 +43,7 @@ class AsOf:
     is_past: bool = False
     quiet_after_ms: int | None = None
     log_ends_at: int | None = None
+    why_no_lag: str | None = None
 
     @classmethod
     def of(
@@ -126,6 +129,21 @@ class AsOf:
         """Return it for an answer with log end offsets for which the brokers were asked at a moment (ms)."""
         return replace(self, log_ends_at=asked_at)
 
+    def with_sampled_ends(self, rows: pa.Table, max_age_ms: int) -> Self:
+        """Return it for rows with `ends_as_of`: as of the oldest of the samples that are no older than
+        `max_age_ms`, and so say something of the lag."""
+        if not len(rows):
+            return self
+        sampled = numbers_or(to_milliseconds(rows["ends_as_of"]), -1)
+        newest = int(sampled.max())
+        if newest < 0:
+            return replace(self, why_no_lag="no log end offsets of these topics have been sampled")
+        if newest < self.moment - max_age_ms:
+            age = in_words(self.moment - newest)
+            why = f"the newest log end offsets are of {iso(newest, 'seconds')}, {age} before"
+            return replace(self, why_no_lag=why)
+        return replace(self, log_ends_at=int(sampled[sampled >= self.moment - max_age_ms].min()))
+
     def loading_of(self, groups: Collection[str] | None) -> dict[str | None, str]:
         """Return the error of each named group whose offsets partition is still being read."""
         if groups is None or not self.is_loading:
@@ -194,8 +212,8 @@ class AsOf:
         ]
 
     def _false_lag(self) -> list[str]:
-        if self.log_ends_at is None or not self._is_old(self.log_ends_at - self.read_until):
-            return []
+        if self.is_past or self.log_ends_at is None or not self._is_old(self.log_ends_at - self.read_until):
+            return []  # (of past moments only gaps are kept)
         return [
             "the lag is not that of the groups: it is between commits up to "
             f"{iso(self.read_until, 'seconds')} and log end offsets of {iso(self.log_ends_at, 'seconds')}"
@@ -259,6 +277,8 @@ class AsOf:
                 f"lag: commits up to {iso(self.read_until, 'seconds')}, "
                 f"log end offsets of {iso(self.log_ends_at, 'seconds')}"
             )
+        if self.why_no_lag is not None:
+            lines.append(f"lag: not known, because {self.why_no_lag}")
         return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.keys import KEY_NAMES
-from streaming.common.times import LAST_MS, iso
+from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES, expiry
 from streaming.model.errors import MisuseError
@@ -78,7 +78,7 @@ def list_expiring(
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
-    left = pa.array([_time_left(at, moment) for at in moments], pa.string())
+    left = pa.array([None if at is None else as_clock(at - moment) for at in moments], pa.string())
     rows = rows.append_column("time_left", left).select(EXPIRING.names)
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return Listing(
@@ -115,18 +115,3 @@ def _is_due(expires_at: pa.ChunkedArray, now: int, within_ms: int | None) -> pa.
     if within_ms is None:
         return pc.is_valid(expires_at)
     return pc.less_equal(to_milliseconds(expires_at), min(now + within_ms, LAST_MS)).fill_null(False)
-
-
-def _time_left(moment: int | None, now: int) -> str | None:
-    """Write what is left as days and hours:minutes:seconds.
-
-    >>> _time_left(90_061_000, 0)
-    '1d 01:01:01'
-    """
-    if moment is None:
-        return None
-    minutes, seconds = divmod(abs(moment - now) // 1_000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    sign = "-" if moment < now else ""
-    return f"{sign}{f'{days}d ' if days else ''}{hours:02}:{minutes:02}:{seconds:02}"

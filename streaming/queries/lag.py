@@ -45,7 +45,7 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 _MOST_MOMENTS: Final = 100_000
-_NO_SAMPLES: Final = NEWEST_ENDS.empty_table()
+_NO_SAMPLES: Final = pa.Table.from_batches([], NEWEST_ENDS)  # `empty_table` would import pandas
 
 T = TypeVar("T")
 

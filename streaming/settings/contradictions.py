@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from streaming.common.times import MINUTE_MS
 from streaming.model.errors import MisuseError
 from streaming.settings.model import AlertSettings, Settings
 
@@ -50,6 +51,11 @@ def _of_times(settings: Settings) -> Iterator[str]:
             f"alerts.evaluate_every is {_seconds(alerts.evaluate_every_ms)}, longer than a threshold "
             f"alerts.critical of {_seconds(shortest)}: offsets would expire between two evaluations. "
             "Set a shorter alerts.evaluate_every."
+        )
+    if settings.health.window_ms < MINUTE_MS:
+        yield (
+            f"health.window is {_seconds(settings.health.window_ms)}, but log ends are sampled once a "
+            "minute: nothing could be judged. Set a longer health.window."
         )
 
 

@@ -81,12 +81,15 @@ class Text(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Number(Kind):
-    """A whole number above 0."""
+    """A whole number above 0, or 0 where that means something."""
 
     toml: ClassVar[type] = int
+    may_be_zero: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse 0 and what is below."""
+        """Refuse what is below 0, and 0 unless it may be."""
+        if self.may_be_zero:
+            return None if value >= 0 else "a number that is not negative"
         return None if value > 0 else "a number above 0"
 
 

@@ -13,6 +13,7 @@ from streaming.settings.kinds import (
     Duration,
     Entries,
     FreeTable,
+    Number,
     Servers,
     Text,
     Url,
@@ -139,6 +140,15 @@ class ExpirySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HealthSettings:
+    """By what the health of groups is judged."""
+
+    window_ms: Milliseconds
+    min_commits: int
+    min_lag: Annotated[int, Number(may_be_zero=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SparkSettings:
     """What is handed to Spark as it is."""
 
@@ -162,5 +172,6 @@ class Settings:
     log_ends: LogEndSettings
     job: JobSettings
     expiry: ExpirySettings
+    health: HealthSettings
     spark: SparkSettings
     alerts: AlertSettings

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
 
-from streaming.cli.expiry import reset_lines
+from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.model.progress import (
@@ -304,7 +304,7 @@ def test_retired_may_be_narrowed_down(gone: History) -> None:
 
 
 def test_reset_lines_hold_the_last_position_of_what_is_lost(gone: History) -> None:
-    assert list(reset_lines(restorable(list_retired(gone.tables, now=gone.now).rows))) == [
+    assert list(reset_lines(restorable(list_retired(gone.tables, now=gone.now).rows), "removed_offset")) == [
         "twice,t,0,5\n",
         '"",t,0,6\n',
         '"odd ""name"", really",t,0,4\n',
@@ -322,7 +322,7 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
     history.write(history.removal("g", "t", 2, at + 10_000, "deleted"))
     rows = list_retired(history.tables, now=history.now, since=since and at + since).rows
     assert rows["removed_offset"].to_pylist() == ([1, 2] if since is None else [1])
-    assert list(reset_lines(restorable(rows))) == (["g,t,0,2\n"] if since is None else [])
+    assert list(reset_lines(restorable(rows), "removed_offset")) == (["g,t,0,2\n"] if since is None else [])
 
 
 def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:

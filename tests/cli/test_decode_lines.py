@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.cli.decode import decode_line
+from streaming.cli.commands.decode import decode_line
 from streaming.model.errors import MisuseError
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -121,7 +121,7 @@ def test_lag_is_in_the_table_if_brokers_were_asked(
         def log_ranges(self, _: object) -> dict[tuple[str, int], Any]:
             return {}
 
-    monkeypatch.setattr("streaming.cli.queries.broker_of", lambda _: Broker())
+    monkeypatch.setattr("streaming.cli.commands.queries.broker_of", lambda _: Broker())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     lake = Lake(tmp_path / "tables", start=now_ms())
     lake.commit("abc", ("gone", 0))

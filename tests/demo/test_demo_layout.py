@@ -65,7 +65,7 @@ def test_a_small_terminal_shows_groups_offsets_and_events_side_by_side() -> None
     shown = screen_of(cast_scene(), 80, 24)
     assert len(shown) == 24
     assert "GROUP            TYPE     STATE   WHAT IT DOES" in shown
-    assert "GROUP            TOPIC     PARTITION  CURRENT-OFFSET  CHANGE" in shown
+    assert "GROUP            TOPIC     PARTITION  CURRENT-OFFSET  LAG  CHANGE" in shown
     assert [line for line in shown if line.startswith("22:13:20")] == [
         f"22:13:20  happened {number}" for number in range(8, 12)
     ]
@@ -127,8 +127,8 @@ def test_a_long_name_moves_its_own_row_only() -> None:
     key = OffsetKey("n" * 249, "orders", 0)
     scene = Scene(offsets={**scene.offsets, key: CommittedOffset(5)}, changes={**scene.changes, key: None})
     lines = plain(offset_lines(scene))
-    assert "audit            orders            0            1000      -7" in lines
-    assert f"{'n' * 249}  orders            0               5     new" in lines
+    assert "audit            orders            0            1000           -7" in lines
+    assert f"{'n' * 249}  orders            0               5          new" in lines
 
 
 def test_rows_are_coloured_by_where_they_went() -> None:

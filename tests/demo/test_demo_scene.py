@@ -1,12 +1,17 @@
 """What the demo tells of groups and offsets between two looks at real tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lag_tables import LagTables
 from table_batches import Batch, append, group, offset
 
 from streaming.common.escapes import printable
+from streaming.common.times import now_ms
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
+from streaming.demo.demo import _lags, demo_settings
+from streaming.demo.layout import offset_lines
 from streaming.demo.scene import LiveGroup, Scene
 from streaming.tables.tables import Tables
 
@@ -95,3 +100,13 @@ def test_a_name_cannot_act_on_the_terminal(tables: Tables, first: Scene) -> None
 )
 def test_a_name_whose_begin_or_end_would_not_be_seen_is_quoted(name: str, shown: str) -> None:
     assert printable(name) == shown
+
+
+def test_lag_is_that_of_the_last_samples(tmp_path: Path) -> None:
+    world = LagTables(tmp_path, now_ms() - 3_000)
+    settings, rows = demo_settings("localhost:1", tmp_path), world.tables.read()
+    lags = _lags(replace(settings, tables=replace(settings.tables, root=str(tmp_path))), rows)
+    assert {key.group: lag for key, lag in lags.items()} == {"live": 30, "dead": 1_230, "old": 5_100}
+    lines = [line.plain.split() for line in offset_lines(Scene().after(rows, world.now, lags))]
+    assert lines[0][4:] == ["LAG", "CHANGE"]
+    assert [line[4:] for line in lines[1:]] == [["1230", "new"], ["30", "new"], ["new"], ["5100", "new"]]

@@ -28,7 +28,7 @@ from running_job import RunningJob
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import OFFSET_EXPIRED, OFFSET_EXPIRING
 from streaming.alerts.table import AlertTable
-from streaming.cli.expiry import reset_lines
+from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import now_ms
 from streaming.expiry.rules import expiry
 from streaming.queries.retired import list_retired, restorable
@@ -269,7 +269,11 @@ def test_what_was_removed_on_purpose_is_not_called_expiry(
 
 def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     """Read as the tool reads its file, and done as the tool does it, by alterConsumerGroupOffsets."""
-    lost = list(reset_lines(restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows)))
+    lost = list(
+        reset_lines(
+            restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows), "removed_offset"
+        )
+    )
     partitions = [
         TopicPartition(topic, int(partition), int(offset)) for _, topic, partition, offset in csv.reader(lost)
     ]
@@ -290,5 +294,11 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
 
     kafka.wait_until(lambda: back() == [1, 1], "the offsets in the tables", timeout_s=60)
     assert (
-        list(reset_lines(restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows))) == []
+        list(
+            reset_lines(
+                restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows),
+                "removed_offset",
+            )
+        )
+        == []
     )

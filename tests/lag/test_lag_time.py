@@ -11,7 +11,8 @@ from sampled_logs import CROSSED, LOG, SAMPLES, Log, crossings_of, newest_of, sa
 
 from streaming.common.arrays import from_numbers
 from streaming.common.times import MINUTE_MS
-from streaming.lag.lag_time import CLOCKS_DIFFER_MS, LAG, with_lag, with_lag_along
+from streaming.lag.lag_time import CLOCKS_DIFFER_MS, with_lag, with_lag_along
+from streaming.lag.log_ends import LAG
 from streaming.model.schemas import TIMESTAMP
 
 AGE = 5 * MINUTE_MS

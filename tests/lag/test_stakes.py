@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from streaming.brokers.facts import LogRange
-from streaming.lag.log_ends import STAKES, partitions_in, with_log_ends, with_stakes
+from streaming.common.times import from_ms
+from streaming.lag.log_ends import LAG, STAKES, partitions_in, with_log_ends, with_stakes
 
 OFFSETS = pa.table(
     {
@@ -24,10 +25,13 @@ def test_partitions_are_named_once() -> None:
 
 
 def test_lag_is_known_where_the_log_end_and_the_committed_offset_are() -> None:
-    rows = with_log_ends(OFFSETS, {("t", 0): 9, ("u", 1): 3})
-    assert rows.column_names[2:] == ["committed_offset", "log_end_offset", "lag", "metadata"]
+    rows = with_log_ends(OFFSETS, {("t", 0): 9, ("u", 1): 3}, 1_000)
+    assert rows.column_names[2:] == ["committed_offset", *LAG.names, "metadata"]
     assert rows["log_end_offset"].to_pylist() == [9, 9, None, 3]
     assert rows["lag"].to_pylist() == [8, 7, None, None]
+    assert rows["lag_is_at_least"].to_pylist() == [False, False, None, None]
+    assert rows["ends_as_of"].to_pylist() == [from_ms(1_000), from_ms(1_000), None, from_ms(1_000)]
+    assert rows["lag_seconds"].null_count == 4  # brokers do not say when an end was passed
     assert with_log_ends(OFFSETS, {})["lag"].to_pylist() == [None] * 4
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 from sampled_logs import SAMPLES, sample, timed
 
-from streaming.lag.lag_time import LAG
+from streaming.lag.log_ends import LAG
 from streaming.lag.restoring import RESTORED, WARNINGS, restored
 from streaming.lag.summary import LAG_BY, lag_by
 from streaming.model.schemas import KEY, OFFSETS, TIMESTAMP

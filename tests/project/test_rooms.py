@@ -40,7 +40,7 @@ ROOMS = {
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
-    "demo": "job tables settings jvm model common",
+    "demo": "job lag tables settings jvm model common",
     "cli": "demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
 }
 OWNERS = {
@@ -186,6 +186,9 @@ COMMANDS = {
     "offsets": "--group g --table-root {root}",
     "groups": "--output json --table-root {root}",
     "history": "--group g --since -2h --table-root {root}",
+    "lag": "--min-time 10m --table-root {root}",
+    "health": "--table-root {root}",
+    "restore": "--group g --as-of now --table-root {root}",
     "sql": "SELECT(1) --table-root {root}",
     "status": "--table-root {root}",
     "alerts": "--table-root {root}",

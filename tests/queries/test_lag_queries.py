@@ -10,7 +10,7 @@ from table_batches import Batch, append, beat, group, offset
 
 from streaming.common.times import MINUTE_MS, day_of, from_ms
 from streaming.lag.health import GROUP_HEALTH
-from streaming.lag.lag_time import LAG
+from streaming.lag.log_ends import LAG
 from streaming.lag.restoring import WARNINGS
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress

@@ -12,16 +12,17 @@ from typing import Any, Final
 
 import group_records
 import pyarrow as pa
+from sampled_logs import timed
 from table_batches import QUERY, Batch, Key, Row, change, group, offset
 
 from decoders import decode_columns
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from streaming.expiry.causes import DELETED, EXPIRED
 from streaming.model.progress import PartitionEnds, Progress, Retention
-from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
+from streaming.model.schemas import CHANGES_IN_BATCH, LOG_ENDS, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.settings.reading import read_settings
 from streaming.tables.progress_rows import observation_row
@@ -53,6 +54,7 @@ _AT_WORK: Final[dict[str, tuple[str, ...]]] = {
 }
 _MEMBERS: Final = {"audit": 1, "billing": 2, LONG: 1, "fraud-scores": 3, "parcel-labels": 2}
 _HOURLY: Final = {"orders": 1_200, "payments": 450, "clicks": 36_000}  # records an hour in each partition
+_KEPT: Final = 36 * HOUR_MS  # records
 _OBSERVED_EVERY: Final = 2 * MINUTE_MS
 
 
@@ -79,6 +81,7 @@ def write_ask_world(root: Path, now: int) -> AskWorld:
         if before in _EVALUATED:
             job.evaluate_alerts()
     job.beat_until(now)
+    job.tables.append_log_ends(_samples(now))
     job.tables.fold()
     return AskWorld(tables=job.tables, now=now)
 
@@ -91,6 +94,12 @@ def committed_offset(name: str, topic: str, partition: int, before: int) -> int:
     return 100_000 + 7_000 * partition + ticks * (_HOURLY[topic] + 10 * partition)
 
 
+def log_end(topic: str, partition: int, before: int) -> int:
+    """Where a log ended so long before now (ms): those at work read to its end whenever they commit."""
+    ticks = (BEGINS + _LAST_TICK - before) / HOUR_MS
+    return 100_000 + 7_000 * partition + int(ticks * (_HOURLY[topic] + 10 * partition))
+
+
 # --- what happens ----------------------------------------------------------------------------------------
 
 _LAST_TICK: Final = 4 * MINUTE_MS
@@ -98,6 +107,26 @@ _TICKS: Final = range(_LAST_TICK, BEGINS, HOUR_MS)
 _BETWEEN: Final = (BEGINS, DELETES, COPIES, BREAKS, EXPIRES, REWINDS)
 _CAUSES: Final = {DELETES: DELETED, EXPIRES: EXPIRED}
 _EVALUATED: Final = (EXPIRES, _LAST_TICK + 3 * HOUR_MS)
+
+
+def _samples(now: int) -> pa.Table:
+    """Return samples of log ends: one a minute since the job began."""
+    rows = [
+        {
+            "sampled_at": now - before,
+            "topic": topic,
+            "topic_id": f"{topic.ljust(21, '0')}Q",
+            "partition": partition,
+            "log_start": log_end(topic, partition, before + _KEPT),
+            "log_end": log_end(topic, partition, before),
+            "error": None,
+            "day": day_of(now - before),
+        }
+        for before in range(BEGINS, 0, -MINUTE_MS)
+        for topic, partitions in TOPICS.items()
+        for partition in range(partitions)
+    ]
+    return timed(rows, LOG_ENDS)
 
 
 def _batch(before: int, now: int) -> Batch:

@@ -7,18 +7,33 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.cli.layout import forms
 from streaming.cli.layout.forms import Form
-from streaming.lag.log_ends import with_log_ends, with_stakes
+from streaming.lag.health import GROUP_HEALTH
+from streaming.lag.health_over_time import STATUS_CHANGES
+from streaming.lag.log_ends import LAG, with_log_ends, with_stakes
+from streaming.lag.summary import LAG_BY
 from streaming.maintenance.maintenance import REPORT
-from streaming.model.schemas import GROUPS, OFFSETS
+from streaming.model.schemas import GROUPS, KEY, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
 from streaming.queries.retired import PRINTED
 from streaming.queries.status import STATUS, TOTALS
 from streaming.tables.feed import HISTORY
 
+SERIES: Final = pa.schema(
+    [("at", TIMESTAMP), *KEY, ("committed_offset", pa.int64()), *LAG, ("commit_timestamp", TIMESTAMP)]
+)
 COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     "offsets": (with_log_ends(OFFSETS.empty_table(), {}).schema, forms.OFFSETS),
     "groups": (GROUPS, forms.GROUPS),
-    "history": (HISTORY, forms.HISTORY),
+    "lag": (LAG_BY["group"], forms.LAG),
+    "lag --by topic": (LAG_BY["topic"], forms.LAG_BY_TOPIC),
+    "health": (GROUP_HEALTH, forms.HEALTH),
+    "health --since": (STATUS_CHANGES, forms.STATUS_CHANGES),
+    "history": (with_log_ends(HISTORY.empty_table(), {}).schema, forms.HISTORY),
+    "history --event rewind": (
+        with_log_ends(HISTORY.empty_table(), {}).schema.append(pa.field("by", pa.string())),
+        forms.REWINDS,
+    ),
+    "history --every": (SERIES, forms.SERIES),
     "expiring": (with_stakes(EXPIRING.empty_table(), {}).schema, forms.EXPIRING),
     "retired": (PRINTED, forms.RETIRED),
     "status": (STATUS, forms.STATUS),

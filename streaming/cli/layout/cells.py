@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from streaming.cli.plain_values import plain_values
 from streaming.common.escapes import json_text, printable
+from streaming.common.times import as_clock
 
 Cells = list[list[str]]
 """The cells of some rows, column by column."""
@@ -89,6 +90,15 @@ def shortened(moment: str, today: str) -> str:
     if not _ISO.match(moment):  # out of range of any calendar, which is what it says
         return moment
     return moment[11:19] if moment.startswith(today) else f"{moment[:10]} {moment[11:16]}"
+
+
+def span_of(seconds: float, *, is_at_least: bool) -> str:
+    """Write a duration, with a sign where it may be longer.
+
+    >>> span_of(93_784.5, is_at_least=False), span_of(29.2, is_at_least=True)
+    ('1d 02:03:04', '>= 00:00:29')
+    """
+    return f"{'>= ' if is_at_least else ''}{as_clock(int(seconds * 1_000))}"
 
 
 def size_of(text: str) -> int:

@@ -13,7 +13,7 @@ from streaming.common.escapes import printable
 
 Names = tuple[str, ...]
 
-_HEADS: Final = {"committed_offset": "CURRENT-OFFSET"}
+_HEADS: Final = {"committed_offset": "CURRENT-OFFSET", "lag_seconds": "LAG-TIME"}
 """Columns that the tools of Kafka head with another name."""
 
 
@@ -87,16 +87,18 @@ class Form:
 
 
 _KEY: Final = ("group", "topic", "partition")
+_LAG: Final = ("log_end_offset", "lag", "lag_seconds")
+_OF_LAG: Final = ("lag_is_at_least", "ends_as_of")
 
 OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
-    kept=("log_end_offset", "lag"),
+    kept=_LAG,
     room=("commit_timestamp",),
     wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_since"),
-    unseen=("topic_id", "source_partition", "source_offset", "source_timestamp"),
+    unseen=(*_OF_LAG, "topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
 )
-OFFSETS_WITH_ENDS: Final = replace(OFFSETS, always=(*OFFSETS.always, *OFFSETS.kept), kept=())
+OFFSETS_WITH_ENDS: Final = replace(OFFSETS, always=(*OFFSETS.always, *_LAG[:2]), kept=_LAG[2:])
 """Where brokers were asked: that they know no end of any partition is an answer, too."""
 GROUPS: Final = Form(
     always=("group", "type", "state", "members"),
@@ -108,8 +110,42 @@ GROUPS: Final = Form(
 HISTORY: Final = Form(
     always=("batch_time", *_KEY, "committed_offset"),
     kept=("step", "event"),
-    room=("cause", "commits", "commit_timestamp"),
-    wide=("metadata", "sequence"),
+    room=("lag", "lag_seconds", "cause", "commits", "commit_timestamp"),
+    wide=("log_end_offset", "metadata", "sequence"),
+    unseen=_OF_LAG,
+)
+REWINDS: Final = replace(HISTORY, kept=("step", "by"), room=("event", *HISTORY.room), prose=("by",))
+SERIES: Final = Form(
+    always=("at", *_KEY, "committed_offset"),
+    kept=("lag",),
+    room=("lag_seconds", "log_end_offset", "commit_timestamp"),
+    unseen=_OF_LAG,
+)
+LAG: Final = Form(
+    always=("group", "lag", "lag_seconds"),
+    room=("partitions_behind", "partitions", "worst_topic", "worst_partition", "partitions_unknown"),
+    wide=("partitions_beyond_end",),
+    unseen=_OF_LAG,
+)
+LAG_BY_TOPIC: Final = replace(
+    LAG,
+    always=("topic", *LAG.always[1:]),
+    room=("worst_group", *LAG.room[:2], *LAG.room[3:]),
+    wide=(*LAG.wide, "worst_topic"),
+)
+HEALTH: Final = Form(
+    always=("group", "status", "topic", "partition", "lag", "lag_seconds"),
+    kept=("reason",),
+    room=("since", "partitions_not_ok", "partitions", "committed_offset", "log_end_offset"),
+    wide=("commits", "first_offset", "first_at", "last_offset", "last_at", "rewound_from", "rewound_to"),
+    unseen=(*_OF_LAG, "pace_is_known"),
+)
+STATUS_CHANGES: Final = Form(
+    always=("at", "group", "status"),
+    kept=("status_before", "reason", "topic", "partition", "lag"),
+    room=("since", "committed_offset", "log_end_offset"),
+    wide=HEALTH.wide,
+    unseen=("pace_is_known",),
 )
 EXPIRING: Final = Form(
     always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from streaming.cli.layout.cells import Texts, is_empty
+from streaming.cli.layout.cells import Texts, is_empty, span_of
 from streaming.cli.layout.forms import Form, Place
 from streaming.cli.layout.lines import (
     Column,
@@ -20,7 +20,10 @@ from streaming.cli.layout.lines import (
     full_widths,
     lines_of,
 )
+from streaming.common.arrays import from_texts
 
+_SECONDS: Final = "lag_seconds"
+_IS_AT_LEAST: Final = "lag_is_at_least"
 _SHORT: Final = "times are UTC, in full with --utc"
 
 _LONG: Final = 1 / 3
@@ -29,6 +32,7 @@ _LONG: Final = 1 / 3
 
 def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
     """Lay out all columns for people, as wide as they are, with moments in full."""
+    rows = _spanned(rows, form)
     places = form.places(rows.column_names)
     seen = rows.select([place.number for place in places])
     texts = Texts(seen)
@@ -41,6 +45,7 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
 
     `today` (UTC): moments are shortened, those of that day to the time of day; None: they are in full.
     """
+    rows = _spanned(rows, form)
     empty = {number for number, column in enumerate(rows.columns) if not form.is_own and is_empty(column)}
     places = form.places(rows.column_names, empty)
     ranked = [place for place in places if place.rank is not None]
@@ -53,6 +58,16 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
     is_shortened = today is not None and any(_has_moments(seen.column(number)) for number in widths)
     lines = lines_of(columns, widths, texts, room=room, blocks=_blocks(seen, form))
     return chain(lines, _note(hidden, room, is_shortened=is_shortened))
+
+
+def _spanned(rows: pa.Table, form: Form) -> pa.Table:
+    """Replace seconds of lag by durations for people, with a sign where they are at least that."""
+    if form.is_own or _SECONDS not in rows.column_names:
+        return rows
+    values = zip(rows[_SECONDS].to_pylist(), rows[_IS_AT_LEAST].to_pylist(), strict=True)
+    texts = from_texts([span_of(seconds or 0, is_at_least=bool(flag)) for seconds, flag in values])
+    spans = pc.if_else(rows[_SECONDS].is_valid(), texts, pa.nulls(len(rows), pa.string()))
+    return rows.set_column(rows.column_names.index(_SECONDS), _SECONDS, spans)
 
 
 def _counted(rows: pa.Table, form: Form) -> pa.Table:
@@ -72,8 +87,8 @@ def _columns(
             head=place.brief_head if is_brief else place.head,
             sizes=sizes,
             rank=place.rank or 0,
-            is_rigid=t.is_primitive(of),
-            to_the_right=t.is_integer(of),
+            is_rigid=t.is_primitive(of) or name == _SECONDS,
+            to_the_right=t.is_integer(of) or name == _SECONDS,
             is_prose=name in form.prose,
         )
         for place, name, of, sizes in zip(

@@ -1,7 +1,6 @@
 """The commands about offsets that will expire, and offsets that were removed."""
 
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,12 +28,11 @@ from streaming.cli.options import (
     topics_of,
     within_option,
 )
+from streaming.cli.reset_csv import groups_left_out, reset_lines
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from streaming.cli.options import Output
 
 asked_options = all_of(group_options, topic_option)
@@ -158,25 +156,7 @@ def retired(
         print_answer(listing.rows.select(PRINTED.names), output, forms.RETIRED, about, errors, missing)
         return tell(about, errors, missing, remarks)
     lost = restorable(listing.rows)
-    sys.stdout.writelines(reset_lines(lost))
-    left_out = sorted(filter(_has_line_end, lost["group"].unique().to_pylist()))
-    remarks += [f"group {name!r} is left out: the file cannot hold a line end in a name" for name in left_out]
+    sys.stdout.writelines(reset_lines(lost, "removed_offset"))
+    remarks += (left_out := groups_left_out(lost))
     remarks += [] if len(lost) or missing else ["no offset is lost: there is nothing to restore"]
     return tell(about, errors, missing, remarks) or int(bool(left_out))
-
-
-def reset_lines(lost: "pa.Table") -> Iterator[str]:
-    """Write lines `group,topic,partition,offset` for removed offsets that can be put back.
-
-    That is what `kafka-consumer-groups --reset-offsets --from-file` takes (Kafka 2.4 or newer;
-    `ConsumerGroupCommand.parseResetPlan`). It splits at line ends: a group with one in its name is left out.
-    """
-    from streaming.cli.render import csv_line
-
-    for row in lost.select(["group", "topic", "partition", "removed_offset"]).to_pylist():
-        if not _has_line_end(row["group"]):
-            yield csv_line(row.values()) + "\n"
-
-
-def _has_line_end(name: str) -> bool:
-    return "\r" in name or "\n" in name

@@ -1,4 +1,4 @@
-"""The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets."""
+"""The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets of now."""
 
 import sys
 from functools import partial
@@ -17,14 +17,13 @@ from streaming.cli.options import (
     broker_options,
     group_options,
     print_answer,
+    print_with_lines,
     refuse_both,
     settings_of,
-    since_option,
     tables_of,
     tell,
     topic_option,
     topics_of,
-    until_option,
     words_of,
 )
 from streaming.cli.output import warn
@@ -37,9 +36,8 @@ if TYPE_CHECKING:
 
     from streaming.cli.options import Output
     from streaming.model.progress import Progress
-    from streaming.queries.answers import Answer, DescribedGroups, History
+    from streaming.queries.answers import Answer, DescribedGroups
     from streaming.queries.completeness import AsOf
-    from streaming.queries.names import Missing
     from streaming.settings.model import Settings
     from streaming.tables.tables import Tables
 
@@ -64,8 +62,10 @@ def offsets(
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    With --bootstrap-server or --command-config, also the log end offset of each partition, and the lag. A
-    group or topic that is named and not there: exit code 1.
+    LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job takes once a
+    minute; `>=`: the lag began before the first of them, or there was none since. With --bootstrap-server
+    or --command-config brokers are asked for log end offsets as of now. A group or topic that is named and
+    not there: exit code 1.
 
     \b
       offsetlake offsets billing audit
@@ -73,6 +73,7 @@ def offsets(
       offsetlake offsets --group billing --bootstrap-server localhost:9092
       offsetlake offsets --group billing --as-of 2h
     """
+    from streaming.queries.lag import LagQueries
     from streaming.queries.names import Search
     from streaming.queries.queries import OffsetQueries
 
@@ -85,16 +86,20 @@ def offsets(
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     client = OffsetQueries(tables_of(settings))
     search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of))
-    answer = client.list_offsets(search.groups, search.topics, asking.as_of)
+    asks_brokers = bool(bootstrap_server or command_config)
+    with_lag = LagQueries(client.tables)
+    ask = client.list_offsets if asks_brokers else with_lag.list_offsets
+    answer = ask(search.groups, search.topics, asking.as_of)
+    rows = answer.rows
     about = asking.checked(answer.as_of, settings, search)
-    missing = search.missing(
-        answer.rows, answer.errors, nothing="committed offsets", is_partial=about.is_partial
-    )
-    is_with_ends = bool(bootstrap_server or command_config)
-    about = about.with_log_ends(now_ms()) if is_with_ends else about
-    rows = _with_ends(answer.rows, settings if is_with_ends else None)
-    form = forms.OFFSETS_WITH_ENDS if is_with_ends else forms.OFFSETS
-    _print_rows(rows, output, form, answer, about, missing)
+    missing = search.missing(rows, answer.errors, nothing="committed offsets", is_partial=about.is_partial)
+    if asks_brokers:
+        about = about.with_log_ends(now := now_ms())
+        rows = _with_live_ends(rows, settings, now)
+    else:
+        about = about.with_sampled_ends(rows, with_lag.max_age_ms)
+    form = forms.OFFSETS_WITH_ENDS if asks_brokers else forms.OFFSETS
+    print_with_lines(rows, output, form, answer, about, missing)
     if search.groups and output == "table":
         _tell_members(client.describe_groups(search.groups, asking.as_of))
     return tell(about, answer.errors, missing)
@@ -164,74 +169,8 @@ def groups(
         _print_names(answer, about)
     else:
         rows = answer.rows.select(["group"]) if only_names else answer.rows
-        _print_rows(rows, output, forms.GROUPS, answer, about, missing)
+        print_with_lines(rows, output, forms.GROUPS, answer, about, missing)
     return tell(about, loading, missing, remarks)
-
-
-@click.command()
-@group_options
-@all_groups_option
-@topic_option
-@since_option
-@until_option
-@click.option(
-    "--event",
-    "events",
-    multiple=True,
-    metavar="E[,E]",
-    help="Only these events: first, commit, rewind, retired.",
-)
-@asking_options
-@answer_options
-def history(
-    groups: tuple[str, ...],
-    all_groups: bool,
-    topics: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    events: tuple[str, ...],
-    asking: Asking,
-    table_root: str | None,
-    output: "Output",
-    config: Path | None,
-) -> int:
-    """Show how the positions of groups moved, one line per batch.
-
-    Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
-    the removal of the offset, with its cause. Without --group: of all groups.
-
-    \b
-      offsetlake history --event rewind --since 2h
-      offsetlake history billing audit --since 02:00 --until 02:34
-      offsetlake history --group billing --topic orders:0 --output csv
-    """
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
-    from streaming.tables.feed import EVENTS
-
-    refuse_both(groups, all_groups=all_groups)
-    wanted_events = words_of(events, EVENTS, name="--event")
-    first, last = asking.since(since), asking.moment("--until", until)
-    if first and last and last < first:
-        raise MisuseError(
-            f"--until: expected a time after --since {since}, found {until}, which is before it."
-        )
-    settings = settings_of(config, table_root=table_root)
-    client = OffsetQueries(tables_of(settings))
-    search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of, among="history"))
-    answer = client.list_history(
-        search.groups, search.topics, first, asking.as_of, until=last, events=wanted_events
-    )
-    about = asking.checked(answer.as_of, settings, search)
-    nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
-    then = " in that time" if first or last else ""
-    missing = search.missing(
-        answer.rows, answer.errors, nothing=nothing, when=then, is_partial=about.is_partial
-    )
-    _print_rows(answer.rows, output, forms.HISTORY, answer, about, missing)
-    if output == "table":
-        print("one line per batch that moved a position; commits within a batch are merged")
-    return tell(about, answer.errors, missing, _start_of_history(answer))
 
 
 @click.command()
@@ -319,30 +258,12 @@ def _alerts(tables: "Tables") -> list[str]:
         return []
 
 
-def _with_ends(rows: "pa.Table", brokers: "Settings | None") -> "pa.Table":
-    """Add how far each topic partition reaches, and the lag; unknown without settings that name brokers."""
+def _with_live_ends(rows: "pa.Table", brokers: "Settings", now: int) -> "pa.Table":
+    """Add how far each topic partition reaches, as brokers say, and the lag."""
     from streaming.lag.log_ends import partitions_in, with_log_ends
 
-    if brokers is None:
-        return with_log_ends(rows, {})
     ranges = broker_of(brokers).log_ranges(partitions_in(rows))
-    return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()})
-
-
-def _start_of_history(answer: "History") -> list[str]:
-    if answer.whole_since is not None:
-        start = iso(answer.whole_since)
-        return [f"history starts at {start}: before, only the removal of offsets is kept ([tables] history)"]
-    return [] if answer.starts_at is None else [f"history starts at {iso(answer.starts_at)}"]
-
-
-def _print_rows(
-    rows: "pa.Table", output: "Output", form: forms.Form, answer: "Answer", about: "AsOf", missing: "Missing"
-) -> None:
-    """Print rows of an answer, in a table for people with what they reflect."""
-    print_answer(rows, output, form, about, answer.errors, missing)
-    if output == "table":
-        print(about)
+    return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()}, now)
 
 
 def _print_names(answer: "Answer", about: "AsOf") -> None:

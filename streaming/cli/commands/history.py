@@ -1,0 +1,151 @@
+"""The command that shows how positions moved, and their lag along the way."""
+
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streaming.cli.layout import forms
+from streaming.cli.options import (
+    Asking,
+    all_groups_option,
+    answer_options,
+    asking_options,
+    group_options,
+    print_with_lines,
+    refuse_both,
+    settings_of,
+    since_option,
+    tables_of,
+    tell,
+    topic_option,
+    topics_of,
+    until_option,
+    words_of,
+)
+from streaming.common.times import from_ms, iso, parse_duration_ms
+from streaming.model.errors import MisuseError
+from streaming.settings.model import Settings
+
+if TYPE_CHECKING:
+    from streaming.cli.options import Output
+    from streaming.queries.answers import History
+    from streaming.queries.names import Search
+
+
+@click.command()
+@group_options
+@all_groups_option
+@topic_option
+@since_option
+@until_option
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    metavar="E[,E]",
+    help="Only these events: first, commit, rewind, retired.",
+)
+@click.option(
+    "--every",
+    metavar="DURATION",
+    help="Positions and lag at regular moments instead, such as 5m: a series for plots. Needs --since.",
+)
+@asking_options
+@answer_options
+def history(
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    events: tuple[str, ...],
+    every: str | None,
+    asking: Asking,
+    table_root: str | None,
+    output: "Output",
+    config: Path | None,
+) -> int:
+    """Show how the positions of groups moved, one line per batch.
+
+    Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
+    the removal of the offset, with its cause. Without --group: of all groups, without LAG and LAG-TIME. With
+    --event rewind alone, BY is who can have done it.
+
+    \b
+      offsetlake history --event rewind --since 2h
+      offsetlake history billing audit --since 02:00 --until 02:34
+      offsetlake history --group billing --topic orders:0 --output csv
+      offsetlake history billing --since 1d --every 5m --output csv
+    """
+    from streaming.lag.log_ends import with_log_ends
+    from streaming.queries.lag import LagQueries
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
+    from streaming.queries.rewound import with_by
+    from streaming.tables.feed import EVENTS
+
+    refuse_both(groups, all_groups=all_groups)
+    wanted_events = words_of(events, EVENTS, name="--event")
+    first, last = asking.since(since), asking.moment("--until", until)
+    if first and last and last < first:
+        raise MisuseError(
+            f"--until: expected a time after --since {since}, found {until}, which is before it."
+        )
+    settings = settings_of(config, table_root=table_root)
+    tables = tables_of(settings)
+    client = OffsetQueries(tables)
+    search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of, among="history"))
+    if every is not None:
+        if first is None or events or asking.as_of:
+            raise MisuseError(
+                "--every: expected --since, and neither --event nor --as-of beside it. "
+                "A series has all positions at regular moments from --since to --until."
+            )
+        every_ms = parse_duration_ms(every, name="--every")
+        return _print_series(search, (first, last, every_ms), settings, asking, output)
+    ask = client.list_history if search.groups is None else LagQueries(tables).list_history
+    answer = ask(search.groups, search.topics, first, asking.as_of, until=last, events=wanted_events)
+    rows = with_log_ends(answer.rows, {}) if search.groups is None else answer.rows
+    about = asking.checked(answer.as_of, settings, search)
+    nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
+    then = " in that time" if first or last else ""
+    missing = search.missing(rows, answer.errors, nothing=nothing, when=then, is_partial=about.is_partial)
+    is_about_rewinds = wanted_events == ["rewind"]
+    rows = with_by(LagQueries(tables), rows) if is_about_rewinds else rows
+    form = forms.REWINDS if is_about_rewinds else forms.HISTORY
+    print_with_lines(rows, output, form, answer, about, missing)
+    if output == "table":
+        print("one line per batch that moved a position; commits within a batch are merged")
+    return tell(about, answer.errors, missing, _start_of_history(answer))
+
+
+def _print_series(
+    search: "Search",
+    times: tuple[datetime, datetime | None, int],
+    settings: Settings,
+    asking: Asking,
+    output: "Output",
+) -> int:
+    """Print positions and their lag from a moment to another (None: now), one every so many ms."""
+    from streaming.queries.lag import LagQueries
+
+    since, until, every_ms = times
+    answer = LagQueries(tables_of(settings)).lag_over_time(
+        search.groups, search.topics, since=since, until=until or from_ms(asking.now), every_ms=every_ms
+    )
+    about = asking.checked(answer.as_of, settings, search)
+    missing = search.missing(
+        answer.rows, answer.errors, nothing="positions", when=" in that time", is_partial=about.is_partial
+    )
+    print_with_lines(answer.rows, output, forms.SERIES, answer, about, missing)
+    return tell(about, answer.errors, missing)
+
+
+def _start_of_history(answer: "History") -> list[str]:
+    if answer.whole_since is not None:
+        start = iso(answer.whole_since)
+        return [f"history starts at {start}: before, only the removal of offsets is kept ([tables] history)"]
+    return [] if answer.starts_at is None else [f"history starts at {iso(answer.starts_at)}"]

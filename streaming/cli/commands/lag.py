@@ -1,0 +1,228 @@
+"""The commands that say who is behind, and who is not well."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+
+from streaming.cli.layout import forms
+from streaming.cli.options import (
+    Asking,
+    all_groups_option,
+    answer_options,
+    asking_options,
+    group_options,
+    print_with_lines,
+    refuse_both,
+    settings_of,
+    since_option,
+    tables_of,
+    tell,
+    topic_option,
+    topics_of,
+    until_option,
+    words_of,
+)
+from streaming.common.times import from_ms, parse_duration_ms
+from streaming.model.errors import MisuseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streaming.cli.options import Output
+    from streaming.lag.rules import HealthRules
+    from streaming.queries.completeness import AsOf
+    from streaming.settings.model import Settings
+
+By = Literal["group", "topic"]
+
+_FORMS: Final[dict[By, forms.Form]] = {"group": forms.LAG, "topic": forms.LAG_BY_TOPIC}
+_WATCH_S: Final = 5.0
+
+
+@click.command()
+@group_options
+@all_groups_option
+@topic_option
+@click.option(
+    "--by",
+    type=click.Choice(["group", "topic"]),
+    default="group",
+    show_default=True,
+    help="One line per group, or per topic over all groups.",
+)
+@click.option("--min-lag", type=click.IntRange(0), metavar="N", help="Only with so many records of lag.")
+@click.option("--min-time", metavar="DURATION", help="Only with so long a lag, such as 10m.")
+@click.option("--watch", is_flag=True, help=f"Print it again every {_WATCH_S:g} s, until Ctrl-C.")
+@asking_options
+@answer_options
+def lag(
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    by: By,
+    min_lag: int | None,
+    min_time: str | None,
+    watch: bool,
+    asking: Asking,
+    table_root: str | None,
+    output: "Output",
+    config: Path | None,
+) -> int:
+    """Show who is behind: one line per group or topic, the furthest behind first.
+
+    LAG is that of all partitions together, LAG-TIME that of the one that is furthest behind: how long the
+    first unread record has been there, as of the last sample of the log end. `>=`: longer than is known, or
+    not known of some partition.
+
+    \b
+      offsetlake lag
+      offsetlake lag 'bill*' --min-time 10m --watch
+      offsetlake lag --by topic --as-of -2h --output json
+    """
+    refuse_both(groups, all_groups=all_groups)
+    if watch and (asking.as_of or output != "table"):
+        raise MisuseError("--watch: expected neither --as-of nor --output beside it, found one.")
+    settings = settings_of(config, table_root=table_root)
+    least_ms = None if min_time is None else parse_duration_ms(min_time, name="--min-time")
+    least = min_lag, None if least_ms is None else least_ms / 1_000
+    ask = partial(_print_lag, groups, topics, by, least, asking, settings, output)
+    if not watch:
+        return ask()
+    from streaming.cli.watching import watched
+
+    return watched(ask, _WATCH_S)
+
+
+def _print_lag(
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    by: By,
+    least: tuple[int | None, float | None],
+    asking: Asking,
+    settings: "Settings",
+    output: "Output",
+) -> int:
+    from streaming.lag.summary import lag_by
+    from streaming.queries.lag import LagQueries
+    from streaming.queries.lag_rows import at_least
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
+
+    client = LagQueries(tables := tables_of(settings))
+    search = Search(groups, topics_of(topics), partial(OffsetQueries(tables).names, as_of=asking.as_of))
+    answer = client.list_offsets(search.groups, search.topics, asking.as_of)
+    about = asking.checked(answer.as_of, settings, search)
+    missing = search.missing(
+        answer.rows, answer.errors, nothing="committed offsets", is_partial=about.is_partial
+    )
+    about = about.with_sampled_ends(answer.rows, client.max_age_ms)
+    summed = lag_by(answer.rows, by)
+    rows = at_least(at_least(summed, "lag", least[0]), "lag_seconds", least[1])
+    print_with_lines(rows, output, _FORMS[by], answer, about, missing)
+    unknown = summed["lag"].null_count if least != (None, None) else 0
+    remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
+    return tell(about, answer.errors, missing, [*_why_unknown(about, output), *remarks])
+
+
+@click.command()
+@group_options
+@all_groups_option
+@topic_option
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    metavar="S[,S]",
+    help="Only with these: OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND.",
+)
+@since_option
+@until_option
+@asking_options
+@answer_options
+def health(
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    statuses: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    asking: Asking,
+    table_root: str | None,
+    output: "Output",
+    config: Path | None,
+) -> int:
+    """Show whether groups are well, the worst first, with the partition that decides.
+
+    STOPPED: no commits, and records wait. STALLED: commits stay at one offset. WARNING: the lag never fell.
+    REWOUND: went back. UNKNOWN: too little is known, REASON says of what. By Burrow's rules, over `[health]
+    window`. With --since one line per change of the status.
+
+    \b
+      offsetlake health --status STOPPED,STALLED
+      offsetlake health billing --since -2d
+      offsetlake health --as-of 02:34 --output json
+    """
+    from streaming.lag.rules import STATUSES
+    from streaming.queries.lag import LagQueries
+    from streaming.queries.names import Search
+    from streaming.queries.queries import OffsetQueries
+
+    refuse_both(groups, all_groups=all_groups)
+    wanted = words_of(statuses, STATUSES, name="--status")
+    first, last = asking.since(since), asking.moment("--until", until)
+    if (first and asking.as_of) or (last and not first):
+        raise MisuseError(
+            "--since and --until: expected without --as-of, and the second only beside the first. "
+            "--as-of is one moment."
+        )
+    settings = settings_of(config, table_root=table_root)
+    tables = tables_of(settings)
+    among: Literal["live", "history"] = "history" if first else "live"
+    names = partial(OffsetQueries(tables).names, as_of=asking.as_of, among=among)
+    search = Search(groups, topics_of(topics), names)
+    client = LagQueries(tables, rules=rules_of(settings))
+    if first is None:
+        answer = client.health(search.groups, search.topics, asking.as_of)
+    else:
+        answer = client.health_changes(
+            search.groups, search.topics, since=first, until=last or from_ms(asking.now)
+        )
+    about = asking.checked(answer.as_of, settings, search)
+    then = " in that time" if first else ""
+    missing = search.missing(
+        answer.rows, answer.errors, nothing="committed offsets", when=then, is_partial=about.is_partial
+    )
+    about = about if first else about.with_sampled_ends(answer.rows, client.max_age_ms)
+    form = forms.STATUS_CHANGES if first else forms.HEALTH
+    print_with_lines(_of_status(answer.rows, wanted), output, form, answer, about, missing)
+    return tell(about, answer.errors, missing, _why_unknown(about, output))
+
+
+def rules_of(settings: "Settings") -> "HealthRules":
+    """Return the rules of health that the settings make."""
+    from streaming.lag.rules import HealthRules
+
+    return HealthRules(
+        window_ms=settings.health.window_ms,
+        min_commits=settings.health.min_commits,
+        min_lag=settings.health.min_lag,
+    )
+
+
+def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":
+    import pyarrow.compute as pc
+
+    from streaming.common.arrays import from_texts
+
+    return rows.filter(pc.is_in(rows["status"], value_set=from_texts(wanted))) if wanted else rows
+
+
+def _why_unknown(about: "AsOf", output: "Output") -> list[str]:
+    """Say that no lag is known, where no line under a table says so."""
+    return (
+        [f"the lag is not known, because {about.why_no_lag}"]
+        if about.why_no_lag and output != "table"
+        else []
+    )

@@ -1,0 +1,298 @@
+"""`lag`, `health`, and the lag in `offsets` and `history`: from the tables, as of every moment."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lag_tables import MINUTES, LagTables
+from table_batches import Batch, append, beat, group, offset
+
+from streaming.common.times import MINUTE_MS, iso, now_ms
+
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+COLUMNS = ["log_end_offset", "lag", "lag_seconds", "lag_is_at_least", "ends_as_of"]
+Json = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> LagTables:
+    return LagTables(tmp_path_factory.mktemp("lag"), now_ms() - 5_000)
+
+
+@pytest.fixture
+def ask(world: LagTables, offsetlake: Any) -> Any:
+    """A function that runs the command on the tables, in this process."""
+    return lambda *arguments: offsetlake(*arguments, "--table-root", world.tables.root)
+
+
+@pytest.fixture
+def rows(ask: Any) -> Json:
+    return lambda *arguments: json.loads(ask(*arguments, "--output", "json").out)  # type: ignore[no-any-return]
+
+
+# --- offsets ---------------------------------------------------------------------------------------------
+
+
+def test_offsets_have_the_lag_without_a_broker(world: LagTables, rows: Json) -> None:
+    found = {row["group"]: row for row in rows("offsets")}
+    assert list(found["live"])[4:9] == COLUMNS
+    live, dead, old, lost = (found[name] for name in ("live", "dead", "old", "lost"))
+    assert (live["log_end_offset"], live["lag"]) == (world.end_at(MINUTES), 30)
+    assert live["lag_seconds"] == pytest.approx(29, abs=1.1)
+    assert live["ends_as_of"] == iso(world.now)
+    assert (dead["lag"], dead["lag_is_at_least"]) == (30 + 20 * 60, False)
+    assert dead["lag_seconds"] == pytest.approx(20 * 60 + 29, abs=1.1)
+    assert (old["lag_seconds"], old["lag_is_at_least"]) == (MINUTES * 60, True)
+    assert [lost[name] for name in COLUMNS] == [None] * 5
+
+
+def test_offsets_in_csv_have_the_same_columns(ask: Any) -> None:
+    title, row = ask("offsets", "old", "--output", "csv").out.splitlines()
+    assert title.split(",")[4:9] == COLUMNS
+    assert row.split(",")[6:8] == [f"{MINUTES * 60:.1f}", "true"]
+
+
+def test_people_see_lag_times_and_as_of_when_the_ends_are(world: LagTables, ask: Any) -> None:
+    lines = ask("offsets", "old", "dead").out.splitlines()
+    assert lines[0].split()[4:7] == ["LOG-END-OFFSET", "LAG", "LAG-TIME"]
+    assert re.search(r" 1230 +00:20:(29|30) ", lines[1])
+    assert ">= 00:25:00" in lines[3]
+    moment = iso(world.now, "seconds")
+    assert lines[-1] == f"lag: commits up to {moment}, log end offsets of {moment}"
+    document = json.loads(ask("offsets", "old", "--output", "document").out)
+    assert document["as_of"]["log_ends_at"] == iso(world.now)
+
+
+def test_the_past_has_the_ends_of_the_past(world: LagTables, rows: Json) -> None:
+    moment = iso(world.start + 4 * MINUTE_MS + 30_000)
+    [row] = rows("offsets", "dead", "--as-of", moment)
+    assert (row["log_end_offset"], row["lag"]) == (world.end_at(4), 10)
+    assert row["ends_as_of"] == iso(world.start + 4 * MINUTE_MS)
+
+
+def test_samples_that_are_too_old_say_nothing_and_that_is_said(tmp_path: Path, offsetlake: Any) -> None:
+    world = LagTables(tmp_path, now_ms() - 10 * MINUTE_MS)
+    beat(world.tables, now_ms())
+    lines = offsetlake("offsets", "live", "--table-root", world.tables.root).out.splitlines()
+    assert lines[1].split()[4:7] == ["-", "-", "-"]
+    because = f"the newest log end offsets are of {iso(world.now, 'seconds')}, 10 min"
+    assert lines[-1].startswith(f"lag: not known, because {because}")
+    ended = offsetlake("lag", "live", "--table-root", world.tables.root, "--output", "json")
+    assert (ended.code, json.loads(ended.out)[0]["lag"]) == (0, None)
+    assert f"offsetlake: the lag is not known, because {because}" in ended.err
+
+
+@pytest.mark.parametrize("has_table", [True, False])
+def test_tables_without_samples_answer_with_a_remark(
+    tmp_path: Path, offsetlake: Any, has_table: bool
+) -> None:
+    world = LagTables(tmp_path, now_ms(), with_samples=False)
+    if not has_table:  # an older release wrote them
+        shutil.rmtree(tmp_path / "log_ends")
+    because = "lag: not known, because no log end offsets of these topics have been sampled"
+    for command in ("offsets", "lag"):
+        ended = offsetlake(command, "--table-root", world.tables.root)
+        assert (ended.code, ended.out.count(because), ended.err) == (0, 1, "")
+    assert [row["group"] for row in json.loads(ended_json(offsetlake, world, "health"))] == [
+        "dead",
+        "live",
+        "lost",
+        "old",
+    ]
+    answered = json.loads(ended_json(offsetlake, world, "offsets", "live"))
+    assert [answered[0][name] for name in COLUMNS] == [None] * 5
+    assert json.loads(ended_json(offsetlake, world, "history", "live"))[0]["lag"] is None
+    assert (
+        "live,orders,0," in offsetlake("restore", "live", "--as-of", "now", "--table-root", str(tmp_path)).out
+    )
+
+
+def ended_json(offsetlake: Any, world: LagTables, *arguments: str) -> str:
+    ended = offsetlake(*arguments, "--table-root", world.tables.root, "--output", "json")
+    assert ended.code == 0
+    return str(ended.out)
+
+
+def heed_ctrl_c() -> None:
+    """Let a process be interrupted, also where that of the tests is not (in the background of a shell)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+# --- lag -------------------------------------------------------------------------------------------------
+
+
+def test_who_is_furthest_behind_comes_first(rows: Json) -> None:
+    found = rows("lag")
+    assert [row["group"] for row in found] == ["old", "dead", "live", "lost"]
+    assert [row["lag_is_at_least"] for row in found] == [True, False, False, True]
+    assert [(row["partitions_behind"], row["partitions_unknown"]) for row in found] == [(1, 0)] * 3 + [(0, 1)]
+
+
+def test_lag_may_be_asked_for_by_topic_and_narrowed_down(ask: Any, rows: Json) -> None:
+    by_topic = rows("lag", "--by", "topic")
+    assert [(row["topic"], row["worst_group"], row["partitions"]) for row in by_topic] == [
+        ("orders", "old", 3),
+        ("gone", "lost", 1),
+    ]
+    assert [row["group"] for row in rows("lag", "--min-time", "22m")] == ["old"]
+    assert [row["group"] for row in rows("lag", "--min-lag", "31", "-t", "orders")] == ["old", "dead"]
+    assert [row["group"] for row in rows("lag", "li*", "dead")] == ["dead", "live"]
+    ended = ask("lag", "--min-lag", "1")
+    assert (ended.code, ended.err) == (0, "offsetlake: 1 groups whose lag is not known are left out\n")
+    ended = ask("lag", "deat", "-t", "orders:4")
+    assert (ended.code, "group 'deat' is not there. Did you mean dead?" in ended.err) == (1, True)
+
+
+def test_lag_of_a_past_moment(world: LagTables, rows: Json) -> None:
+    moment = iso(world.start + 4 * MINUTE_MS + 30_000)
+    found = {row["group"]: row["lag"] for row in rows("lag", "--as-of", moment)}
+    assert (found["dead"], found["live"]) == (10, 10)
+
+
+def test_watching_prints_again_until_it_is_stopped(world: LagTables) -> None:
+    command = [sys.executable, "-m", "streaming.cli", "lag", "--watch", "--table-root", world.tables.root]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=BUFFERED, preexec_fn=heed_ctrl_c
+    ) as process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline() for _ in range(9)]  # a head, four groups, two lines, a blank one
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    assert (seen[0].split()[0], seen[1].split()[0], seen[7]) == ("GROUP", "old", "\n")
+    assert seen[8] == seen[0]
+
+
+def test_watching_on_a_terminal_draws_a_screen_that_is_gone_at_the_end(
+    world: LagTables,
+) -> None:
+    command = [sys.executable, "-m", "streaming.cli", "lag", "--watch", "--table-root", world.tables.root]
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    with subprocess.Popen(
+        command, stdin=slave, stdout=slave, env={**BUFFERED, "TERM": "xterm"}, preexec_fn=heed_ctrl_c
+    ) as process:
+        os.close(slave)
+        seen = b""
+        while b"Ctrl-C ends it" not in seen:
+            seen += os.read(master, 65_536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    with suppress(OSError):  # Linux: no one has the other end any more
+        seen += os.read(master, 65_536)
+    os.close(master)
+    text = seen.decode()
+    assert text.startswith("\x1b[?1049h")  # to another screen, and back
+    assert text.endswith("\x1b[?1049l")
+    assert re.findall(r"(?m)H(old|dead|live|lost) ", text) == ["old", "dead", "live", "lost"]
+    assert "LAG-TIME" in text
+
+
+@pytest.mark.parametrize("more", [["--output", "json"], ["--as-of", "1m"]])
+def test_watching_is_for_the_present_and_for_people(ask: Any, more: list[str]) -> None:
+    ended = ask("lag", "--watch", *more)
+    assert (ended.code, "--watch: expected neither --as-of nor --output" in ended.err) == (2, True)
+
+
+# --- history ---------------------------------------------------------------------------------------------
+
+
+def test_the_history_of_a_group_has_the_lag_of_every_step(ask: Any, rows: Json) -> None:
+    found = rows("history", "dead")
+    assert [row["lag"] for row in found] == [30, 10, 10, 10, 10, 30]
+    assert [row["lag_seconds"] for row in found] == pytest.approx([0, 9, 9, 9, 9, 29], abs=1.1)
+    assert [row["lag_is_at_least"] for row in found] == [True, *[False] * 5]  # it was so at the first sample
+    assert "LAG-TIME" in ask("history", "dead").out
+    assert {row["lag"] for row in rows("history")} == {None}  # of all groups
+    assert list(rows("history")[0]) == list(found[0])
+
+
+def test_a_series_has_positions_and_lag_at_regular_moments(world: LagTables, ask: Any, rows: Json) -> None:
+    since, until = (iso(world.start + minute * MINUTE_MS) for minute in (5, 20))
+    found = rows("history", "dead", "--since", since, "--until", until, "--every", "5m")
+    assert [row["at"] for row in found] == [iso(world.start + m * MINUTE_MS) for m in (5, 10, 15, 20)]
+    assert [row["lag"] for row in found] == [30, 330, 630, 930]
+    assert len({row["at"] for row in rows("history", "live", "--since", "10m", "--every", "1m")}) == 11
+    ended = ask("history", "dead", "--every", "5m")
+    assert (ended.code, "--every: expected --since" in ended.err) == (2, True)
+
+
+def test_a_rewind_says_who_can_have_done_it(tmp_path: Path, offsetlake: Any) -> None:
+    world = LagTables(tmp_path, now_ms() - 60_000)
+    member = {"member_id": "m", "group_instance_id": None, "client_id": "app", "client_host": "/10.0.0.1"}
+    steps: list[Batch] = [
+        {"live": group(source_offset=1_000, members=[member])},
+        {("live", "orders", 0): offset(committed_offset=9, source_offset=1_001)},
+        {"live": group(source_offset=1_002, state="Empty", members=[])},
+        {("live", "orders", 0): offset(committed_offset=5, source_offset=1_003)},
+    ]
+    live: Batch = {("live", "orders", 0): offset(committed_offset=world.end_at(MINUTES) - 30)}
+    for number, batch in enumerate(steps):
+        append(world.tables, batch, live=live, now=world.now + 1_000 * number)
+        live |= batch
+    asked = ["history", "--table-root", world.tables.root, "--event"]
+    found = json.loads(offsetlake(*asked, "rewind", "--output", "json").out)
+    assert [(row["committed_offset"], row["by"]) for row in found] == [
+        (9, "app/10.0.0.1"),
+        (5, "while no member was there"),
+    ]
+    assert "by" not in json.loads(offsetlake(*asked, "commit", "--output", "json").out)[0]
+    assert offsetlake(*asked, "rewind", "dead", "--output", "json").out == "[]\n"
+
+
+# --- health ----------------------------------------------------------------------------------------------
+
+
+def test_health_has_the_worst_first_and_why(rows: Json) -> None:
+    found = rows("health")
+    assert (found[0]["group"], found[0]["status"]) == ("dead", "STOPPED")
+    by_group = {row["group"]: row for row in found}
+    assert (by_group["live"]["status"], by_group["lost"]["status"]) == ("OK", "UNKNOWN")
+    assert by_group["lost"]["reason"] == "its log end is not known"
+    assert (by_group["dead"]["topic"], by_group["dead"]["partition"], by_group["dead"]["lag"]) == (
+        "orders",
+        0,
+        1230,
+    )
+
+
+def test_health_may_be_narrowed_down_by_status(ask: Any, rows: Json) -> None:
+    assert [row["group"] for row in rows("health", "--status", "stopped,stalled")] == ["dead"]
+    assert [row["group"] for row in rows("health", "live", "--status", "STOPPED")] == []
+    ended = ask("health", "--status", "stoped")
+    assert (ended.code, "expected one of OK, UNKNOWN," in ended.err) == (2, True)
+    assert "Did you mean STOPPED or" in ended.err
+    assert ask("health", "nobody").code == 1
+
+
+def test_health_of_a_past_moment_and_its_changes(world: LagTables, ask: Any, rows: Json) -> None:
+    moment = iso(world.start + 6 * MINUTE_MS)
+    assert {row["group"]: row["status"] for row in rows("health", "--as-of", moment)}["dead"] == "OK"
+    changes = rows("health", "dead", "--since", iso(world.start + 3 * MINUTE_MS))
+    assert [(row["status_before"], row["status"]) for row in changes][-1] == ("OK", "STOPPED")
+    stopped = rows("health", "dead", "--since", iso(world.start), "--status", "STOPPED")
+    assert [row["status"] for row in stopped] == ["STOPPED"]
+    ended = ask("health", "--since", "1h", "--as-of", "1m")
+    assert (ended.code, "--since and --until: expected without --as-of" in ended.err) == (2, True)
+
+
+def test_settings_are_those_of_the_rules(ask: Any, tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text('[health]\nwindow = "1h"\nmin_lag = 5000\n')
+    ended = ask("health", "dead", "--config", str(config), "--output", "json")
+    assert json.loads(ended.out)[0]["reason"] == "caught up"
+    config.write_text('[health]\nwindow = "30s"\n')
+    ended = ask("health", "--config", str(config))
+    assert (ended.code, "health.window is 30 s" in ended.err) == (2, True)

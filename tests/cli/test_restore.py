@@ -1,0 +1,117 @@
+"""`restore`: where a group was, as a file for Kafka's own tool, and what its logs have lost since."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kafka_clients as kafka
+import pytest
+from lag_tables import SOURCE, LagTables
+from sampled_logs import Log
+from table_batches import append, offset
+
+from streaming.common.times import MINUTE_MS, iso, now_ms
+from streaming.demo.local_broker import LocalBroker
+from streaming.jvm.jars import ensure_jars
+from streaming.jvm.java import find_java
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> LagTables:
+    return LagTables(tmp_path / "tables", now_ms() - 5_000)
+
+
+@pytest.fixture
+def restore(world: LagTables, offsetlake: Any) -> Any:
+    return lambda *arguments: offsetlake("restore", *arguments, "--table-root", world.tables.root)
+
+
+def test_positions_are_those_of_the_moment(world: LagTables, restore: Any) -> None:
+    moment = iso(world.start + 3 * MINUTE_MS + 30_000)
+    ended = restore("dead", "--group", "live", "--as-of", moment)
+    position = world.end_at(3) - 10
+    assert (ended.code, ended.out) == (0, f"dead,orders,0,{position}\nlive,orders,0,{position}\n")
+    assert ended.err.startswith("offsetlake: as of batch 4, written ")
+    assert len(ended.err.splitlines()) == 1
+    assert restore("dead", "--as-of", moment, "--topic", "orders:1").code == 1
+
+
+def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> None:
+    world.sample(world.log, range(world.now + 1, world.now + 2), log_start=world.end_at(0))
+    ended = restore("old", "--as-of", "1m")
+    committed = world.end_at(0) - 3_600
+    said = f"group 'old': orders:0, offset {committed}: the log starts after it: what was to be read is gone"
+    assert (ended.code, ended.err.splitlines()[1]) == (0, f"offsetlake: {said}")
+    assert ended.out == f"old,orders,0,{committed}\n"
+    anew = Log(world.log.produced, topic="orders", topic_id="second")
+    world.sample(anew, range(world.now + 2_000, world.now + 2_001))
+    assert "orders:0, offset" in (err := restore("live", "--as-of", "2m").err)
+    assert ": the topic was made anew since: the offset is one of another log" in err
+    assert "its topic is gone, or was not sampled" in restore("lost", "--as-of", "2m").err
+
+
+def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: Any) -> None:
+    commit = offset(committed_offset=5, source_offset=900, commit_timestamp=world.now)
+    append(world.tables, {("two\nlines", "orders", 0): commit | {"source_partition": SOURCE}}, now=world.now)
+    ended = restore("two\nlines", "live", "--as-of", "now")
+    assert (ended.code, ended.out.startswith("live,orders,0,"), ended.out.count("\n")) == (1, True, 1)
+    assert "group 'two\\nlines' is left out: the file cannot hold a line end in a name" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--as-of", "1m"], "restore: expected a group, found none"),
+        (["live"], "restore: expected --as-of, found none"),
+    ],
+)
+def test_a_group_and_a_moment_are_needed(restore: Any, arguments: list[str], message: str) -> None:
+    ended = restore(*arguments)
+    assert (ended.code, ended.out, message in ended.err) == (2, "", True)
+
+
+def consumer_groups(bootstrap: str, *arguments: str) -> str:
+    """Run Kafka's own tool; return what it prints on both outputs."""
+    path = ":".join(f"{ensure_jars(name)}/*" for name in ("tools", "broker"))
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    command = [str(find_java()), "-cp", path, tool, "--bootstrap-server", bootstrap, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_kafka_s_own_tool_takes_the_file_dry_and_in_earnest(
+    tmp_path: Path, offsetlake: Any, broker: LocalBroker
+) -> None:
+    bootstrap, group = broker.bootstrap_servers, 'put "back", restore'
+    kafka.create_topics(bootstrap, {"restored": 2})
+    for number in (0, 1):  # the tool sets no offset beyond the end of a log
+        kafka.produce_raw(bootstrap, "restored", [(b"key", b"value")] * 40, partition=number)
+    world = LagTables(tmp_path / "tables", now_ms() - 5_000)
+    positions = {("restored", 0): 3, ("restored", 1): 1}
+    commits = {
+        (group, topic, number): offset(
+            committed_offset=committed, source_offset=900 + number, source_partition=SOURCE
+        )
+        for (topic, number), committed in positions.items()
+    }
+    append(world.tables, commits, now=world.now)
+    kafka.commit_offsets(bootstrap, group, dict.fromkeys(positions, 7))  # it has moved on since
+
+    ended = offsetlake("restore", group, "--as-of", "now", "--table-root", world.tables.root)
+    assert (ended.code, ended.out.count("\n")) == (0, 2)
+    file = tmp_path / "positions.csv"
+    file.write_text(ended.out)
+    reset = ["--group", group, "--reset-offsets", "--from-file", str(file)]
+
+    def committed() -> dict[tuple[str, int], int]:
+        found = kafka.broker_offsets(bootstrap)
+        return {(key.topic, key.partition): one.offset for key, one in found.items() if key.group == group}
+
+    said = consumer_groups(bootstrap, *reset, "--dry-run")
+    assert said.count(" restored ") == 2
+    assert committed() == dict.fromkeys(positions, 7)
+    consumer_groups(bootstrap, *reset, "--execute")
+    assert committed() == positions
