@@ -9,8 +9,8 @@ import pyarrow as pa
 from streaming.alerts.episodes import Episode, next_episodes
 from streaming.alerts.log_starts import AskLogRanges, LogStarts
 from streaming.alerts.rules import RULES, judge
+from streaming.alerts.rules.view import View, is_stalled, judged_partitions
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
-from streaming.alerts.view import View, is_stalled, judged_partitions
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.expiry.rules import expiry
