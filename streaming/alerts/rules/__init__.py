@@ -7,6 +7,14 @@ and name it in `RULES`.
 from typing import Final
 
 from streaming.alerts.episodes import Episode, Judgement
+from streaming.alerts.rules.lag import (
+    GROUP_REWOUND,
+    GROUP_STALLED,
+    GROUP_STOPPED,
+    LAG_SECONDS,
+    OFFSET_BEYOND_LOG_END,
+    OFFSET_OF_FORMER_TOPIC,
+)
 from streaming.alerts.rules.offsets import (
     EMPTY_GROUP_ID,
     OFFSET_BELOW_LOG_START,
@@ -20,10 +28,16 @@ from streaming.settings.model import AlertSettings
 
 __all__ = [
     "EMPTY_GROUP_ID",
+    "GROUP_REWOUND",
+    "GROUP_STALLED",
+    "GROUP_STOPPED",
     "JOB_BEHIND",
+    "LAG_SECONDS",
     "OFFSET_BELOW_LOG_START",
+    "OFFSET_BEYOND_LOG_END",
     "OFFSET_EXPIRED",
     "OFFSET_EXPIRING",
+    "OFFSET_OF_FORMER_TOPIC",
     "PARTITION_STALLED",
     "RULES",
     "UNKNOWN_RECORD_VERSION",
@@ -39,6 +53,12 @@ RULES: Final[tuple[Rule, ...]] = (
     JOB_BEHIND,
     PARTITION_STALLED,
     EMPTY_GROUP_ID,
+    GROUP_REWOUND,
+    GROUP_STOPPED,
+    GROUP_STALLED,
+    LAG_SECONDS,
+    OFFSET_BEYOND_LOG_END,
+    OFFSET_OF_FORMER_TOPIC,
 )
 
 _BY_ID: Final = {rule.id: rule for rule in RULES}

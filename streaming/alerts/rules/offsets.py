@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Judgement
@@ -17,7 +16,7 @@ from streaming.alerts.rules.subjects import (
     expiring_of_each_subject,
     worst_of_each_subject,
 )
-from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions, of_partitions
+from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions, not_history, of_partitions
 from streaming.common.timestamps import timestamp
 from streaming.lag.log_ends import Partition
 from streaming.settings.model import AlertSettings
@@ -80,28 +79,12 @@ def _judge_offset_expired(view: View, settings: AlertSettings) -> Judgement:
                 },
                 evidence=f"{worst.source} {worst.row['sequence']}",
             )
-            for worst in worst_of_each_subject(_not_history(view), GroupPolicies(settings))
+            for worst in worst_of_each_subject(
+                not_history(view.dropped, view.progress), GroupPolicies(settings)
+            )
         ],
         stays=is_recent(view, settings),
     )
-
-
-def _not_history(view: View) -> pa.Table:
-    """Return the dropped offsets whose tombstones came after what the job found when it first started.
-
-    An offset that a rebuild no longer found has no tombstone, but was held.
-    """
-    partitions = view.progress.partitions
-    targets = {number: partition.load_target or 0 for number, partition in partitions.items()}
-    is_new = [
-        offset is None or offset >= targets.get(partition, 0)
-        for partition, offset in zip(
-            view.dropped["source_partition"].to_pylist(),
-            view.dropped["source_offset"].to_pylist(),
-            strict=True,
-        )
-    ]
-    return view.dropped.filter(pa.array(is_new, pa.bool_()))
 
 
 OFFSET_EXPIRED: Final = Rule(
