@@ -123,7 +123,7 @@ class Lake:
 
     def sample(
         self,
-        ends: Mapping[tuple[str, int], int | None],
+        ends: Mapping[tuple[str, int], int | Callable[[int], int]],
         *,
         at: Sequence[int] | None = None,
         topic_id: str = "id",
@@ -135,8 +135,8 @@ class Lake:
                 "topic": topic,
                 "topic_id": topic_id,
                 "partition": partition,
-                "log_start": None if end is None else 0,
-                "log_end": end,
+                "log_start": 0,
+                "log_end": end(moment) if callable(end) else end,
                 "error": None,
                 "day": day_of(moment),
             }
