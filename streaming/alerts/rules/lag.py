@@ -115,13 +115,15 @@ def _judge_health(
         return _nothing_new(settings, rule)
     rows = GroupPolicies(settings).with_on(view.lag.judged, rule)
     is_whole = to_mask(rows["is_sampled"])
+    # what was committed lately has not stopped, whatever else is not known of it
+    is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
     return _judgement(
         view,
         settings,
         rule,
         rows,
         is_found=is_whole & _has_status(rows, status),
-        is_unknown=~is_whole | _has_status(rows, UNKNOWN),
+        is_unknown=(~is_whole | _has_status(rows, UNKNOWN)) & (is_silent | (status != STOPPED)),
         order=[("last_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
         if status == STOPPED
         else [("topic", "ascending"), ("partition", "ascending")],
