@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from streaming.alerts.episodes import Episode, next_episodes
 from streaming.alerts.log_starts import AskLogRanges, LogStarts
+from streaming.alerts.positions import Looked, Positions
+from streaming.alerts.rewinds import REWOUND, Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
+from streaming.alerts.rules.view import LagRows, View, is_stalled, judged_partitions
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
-from streaming.alerts.view import View, is_stalled, judged_partitions
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.expiry.rules import expiry
@@ -46,6 +48,10 @@ class Evaluator:
         self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
         self._clock = clock
         self._seen_up_to = 0  # this and the next only save reading again
+        self._positions = Positions(settings)
+        self._rewinds = Rewinds(tables, settings)
+        self._looked: Looked | None = None
+        self._awaited = Awaited()
         self._about: tuple[object, ...] = ()
         self._held: Rows | None = None
 
@@ -56,7 +62,11 @@ class Evaluator:
         """
         before, now = self._alerts.read(), self._clock()
         self._drop_old_news(before, now)
-        view = self._look(now, after=max(before.mark, self._seen_up_to))
+        view, looked = self._look(now, after=max(before.mark, self._seen_up_to))
+        rewound, awaited = self._rewinds.look(
+            view.progress, now, after=before.rewinds_mark, awaited=self._awaited
+        )
+        view = replace(view, rewound=rewound)
 
         def change(state: AlertState) -> list[Episode]:
             if state.mark != before.mark:
@@ -64,8 +74,11 @@ class Evaluator:
             return changed_episodes(state, view, self._settings)
 
         sequence = view.progress.sequence
-        changed = self._alerts.update(before, change, mark=sequence, receivers=self._receivers)
-        self._seen_up_to = sequence
+        changed = self._alerts.update(
+            before, change, mark=sequence, rewinds_mark=awaited.mark, receivers=self._receivers
+        )
+        self._seen_up_to, self._awaited = sequence, awaited
+        self._looked = looked
         return changed
 
     def _drop_old_news(self, state: AlertState, now: int) -> None:
@@ -74,17 +87,20 @@ class Evaluator:
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
-    def _look(self, now: int, *, after: int) -> View:
-        """Read the tables, and ask the brokers if there is an offsets partition that can be judged."""
+    def _look(self, now: int, *, after: int) -> tuple[View, Looked | None]:
+        """Read the tables, and ask the brokers if there is an offsets partition that can be judged.
+
+        Returns also up to when samples of log ends have been looked at.
+        """
         progress = self._tables.progress()
         if self._held is None or self._held.about != _what_matters(progress, self._settings, now):
             self._held = None  # before others are read
-            progress, rows = self._tables.ask(lambda at: (at.progress, read_rows(at, self._settings, now)))
+            progress, rows, new = self._tables.ask(lambda at: self._read(at, now))
             is_at_rest = rows.about == self._about
             self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
             self._about = rows.about
         else:
-            rows = self._held
+            rows, new = self._held, self._looked_again(self._held, now)
         view = View(
             now=now,
             progress=progress,
@@ -92,10 +108,26 @@ class Evaluator:
             groups=rows.groups,
             is_predicted=progress.retention is not None,
             dropped=self._dropped(after=after, up_to=progress.sequence),
+            rewound=REWOUND.empty_table(),
+            lag=None if new is None else new[0],
         )
+        looked = self._looked if new is None else new[1]
         if not judged_partitions(progress, self._settings, now):
-            return view
-        return replace(view, log_starts=self._log_starts.of(view.offsets, now))
+            return view, looked
+        return replace(view, log_starts=self._log_starts.of(view.offsets, now)), looked
+
+    def _read(self, at: Snapshot, now: int) -> tuple[Progress, "Rows", tuple[LagRows, Looked] | None]:
+        rows = read_rows(at, self._settings, now)
+        return at.progress, rows, self._positions.look(at, rows.offsets, now, self._looked)
+
+    def _looked_again(self, rows: "Rows", now: int) -> tuple[LagRows, Looked] | None:
+        """Read what is new of lag while offsets and groups are the same."""
+
+        def look(at: Snapshot) -> tuple[LagRows, Looked] | None:
+            is_same = rows.about == _what_matters(at.progress, self._settings, now)
+            return self._positions.look(at, rows.offsets, now, self._looked) if is_same else None
+
+        return self._tables.ask(look, bases=[]) if self._positions.is_wanted else None
 
     def _dropped(self, *, after: int, up_to: int) -> pa.Table:
         """Read the offsets that were dropped by changes after a sequence and up to another."""

@@ -18,7 +18,7 @@ def summary(episode: Episode) -> str:
         offsets += f" of {_counted(finding.facts['groups'], 'group')}"
     return rule_of(episode).sentence.format_map(
         {
-            **finding.facts,
+            **{name: shown(fact) if isinstance(fact, str) else fact for name, fact in finding.facts.items()},
             "subject": shown(finding.subject),
             "place": shown(f"{finding.topic}-{finding.partition}"),
             "offsets": offsets,

@@ -32,6 +32,10 @@ from streaming.tables.tables import Tables
 MARK: Final = "offsetlake.alerts"
 """The application id under which the table notes up to which sequence dropped offsets were looked at."""
 
+REWINDS_MARK: Final = "offsetlake.alerts.rewinds"
+"""The application id under which the table notes up to which sequence rewinds were looked at, and none is
+waited for."""
+
 _ATTEMPTS: Final = 5
 _EPISODE_COLUMNS: Final = [name for name in ALERTS.names if name != "deliveries"]
 
@@ -82,6 +86,12 @@ class AlertState:
     def mark(self) -> int:
         """The sequence of `changes` up to which dropped offsets were looked at."""
         return self.table.transaction_version(MARK) or 0
+
+    @property
+    def rewinds_mark(self) -> int:
+        """The sequence of `changes` up to which rewinds were looked at; of older tables as `mark`."""
+        noted = self.table.transaction_version(REWINDS_MARK)
+        return self.mark if noted is None else noted
 
     def episodes(self) -> list[Told]:
         """Return all episodes."""
@@ -151,17 +161,19 @@ class AlertTable:
         change: Callable[[AlertState], list[Episode]],
         *,
         mark: int,
+        rewinds_mark: int | None = None,
         receivers: Sequence[str],
     ) -> list[Episode]:
-        """Write what `change` makes of the alerts, which were just read, with the new `mark`, and return
-        that.
+        """Write what `change` makes of the alerts, which were just read, with the new `mark` and
+        `rewinds_mark` (None: as `mark`), and return that.
 
         Nothing is written when nothing changes. Episodes that open become pending for `receivers`. `change`
         is called again, on what the table then holds, when others wrote in between. Raises
         `AlertsConflictError`.
         """
+        marks = {MARK: mark, REWINDS_MARK: mark if rewinds_mark is None else rewinds_mark}
         with self._lock:
-            return self._until_written(lambda held: self._update(held, change, mark, receivers), state)
+            return self._until_written(lambda held: self._update(held, change, marks, receivers), state)
 
     def note(self, deliveries: Mapping[str, Delivery]) -> None:
         """Record, by episode id, what was delivered to a receiver."""
@@ -194,13 +206,15 @@ class AlertTable:
         self,
         state: AlertState,
         change: Callable[[AlertState], list[Episode]],
-        mark: int,
+        marks: Mapping[str, int],
         receivers: Sequence[str],
     ) -> list[Episode]:
         changed = change(state)
         if changed:
             rows = [_row(Told(episode=episode, deliveries=_untold(receivers))) for episode in changed]
-            self._merge(state, rows, _EPISODE_COLUMNS, [Transaction(MARK, max(mark, state.mark))])
+            held = {MARK: state.mark, REWINDS_MARK: state.rewinds_mark}
+            reached = [Transaction(name, max(mark, held[name])) for name, mark in marks.items()]
+            self._merge(state, rows, _EPISODE_COLUMNS, reached)
         return changed
 
     def _note(self, state: AlertState, deliveries: Mapping[str, Delivery]) -> None:

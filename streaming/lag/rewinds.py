@@ -5,6 +5,7 @@ A broker takes commits from outside of a group only while it has no members (Kaf
 themselves.
 """
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
-from streaming.common.keys import key_codes
+from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
+from streaming.common.timestamps import to_milliseconds
 from streaming.lag.samples import NONE
 from streaming.model.schemas import MEMBER
 
@@ -68,8 +70,82 @@ def with_who(commits: pa.Table, steps: pa.Table) -> pa.Table:
     )
 
 
-def words_of(was_empty: bool | None, members: list[dict[str, str | None]] | None) -> str:
-    """Say who can have committed.
+def lasting(
+    rewinds: pa.Table, commits: pa.Table, over_time: pa.Table, *, read_until: Index, after_ms: int
+) -> tuple[pa.Table, pa.Table]:
+    """Divide n rewinds (rows in the order of the log, as `with_who` takes them, with the columns `KEY`,
+    committed_offset, committed_at, offset_before and before_at) into those that last, and those of which
+    that is not known yet.
+
+    One that was made up for within `after_ms` is in neither: consumers that take over from others repeat
+    some offsets. Nor is one of a topic that was made anew in between (`over_time`: the ids that topics were
+    seen with). `commits` (schema `COMMITTED`) are those of their groups since. `read_until` are n moments
+    (ms) up to which all commits are there. Those of a group are told in their order, none before an earlier
+    one.
+    """
+    at = numbers_or(to_milliseconds(rewinds["committed_at"]), 0)
+    back_at = _back_at(rewinds, commits)
+    is_short = (back_at != NONE) & (back_at - at < after_ms)
+    is_open = (back_at == NONE) & (read_until - at < after_ms)
+    groups = key_codes([rewinds["group"]])
+    numbers = np.arange(len(rewinds))
+    first_open = np.full((groups.max() if len(groups) else -1) + 1, len(rewinds), np.int64)
+    np.minimum.at(first_open, groups[is_open], numbers[is_open])
+    waits = numbers >= first_open[groups]
+    told = ~is_short & ~waits & ~_is_of_another_log(rewinds, over_time)
+    return take(rewinds, np.flatnonzero(told)), take(rewinds, np.flatnonzero(waits))
+
+
+def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
+    """Return when (ms) n positions were first where they had been before they went back, or `NONE`."""
+    both = [
+        pa.chunked_array([*commits[name].chunks, *rewinds[name].chunks], rewinds.schema.field(name).type)
+        for name in KEY_NAMES
+    ]
+    codes = key_codes(both)
+    sequences = numbers_or(commits["sequence"], NONE)
+    order = np.lexsort((sequences, codes[: len(commits)]))
+    span = int(max(sequences.max(initial=0), numbers_or(rewinds["sequence"], 0).max(initial=0))) + 2
+    ranked = (codes[: len(commits)] * span + sequences)[order]
+    own = codes[len(commits) :]
+    starts = np.searchsorted(ranked, own * span + numbers_or(rewinds["sequence"], 0), side="right")
+    lengths = np.searchsorted(ranked, (own + 1) * span) - starts
+    begins = np.append(0, np.cumsum(lengths))[:-1]
+    of_rewind = np.repeat(np.arange(len(rewinds)), lengths)
+    later = order[np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)]
+    offsets = numbers_or(commits["committed_offset"], NONE)[later]
+    is_back = offsets >= numbers_or(rewinds["offset_before"], 0)[of_rewind]
+    found = np.full(len(rewinds), NONE, np.int64)
+    at = numbers_or(to_milliseconds(commits["committed_at"]), 0)[later]
+    found[of_rewind[is_back][::-1]] = at[is_back][::-1]  # the first one stays
+    return found
+
+
+def _is_of_another_log(rewinds: pa.Table, over_time: pa.Table) -> Mask:
+    """Tell of n rewinds whether their topic may have been made anew since the commit before."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    rows = over_time.filter(over_time["topic_id"].is_valid())
+    first, last = (numbers_or(to_milliseconds(rows[name]), 0) for name in ("first_at", "last_at"))
+    for topic, *times in zip(rows["topic"].to_pylist(), first.tolist(), last.tolist(), strict=True):
+        seen.setdefault(topic, []).append((times[0], times[1]))
+    changed = {
+        topic: [(one[1], other[0]) for one, other in pairwise(sorted(spans))] for topic, spans in seen.items()
+    }
+    since = numbers_or(to_milliseconds(rewinds["before_at"]), 0).tolist()
+    until = numbers_or(to_milliseconds(rewinds["committed_at"]), 0).tolist()
+    return np.array(
+        [
+            any(start <= new_at and end >= old_at for old_at, new_at in changed.get(topic, ()))
+            for topic, start, end in zip(rewinds["topic"].to_pylist(), since, until, strict=True)
+        ],
+        np.bool_,
+    )
+
+
+def words_of(
+    was_empty: bool | None, members: list[dict[str, str | None]] | None, *, most: int | None = None
+) -> str:
+    """Say who can have committed; `most` members are named at most.
 
     >>> words_of(True, None)
     'while no member was there: by a tool, or a consumer that assigns partitions itself'
@@ -82,8 +158,9 @@ def words_of(was_empty: bool | None, members: list[dict[str, str | None]] | None
         return "while no member was there: by a tool, or a consumer that assigns partitions itself"
     if was_empty is None or members is None:
         return "it is not known who was a member then"
-    named = ", ".join(f"{member['client_id']} at {member['client_host']}" for member in members)
-    return f"by one of the members of that moment: {named}"
+    named = [f"{member['client_id']} at {member['client_host']}" for member in members[:most]]
+    others = [f"{len(members) - len(named)} more"] if len(named) < len(members) else []
+    return f"by one of the members of that moment: {', '.join([*named, *others])}"
 
 
 def _step_before(codes: Index, is_commit: Mask, order: Index) -> Index:

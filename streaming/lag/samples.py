@@ -76,6 +76,18 @@ class Samples:
         found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="left")
         return self._if_of(codes, moments, found, is_since=True)
 
+    def is_throughout(self, codes: Index, since: int, until: int, max_age_ms: int) -> Mask:
+        """Tell of n places whether each was sampled all along from a moment to another (ms): at any time the
+        newest sample was no older than `max_age_ms`."""
+        starts = np.searchsorted(self.codes, np.arange(len(self.places.keys)))
+        lasts = np.append(starts[1:], len(self.at))[: len(starts)] - 1
+        own = self.codes[1:] == self.codes[:-1]
+        has_gap = np.zeros(len(starts), np.bool_)
+        has_gap[self.codes[1:][own & (np.diff(self.at) > max_age_ms)]] = True
+        is_whole = ~has_gap & (self.at[starts] <= since) & (self.at[lasts] >= until - max_age_ms)
+        is_whole &= self.at[starts] >= since - max_age_ms
+        return np.append(is_whole, np.False_)[codes]  # that of `NONE` is the last
+
     def is_same_log(self, one: Index, other: Index) -> Mask:
         """Tell of n pairs of samples of a place (numbers, or `NONE`) whether both are there, and not known to
         be of two topics of one name."""

@@ -15,12 +15,13 @@ from streaming.common.pieces import take
 from streaming.common.times import now_ms, to_ms
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.former_topic import contradictions, with_former_topic
-from streaming.lag.health import group_health, partition_health
+from streaming.lag.health import group_health
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.lag_time import with_lag_along
+from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in, with_currency, with_health
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
-from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
+from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS, Runs
 from streaming.lag.samples import NONE, Samples
 from streaming.lag.summary import By, lag_by
@@ -28,15 +29,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.queries.answers import Answer, History
 from streaming.queries.completeness import AsOf
-from streaming.queries.lag_rows import (
-    MAX_AGE_MS,
-    at_least,
-    base_commits,
-    ends_between,
-    offsets_with_lag,
-    topics_in,
-    with_currency,
-)
+from streaming.queries.lag_rows import at_least, base_commits
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.queries.queries import OffsetQueries, sorted_by
 from streaming.tables.log_ends import NEWEST_ENDS
@@ -177,9 +170,10 @@ class LagQueries:
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
             moment = about.moment
             rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=self.max_age_ms)
-            return self._judged(
-                at, with_currency(at, rows, moment=moment, max_age_ms=self.max_age_ms), moment
+            rows = with_currency(
+                rows, at.progress, is_observed=at.gap is None, moment=moment, max_age_ms=self.max_age_ms
             )
+            return with_health(at, rows, moment=moment, max_age_ms=self.max_age_ms, rules=self.rules)
 
         rows, about = self._ask(question, groups, topics, as_of)
         return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
@@ -275,35 +269,6 @@ class LagQueries:
 
         return self.tables.ask(answer, as_of=moment, bases=["offsets"])
 
-    def _judged(self, at: Snapshot, positions: pa.Table, moment: int) -> pa.Table:
-        """Judge positions by their commits, looking further back for those whose windows need it.
-
-        How often a position is committed is looked up over `long_silence_ms`.
-        """
-        window = self.rules.window_ms
-        reaches = sorted({2 * window, 12 * window, self.rules.long_silence_ms + window})
-        is_behind = to_mask(pc.greater(positions["lag"], self.rules.min_lag))
-        none = COMMITS.empty_table()
-        found = [self._by_rules(positions.filter(from_mask(~is_behind)), none, _NO_SAMPLES, moment)]
-        pending = positions.filter(from_mask(is_behind))
-        for reach in reaches:
-            since = moment - reach
-            commits = at.commits(pc.unique(pending["group"]).to_pylist(), since=since).select(COMMITS.names)
-            samples = ends_between(at, topics_in(pending), since=since, until=moment)
-            judged = self._by_rules(pending, commits, samples, moment)
-            is_open = ~to_mask(judged["pace_is_known"]) | to_mask(pc.equal(judged["reason"], TOO_FEW_COMMITS))
-            is_open &= reach != reaches[-1]
-            found.append(judged.filter(from_mask(~is_open)))
-            pending = pending.filter(from_mask(is_open))
-            if not len(pending):
-                break
-        return pa.concat_tables(found)
-
-    def _by_rules(self, positions: pa.Table, commits: pa.Table, samples: pa.Table, now: int) -> pa.Table:
-        return partition_health(
-            positions, commits, samples, now=now, max_age_ms=self.max_age_ms, rules=self.rules
-        )
-
     def _commits(
         self,
         groups: Collection[str] | None,
@@ -325,7 +290,7 @@ class LagQueries:
 
     def _samples(self, rows: pa.Table, *, since: int, until: int) -> pa.Table:
         asked = topics_in(rows)
-        return self.tables.ask(lambda at: ends_between(at, asked, since=since, until=until), bases=[])
+        return self.tables.ask(lambda at: at.ends_between(asked, since=since, until=until), bases=[])
 
     def _along(self, rows: pa.Table, at: str) -> pa.Table:
         """Add the columns `LAG` to rows, each as of its own moment."""
@@ -337,7 +302,7 @@ class LagQueries:
         asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
         samples, crossed = self.tables.ask(
             lambda snapshot: (
-                ends_between(snapshot, asked, since=first, until=last),
+                snapshot.ends_between(asked, since=first, until=last),
                 snapshot.crossings(positions, as_of=last),
             ),
             bases=[],

@@ -6,7 +6,7 @@ from typing import Final
 
 from streaming.common.times import MINUTE_MS
 from streaming.model.errors import MisuseError
-from streaming.settings.model import AlertSettings, Settings
+from streaming.settings.model import AlertSettings, GroupAlerts, Settings
 
 LONGEST_HEARTBEAT_MS: Final = 120_000
 """With a longer pause every past moment would count as not observed (`tables.progress_rows.GAP_MS`)."""
@@ -57,6 +57,24 @@ def _of_times(settings: Settings) -> Iterator[str]:
             f"health.window is {_seconds(settings.health.window_ms)}, but log ends are sampled once a "
             "minute: nothing could be judged. Set a longer health.window."
         )
+    for entry in alerts.groups:
+        if entry.treat == "exclude" and (wanted := _rules_switched_on(entry)):
+            yield (
+                f"alerts.groups with pattern {entry.pattern!r} excludes its groups from alerts, and yet sets "
+                f"{' and '.join(wanted)}. Remove one of the two."
+            )
+
+
+def _rules_switched_on(entry: GroupAlerts) -> list[str]:
+    switches = {
+        "group_stopped": entry.group_stopped == "on",
+        "group_stalled": entry.group_stalled == "on",
+        "group_rewound": entry.group_rewound == "on",
+        "offset_beyond_log_end": entry.offset_beyond_log_end == "on",
+        "offset_of_former_topic": entry.offset_of_former_topic == "on",
+        "lag_seconds": bool(entry.lag_seconds_ms),
+    }
+    return [name for name, is_on in switches.items() if is_on]
 
 
 def _of_places(settings: Settings) -> Iterator[str]:

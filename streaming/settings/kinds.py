@@ -15,6 +15,9 @@ from streaming.model.errors import MisuseError
 from streaming.settings.client_names import refuse_mistaken
 from streaming.settings.secrets import Secret
 
+OFF: Final = "off"
+"""Stands in TOML for a duration after which nothing is to happen, which is 0 in its field."""
+
 AUTO: Final = "auto"
 """Stands in TOML for a duration that something else says, most often the brokers; None in its field."""
 
@@ -110,15 +113,18 @@ class Duration(Kind):
 
     may_be_zero: bool = False
     may_be_auto: bool = False
+    may_be_off: bool = False
 
     def setting(self, field: str) -> str:
         """Leave out the unit: in TOML the value has it."""
         return field.removesuffix("_ms")
 
     def read(self, value: Any, *, name: str) -> int | None:
-        """Return milliseconds, at most a century; None of "auto"."""
+        """Return milliseconds, at most a century; None of "auto", 0 of "off"."""
         if self.may_be_auto and value == AUTO:
             return None
+        if self.may_be_off and value == OFF:
+            return 0
         duration = parse_duration_ms(value, name=name)
         if duration == 0 and not self.may_be_zero:
             raise MisuseError(f"{name}: expected a duration above 0, found {value!r}.")

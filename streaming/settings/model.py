@@ -22,6 +22,7 @@ from streaming.settings.kinds import (
 Address = Annotated[str, Url()]
 Headers = Annotated[Mapping[str, str], FreeTable(has_headers=True)]
 Milliseconds = Annotated[int, Duration()]
+MillisecondsOrOff = Annotated[int, Duration(may_be_off=True)]
 MillisecondsOfBrokers = Annotated[int | None, Duration(may_be_auto=True)]
 OnOff = Annotated[str, Choice(of=("on", "off"))]
 Texts = Annotated[Mapping[str, str], FreeTable()]
@@ -38,6 +39,12 @@ class GroupAlerts:
     treat: Annotated[str, Choice(of=("alert", "summarize", "exclude"))] = "alert"
     warning_ms: Annotated[int | None, Duration()] = None
     critical_ms: Annotated[int | None, Duration()] = None
+    group_stopped: Annotated[str | None, Choice(of=("on", "off"))] = None
+    group_stalled: Annotated[str | None, Choice(of=("on", "off"))] = None
+    group_rewound: Annotated[str | None, Choice(of=("on", "off"))] = None
+    offset_beyond_log_end: Annotated[str | None, Choice(of=("on", "off"))] = None
+    offset_of_former_topic: Annotated[str | None, Choice(of=("on", "off"))] = None
+    lag_seconds_ms: Annotated[int | None, Duration(may_be_off=True)] = None  # 0: off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,12 @@ class AlertSettings:
     behind_critical_ms: Milliseconds
     log_start_every_ms: Milliseconds
     close_after_ms: Milliseconds
+    group_stopped: OnOff
+    group_stalled: OnOff
+    group_rewound: OnOff
+    offset_beyond_log_end: OnOff
+    offset_of_former_topic: OnOff
+    lag_seconds_ms: MillisecondsOrOff  # 0: off
     log: OnOff
     timeout_ms: Milliseconds
     groups: Annotated[tuple[GroupAlerts, ...], Entries(of=GroupAlerts)]

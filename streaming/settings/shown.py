@@ -9,7 +9,7 @@ from streaming.common import http_values
 from streaming.common.conf_dir import whole_path
 from streaming.common.escapes import json_text
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
-from streaming.settings.kinds import AUTO, Duration, Entries, FreeTable, Section, Url, kind_of
+from streaming.settings.kinds import AUTO, OFF, Duration, Entries, FreeTable, Section, Url, kind_of
 from streaming.settings.model import Settings
 from streaming.settings.secrets import Secret
 
@@ -69,7 +69,8 @@ def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
             case Url():
                 yield name, _toml(http_values.shown_url(value))
             case Duration():
-                yield name, _toml(AUTO if value is None else shown_duration(value))
+                unset = AUTO if value is None else OFF if kind.may_be_off and not value else None
+                yield name, _toml(unset or shown_duration(value))
             case _:
                 yield name, _toml(_unless_secret(name, value))
 

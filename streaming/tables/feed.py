@@ -74,6 +74,19 @@ COMMITTED: Final = pa.schema(
 )
 """What is read of commits."""
 
+REWINDS: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_offset", pa.int64()),
+        ("committed_at", TIMESTAMP),  # by the coordinator's clock; no later than it was written
+        ("offset_before", pa.int64()),
+        ("before_at", TIMESTAMP),  # when that was committed
+        ("written_at", TIMESTAMP),  # of the batch
+        *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
+    ]
+)
+"""What is read of commits that went back."""
+
 GROUP_STEPS: Final = pa.schema(
     [
         KEY[0],
@@ -169,6 +182,26 @@ def commits_between(
     ).cast(COMMITTED)
     order = np.argsort(to_numbers(rows["sequence"]), kind="stable")
     return take(rows, order)
+
+
+def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) -> pa.Table:
+    """Read the commits that went back (schema `REWINDS`) in a range of sequences, of batches written since a
+    moment (ms), in the order of the log; of one batch the last commit of each key."""
+    rows = select(
+        f"""
+        SELECT {names(KEY_NAMES)}, "after"['committed_offset'] AS "committed_offset",
+            least("after"['commit_timestamp'], "batch_time") AS "committed_at",
+            "before"['committed_offset'] AS "offset_before", "before"['commit_timestamp'] AS "before_at",
+            "batch_time" AS "written_at", "source_partition", "source_offset", "sequence"
+        FROM changes
+        WHERE "sequence" > {after} AND "sequence" <= {up_to} AND {written_after(since - 1)}
+            AND "kind" = 'offset' AND "op" = 'set'
+            AND "after"['committed_offset'] < "before"['committed_offset']
+        ORDER BY "sequence", "source_offset"
+        """,
+        changes=changes,
+    )
+    return rows.cast(REWINDS)
 
 
 def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:

@@ -1,6 +1,6 @@
 """The tables as of one batch, the newest or a past one: what is read from one snapshot belongs together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
@@ -23,6 +23,7 @@ from streaming.tables.feed import (
     partitions_in,
     read_steps,
     removals_of,
+    rewinds_between,
     starts_after,
     topics_of,
     topics_subscribed,
@@ -37,12 +38,14 @@ from streaming.tables.log_ends import (
     topics_over_time,
 )
 from streaming.tables.progress_rows import Gap
+from streaming.tables.select import between, is_one_of, names, select
 
 Among = Literal["groups", "live", "history"]
 """Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
 
 _MOST_NAMED: Final = 500
-"""Groups that are named in a query; of more, all rows are read and chosen from: SQL would be megabytes."""
+"""Groups or topics that are named in a query; of more, all rows are read and chosen from: SQL would be
+megabytes."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +173,30 @@ class Snapshot:
 
         return _of(groups, commits)
 
+    def rewinds(self, *, after: int, since: int) -> pa.Table:
+        """Read the commits that went back (schema `REWINDS`) in changes after a sequence, written since a
+        moment (ms), in the order of the log."""
+        return rewinds_between(self.changes, after=after, up_to=self.progress.sequence, since=since)
+
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""
         return _of(groups, lambda of: group_steps(self.changes, of, up_to=self.progress.sequence))
+
+    def ends_between(self, topics: Collection[str] | None, *, since: int, until: int) -> pa.Table:
+        """Read the samples (schema `NEWEST_ENDS`) of topics (None: all) between two moments (ms), and the
+        newest ones before. In no order; of very many topics those of others, too."""
+        wanted = None if topics is None or len(topics) > _MOST_NAMED else list(topics)
+        if self.log_ends is None or wanted == []:
+            return NEWEST_ENDS.empty_table()
+        of_these = "true" if wanted is None else is_one_of("topic", wanted)
+        rows = select(
+            f"""
+            SELECT {names(NEWEST_ENDS.names)} FROM log_ends
+            WHERE "log_end" IS NOT NULL AND {between("sampled_at", since + 1, until)} AND {of_these}
+            """,
+            log_ends=self.log_ends,
+        ).cast(NEWEST_ENDS)
+        return pa.concat_tables([self.newest_ends(wanted, as_of=since), rows])
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""

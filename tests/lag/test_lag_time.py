@@ -1,6 +1,7 @@
 """Lag in records and in seconds, against logs whose records came at known times."""
 
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from streaming.common.arrays import from_numbers
 from streaming.common.times import MINUTE_MS
 from streaming.lag.lag_time import CLOCKS_DIFFER_MS, with_lag, with_lag_along
 from streaming.lag.log_ends import LAG
+from streaming.lag.samples import Samples
 from streaming.model.schemas import TIMESTAMP
 
 AGE = 5 * MINUTE_MS
@@ -259,3 +261,26 @@ def test_a_million_offsets_take_less_than_a_third_of_a_second() -> None:
     assert found["lag_seconds"][0].as_py() == pytest.approx(540.0)
     assert min(took) < 0.3 * 2  # half of it, for slow machines
     print(f"1 M offsets: {min(took):.3f} s")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "is_throughout"),
+    [
+        (range(-1, 11), True),
+        ([-5, 0, 5, 10], True),
+        ([-6, 0, 5, 10], False),  # too old where it begins
+        ([1, 5, 10], False),  # begins later
+        ([0, 4, 10], False),  # a gap
+        ([0, 4, 8], True),
+        ([0, 4], False),  # ends too early
+        ([], False),
+    ],
+)
+def test_logs_are_sampled_throughout_without_a_gap(minutes: Sequence[int], is_throughout: bool) -> None:
+    minute = 60_000
+    rows = [sample(at * minute, 7) for at in minutes]
+    others = [sample(at * minute, 7, Log((), topic="other")) for at in range(-1, 11)]
+    samples = Samples.of(sample_table([*rows, *others]))
+    places = samples.places.codes_of(sample_table([sample(0, 0), sample(0, 0, Log((), topic="other"))]))
+    found = samples.is_throughout(places, 0, 10 * minute, 5 * minute)
+    assert found.tolist() == [is_throughout, True]

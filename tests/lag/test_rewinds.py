@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
+from sampled_logs import timed
 
-from streaming.lag.rewinds import WHO, with_who
-from streaming.model.schemas import MEMBER
+from streaming.lag.rewinds import WHO, lasting, with_who
+from streaming.model.schemas import MEMBER, TIMESTAMP
 
 PLACED = [
     ("group", pa.string()),
@@ -70,3 +73,64 @@ def test_of_steps_within_the_batch_of_the_commit_some_may_be_missing() -> None:
 
 def test_nothing_was_committed() -> None:
     assert who([step(1, 1, "a")]) == []
+
+
+# --- those that last -------------------------------------------------------------------------------------
+
+M = 60_000
+
+
+def moved(*rows: tuple[str, int, int, int, int | None]) -> pa.Table:
+    """Commits of groups: sequence, time (ms), offset, and the offset before."""
+    filled = [
+        {
+            "group": group,
+            "topic": "t",
+            "partition": 0,
+            "committed_offset": offset,
+            "committed_at": at,
+            "offset_before": before,
+            "before_at": 0,
+            "sequence": sequence,
+        }
+        for group, sequence, at, offset, before in rows
+    ]
+    names = ["group", "topic", "partition", "committed_offset", "offset_before", "sequence"]
+    kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64()]
+    schema = pa.schema(
+        [*zip(names, kinds, strict=True), ("committed_at", TIMESTAMP), ("before_at", TIMESTAMP)]
+    )
+    return timed(filled, schema)
+
+
+NO_TOPICS = pa.schema(
+    [("topic", pa.string()), ("topic_id", pa.string()), ("first_at", TIMESTAMP), ("last_at", TIMESTAMP)]
+).empty_table()
+
+
+@pytest.mark.parametrize(
+    ("later", "read_until", "told", "waiting"),
+    [
+        ([], M - 1, [], [2]),
+        ([], M, [2], []),
+        ([("g", 3, M - 1, 99, 50)], M, [2], []),  # not where it was yet
+        ([("g", 3, M - 1, 100, 50)], M, [], []),
+        ([("g", 3, M - 1, 100, 50), ("g", 4, M, 50, 100)], 5 * M, [], []),
+        ([("g", 3, M, 100, 50)], M, [2], []),
+        ([("h", 3, 1, 100, 50), ("g", 1, 1, 100, None)], M, [2], []),  # of another group, and of before
+    ],
+)
+def test_a_rewind_lasts_if_it_is_not_made_up_for_soon(
+    later: list[tuple[str, int, int, int, int | None]], read_until: int, told: list[int], waiting: list[int]
+) -> None:
+    rewinds = moved(("g", 2, 0, 50, 100))
+    found = lasting(
+        rewinds, moved(*later), NO_TOPICS, read_until=np.array([read_until], np.int64), after_ms=M
+    )
+    assert [rows["sequence"].to_pylist() for rows in found] == [told, waiting]
+
+
+def test_rewinds_of_a_group_are_told_in_their_order() -> None:
+    rewinds = moved(("g", 2, 30_000, 50, 100), ("g", 3, 0, 40, 50), ("h", 4, 0, 40, 50))
+    told, waiting = lasting(rewinds, moved(), NO_TOPICS, read_until=np.full(3, M, np.int64), after_ms=M)
+    assert (told["sequence"].to_pylist(), waiting["sequence"].to_pylist()) == ([4], [2, 3])

@@ -41,8 +41,8 @@ def append_ends(tables: Tables, minutes: range, log: Log = LOG) -> None:
 
 @pytest.fixture(scope="module")
 def queries(tmp_path_factory: pytest.TempPathFactory) -> LagQueries:
-    """Groups `live`, 10 or 30 s behind, and `dead`, which stops after 10 minutes; `back` is set back at 15,
-    when it has no members, and at 20 by one of them. Each has the first partition of topic t."""
+    """Groups `live`, 10 or 30 s behind, and `dead`, which stops after 10 minutes; `back` is set back after
+    15, when it has no members, and after 20 by one of them. Each has the first partition of topic t."""
     tables = Tables(str(tmp_path_factory.mktemp("tables")))
     tables.create()
     live: Batch = {}

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from sampled_logs import timed
 
 from streaming.alerts.episodes import Episode
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.log_starts import AskLogRanges
 from streaming.alerts.table import AlertTable
+from streaming.common.times import day_of
 from streaming.model.progress import PartitionEnds, Progress, Rebuild, Retention
-from streaming.model.schemas import CHANGES_IN_BATCH
+from streaming.model.schemas import CHANGES_IN_BATCH, LOG_ENDS
 from streaming.model.totals import Totals
 from streaming.settings.model import AlertSettings
 from streaming.settings.reading import read_settings
@@ -50,6 +52,7 @@ class Lake:
         self.held_back: set[int] = set()  # partitions with an open transaction
         self.rebuild: Rebuild | None = None
         self._next_offset = 0
+        self._live: dict[tuple[str, str | None, int | None], Any] = {}
         self.retention: Retention | None = Retention(
             retention_ms=RETENTION,
             check_interval_ms=600_000,
@@ -95,16 +98,16 @@ class Lake:
         at: int | None = None,
         offset: int = 100,
         source_partition: int = 0,
-        group_value: Mapping[str, Any] = SIMPLE,
+        group_value: Mapping[str, Any] | None = SIMPLE,
         **value: Any,
     ) -> None:
-        """Write commits of a group, at `at` (now), and the group as it is after them."""
+        """Write commits of a group, at `at` (now), and the group as it is after them (None: as before)."""
         moment = self.now if at is None else at
         after = {"committed_offset": offset, "metadata": "", "commit_timestamp": moment, **value}
         rows = [self._change("offset", group, key, after, moment) for key in keys or [("orders", 0)]]
-        self._append(
-            [*rows, self._change("group", group, (None, None), dict(group_value), moment)], source_partition
-        )
+        if group_value is not None:
+            rows.append(self._change("group", group, (None, None), dict(group_value), moment))
+        self._append(rows, source_partition)
 
     def set_group(self, group: str, source_partition: int = 0, **value: Any) -> None:
         """Write a record of a group."""
@@ -117,6 +120,32 @@ class Lake:
         rows = [self._change("offset", group, key, None, self.now) for key in keys or [("orders", 0)]]
         before = {"committed_offset": 100, "metadata": "", "commit_timestamp": 0}
         self._append([row | {"cause": cause, "before": before, **place} for row in rows], source_partition)
+
+    def sample(
+        self,
+        ends: Mapping[tuple[str, int], int | Callable[[int], int]],
+        *,
+        at: Sequence[int] | None = None,
+        topic_id: str = "id",
+    ) -> None:
+        """Write samples of log ends, at moments (now), and of topics as a whole."""
+        rows = [
+            {
+                "sampled_at": moment,
+                "topic": topic,
+                "topic_id": topic_id,
+                "partition": partition,
+                "log_start": 0,
+                "log_end": end(moment) if callable(end) else end,
+                "error": None,
+                "day": day_of(moment),
+            }
+            for moment in at or [self.now]
+            for (topic, number), end in ends.items()
+            for partition in (number, None)
+        ]
+        rows = [row | ({"log_end": None} if row["partition"] is None else {}) for row in rows]
+        self.tables.append_log_ends(timed(rows, LOG_ENDS))
 
     def beat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
         """Write a heartbeat with the ends of the partitions: at the position, unless others are given."""
@@ -167,13 +196,16 @@ class Lake:
     ) -> dict[str, Any]:
         self._next_offset += 1
         source = {"source_offset": self._next_offset, "source_timestamp": moment}
+        before = self._live.get((group, *key))
+        self._live[group, *key] = after = None if after is None else after | source
         return {
             "kind": kind,
             "op": "remove" if after is None else "set",
             "group": group,
             "topic": key[0],
             "partition": key[1],
-            "after": None if after is None else after | source,
+            "before": before,
+            "after": after,
             **source,
         }
 

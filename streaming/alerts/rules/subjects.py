@@ -12,21 +12,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import INFO, Finding, Severity
-from streaming.common.arrays import Index, Mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, to_numbers
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ends import Partition
 from streaming.settings.model import AlertSettings, GroupAlerts
 
+STOPPED_RULE: Final = "group_stopped"
+STALLED_RULE: Final = "group_stalled"
+REWOUND_RULE: Final = "group_rewound"
+BEYOND_END_RULE: Final = "offset_beyond_log_end"
+FORMER_TOPIC_RULE: Final = "offset_of_former_topic"
+LAG_RULE: Final = "lag_seconds"
+"""The rules that can be switched, by the names of their settings."""
+
+HEALTH_RULES: Final = (STOPPED_RULE, STALLED_RULE)
+LAG_RULES: Final = (*HEALTH_RULES, BEYOND_END_RULE, FORMER_TOPIC_RULE, LAG_RULE)
+"""Those that go by lag, and of these the ones that go by health."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPolicy:
-    """How one group is treated; `pattern` is that of its summary, None: it has alerts of its own."""
+    """How one group is treated; `pattern` is that of its summary, None: it has alerts of its own.
+
+    `rules` are those of the rules that can be switched which are on for it; `lag_ms` is 0 where that one is
+    off.
+    """
 
     is_excluded: bool
     pattern: str | None
     warning_ms: int
     critical_ms: int
+    lag_ms: int
+    rules: frozenset[str]
 
 
 class GroupPolicies:
@@ -42,7 +60,28 @@ class GroupPolicies:
     @property
     def longest_warning_ms(self) -> int:
         """The largest of all thresholds."""
-        return max(policy.warning_ms for policy in (self._default, *(p for _, p in self._patterns)))
+        return max(policy.warning_ms for policy in self._all)
+
+    def has_on(self, *rules: str) -> bool:
+        """Tell whether one of some rules is on for any group."""
+        return any(policy.rules.intersection(rules) for policy in self._all)
+
+    def with_on(self, rows: pa.Table, *rules: str) -> pa.Table:
+        """Return the rows of groups for which one of some rules is on."""
+        if not self.has_on(*rules):
+            return rows.slice(0, 0)
+        codes, groups = numbered(rows["group"])
+        is_on = [bool(self.of(name).rules.intersection(rules)) for name in groups.to_pylist()]
+        return rows.filter(from_mask(np.array(is_on, np.bool_)[codes]))
+
+    def lag_ms(self, rows: pa.Table) -> Index:
+        """Return how much lag time the groups of n rows may have (ms)."""
+        codes, groups = numbered(rows["group"])
+        return np.array([self.of(name).lag_ms for name in groups.to_pylist()], np.int64)[codes]
+
+    @property
+    def _all(self) -> list[GroupPolicy]:
+        return [self._default, *(policy for _, policy in self._patterns)]
 
     def of(self, group: str) -> GroupPolicy:
         """Return the policy of a group."""
@@ -55,7 +94,26 @@ def _policy(settings: AlertSettings, entry: GroupAlerts | None) -> GroupPolicy:
         pattern=entry.pattern if entry is not None and entry.treat == "summarize" else None,
         warning_ms=(entry and entry.warning_ms) or settings.warning_ms,
         critical_ms=(entry and entry.critical_ms) or settings.critical_ms,
+        lag_ms=_lag_ms(settings, entry),
+        rules=frozenset() if entry is not None and entry.treat == "exclude" else _rules_on(settings, entry),
     )
+
+
+def _lag_ms(settings: AlertSettings, entry: GroupAlerts | None) -> int:
+    own = None if entry is None else entry.lag_seconds_ms
+    return settings.lag_seconds_ms if own is None else own
+
+
+def _rules_on(settings: AlertSettings, entry: GroupAlerts | None) -> frozenset[str]:
+    switches = {
+        STOPPED_RULE: (entry and entry.group_stopped) or settings.group_stopped,
+        STALLED_RULE: (entry and entry.group_stalled) or settings.group_stalled,
+        REWOUND_RULE: (entry and entry.group_rewound) or settings.group_rewound,
+        BEYOND_END_RULE: (entry and entry.offset_beyond_log_end) or settings.offset_beyond_log_end,
+        FORMER_TOPIC_RULE: (entry and entry.offset_of_former_topic) or settings.offset_of_former_topic,
+        LAG_RULE: "on" if _lag_ms(settings, entry) else "off",
+    }
+    return frozenset(rule for rule, switch in switches.items() if switch == "on")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +130,7 @@ class Worst:
     @property
     def subject(self) -> str:
         """What it is about, in words; names are quoted as in JSON, so no two are alike."""
-        name, kind = (self.group, "group") if self.pattern is None else (self.pattern, "groups")
-        return f"{kind} {json.dumps(name, ensure_ascii=False)}"
+        return subject_of(self.group) if self.pattern is None else f"groups {_quoted(self.pattern)}"
 
     @property
     def source(self) -> str:
@@ -97,6 +154,15 @@ class Worst:
     def counts(self) -> dict[str, int]:
         """Return how many offsets, and of a summary how many groups, are concerned."""
         return {"offsets": self.offsets, **({} if self.pattern is None else {"groups": self.groups})}
+
+
+def subject_of(group: str | None) -> str:
+    """Name a group in words."""
+    return f"group {_quoted(group)}"
+
+
+def _quoted(name: str | None) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 EXPIRING_COLUMNS: Final = [

@@ -13,8 +13,25 @@ import pyarrow.compute as pc
 
 from streaming.alerts.episodes import Episode
 from streaming.lag.log_ends import Partition
+from streaming.lag.rules import HealthRules
 from streaming.model.progress import PartitionProgress, Progress, Reached
 from streaming.settings.model import AlertSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagRows:
+    """The offsets of groups that rules about lag are on for, as of a `moment` (ms).
+
+    All have the columns `LAG` and `is_sampled`: whether the end of the log was sampled all along in a window
+    of the rules of `health`, if they are behind. `judged` also have `PARTITION_HEALTH`, `dated` also
+    `of_former_topic`.
+    """
+
+    moment: int
+    health: HealthRules
+    offsets: pa.Table
+    judged: pa.Table
+    dated: pa.Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +40,8 @@ class View:
 
     `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
     adds; `groups` are the live groups (schema `GROUPS`). `dropped` are rows of
-    `changes` that the broker has probably expired and no evaluation has seen.
+    `changes` that the broker has probably expired and no evaluation has seen; `rewound` are commits that went
+    back, with who can have done that. `lag` is what is newly known of lag, if anything.
 
     `log_starts` holds where the logs of the committed topic partitions start (None: no answer); it is None
     as a whole where no broker was asked. `known` is the newest episode by rule and subject: all that are
@@ -36,6 +54,8 @@ class View:
     groups: pa.Table
     is_predicted: bool
     dropped: pa.Table
+    rewound: pa.Table
+    lag: LagRows | None = None
     log_starts: Mapping[Partition, int | None] | None = None
     known: Mapping[tuple[str, str], Episode] = field(default_factory=dict)
 
@@ -90,3 +110,19 @@ def of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
     """Return the rows that came from some offsets partitions."""
     wanted = pa.array(sorted(partitions), pa.int32())
     return rows.filter(pc.is_in(rows["source_partition"], value_set=wanted))
+
+
+def not_history(rows: pa.Table, progress: Progress) -> pa.Table:
+    """Return the rows (with source_partition and source_offset) whose records came after what the job found
+    when it first started.
+
+    What a rebuild no longer found has no record, but was held.
+    """
+    targets = {number: partition.load_target or 0 for number, partition in progress.partitions.items()}
+    is_new = [
+        offset is None or offset >= targets.get(partition, 0)
+        for partition, offset in zip(
+            rows["source_partition"].to_pylist(), rows["source_offset"].to_pylist(), strict=True
+        )
+    ]
+    return rows.filter(pa.array(is_new, pa.bool_()))

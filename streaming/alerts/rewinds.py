@@ -1,0 +1,99 @@
+"""Finds commits that went back in what is new in `changes`, and waits until it is clear that they last."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.alerts.rules.subjects import REWOUND_RULE, GroupPolicies
+from streaming.alerts.rules.view import judged_partitions, not_history, of_partitions
+from streaming.common.arrays import Index, from_mask, numbers_or, to_mask, to_numbers
+from streaming.common.timestamps import timestamp, to_milliseconds
+from streaming.lag.positions import topics_in
+from streaming.lag.rewinds import WHO, lasting, with_who
+from streaming.lag.rules import HealthRules
+from streaming.model.progress import Progress
+from streaming.settings.model import AlertSettings
+from streaming.tables.feed import REWINDS
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
+
+REWOUND: Final = pa.schema([*REWINDS, *WHO])
+"""A rewind that lasts, and who can have done it."""
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Rewinds (schema `REWINDS`) of which it is not known yet whether they last, among those up to a
+    sequence of `changes`."""
+
+    up_to: int = 0
+    rows: pa.Table = field(default_factory=REWINDS.empty_table)
+
+    @property
+    def mark(self) -> int:
+        """The sequence up to which all is decided."""
+        earliest: int | None = pc.min(self.rows["sequence"]).as_py()
+        return self.up_to if earliest is None else min(self.up_to, earliest - 1)
+
+
+class Rewinds:
+    """Reads rewinds; at rest, while none is waited for, it reads nothing."""
+
+    def __init__(self, tables: Tables, settings: AlertSettings, health: HealthRules | None = None) -> None:
+        self._tables = tables
+        self._settings = settings
+        self._policies = GroupPolicies(settings)
+        self._after_ms = (health or HealthRules()).rewind_after_ms
+
+    def look(self, progress: Progress, now: int, *, after: int, awaited: Awaited) -> tuple[pa.Table, Awaited]:
+        """Return the rewinds that are to be told (schema `REWOUND`), and those to wait for.
+
+        Those `awaited`, and new ones in changes after a sequence.
+        """
+        after = max(after, awaited.up_to)
+        is_new = after < progress.sequence and self._policies.has_on(REWOUND_RULE)
+        judged = judged_partitions(progress, self._settings, now)
+        can_tell = bool(len(of_partitions(awaited.rows, judged)))
+        if not is_new and not can_tell:
+            return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)
+        return self._tables.ask(
+            lambda at: self._divided(at, awaited.rows, judged, now, after=after), bases=[]
+        )
+
+    def _divided(
+        self, at: Snapshot, awaited: pa.Table, judged: set[int], now: int, *, after: int
+    ) -> tuple[pa.Table, Awaited]:
+        found = at.rewinds(after=after, since=now - self._settings.close_after_ms)
+        found = self._policies.with_on(not_history(found, at.progress), REWOUND_RULE)
+        is_news = pc.greater(awaited["written_at"], timestamp(now - self._settings.close_after_ms))
+        both = pa.concat_tables([awaited.filter(is_news), found])
+        is_judged = to_mask(
+            pc.is_in(both["source_partition"], value_set=pa.array(sorted(judged), pa.int32()))
+        )
+        some, others = both.filter(from_mask(is_judged)), both.filter(from_mask(~is_judged))
+        if not len(some):
+            return REWOUND.empty_table(), Awaited(at.progress.sequence, both)
+        groups = pc.unique(some["group"]).to_pylist()
+        since = int(numbers_or(to_milliseconds(some["written_at"]), 0).min())
+        told, waiting = lasting(
+            some,
+            at.commits(groups, since=since),
+            at.topics_over_time(topics_in(some)),
+            read_until=_read_until(some, at.progress, now),
+            after_ms=self._after_ms,
+        )
+        rows = pa.concat_tables([waiting, others])
+        who = pc.unique(told["group"]).to_pylist()
+        named = with_who(told, at.group_steps(who)) if who else REWOUND.empty_table()
+        return named, Awaited(at.progress.sequence, rows)
+
+
+def _read_until(rows: pa.Table, progress: Progress, now: int) -> Index:
+    """Return up to when (ms) all commits of the offsets partitions of n rows are known."""
+    known = {number: partition.whole.as_of or 0 for number, partition in progress.partitions.items()}
+    return np.array(
+        [min(now, known.get(number, 0)) for number in to_numbers(rows["source_partition"])], np.int64
+    )

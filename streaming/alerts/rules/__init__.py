@@ -1,0 +1,74 @@
+"""The alert rules: what each detects in the tables at one moment, and the message about it.
+
+A rule is one value (`rule.Rule`), which stands below the function that judges for it. To add one, write both
+and name it in `RULES`.
+"""
+
+from typing import Final
+
+from streaming.alerts.episodes import Episode, Judgement
+from streaming.alerts.rules.lag import (
+    GROUP_REWOUND,
+    GROUP_STALLED,
+    GROUP_STOPPED,
+    LAG_SECONDS,
+    OFFSET_BEYOND_LOG_END,
+    OFFSET_OF_FORMER_TOPIC,
+)
+from streaming.alerts.rules.offsets import (
+    EMPTY_GROUP_ID,
+    OFFSET_BELOW_LOG_START,
+    OFFSET_EXPIRED,
+    OFFSET_EXPIRING,
+)
+from streaming.alerts.rules.reading import JOB_BEHIND, PARTITION_STALLED, UNKNOWN_RECORD_VERSION
+from streaming.alerts.rules.rule import Rule
+from streaming.alerts.rules.view import View
+from streaming.settings.model import AlertSettings
+
+__all__ = [
+    "EMPTY_GROUP_ID",
+    "GROUP_REWOUND",
+    "GROUP_STALLED",
+    "GROUP_STOPPED",
+    "JOB_BEHIND",
+    "LAG_SECONDS",
+    "OFFSET_BELOW_LOG_START",
+    "OFFSET_BEYOND_LOG_END",
+    "OFFSET_EXPIRED",
+    "OFFSET_EXPIRING",
+    "OFFSET_OF_FORMER_TOPIC",
+    "PARTITION_STALLED",
+    "RULES",
+    "UNKNOWN_RECORD_VERSION",
+    "judge",
+    "rule_of",
+]
+
+RULES: Final[tuple[Rule, ...]] = (
+    OFFSET_EXPIRING,
+    OFFSET_EXPIRED,
+    OFFSET_BELOW_LOG_START,
+    UNKNOWN_RECORD_VERSION,
+    JOB_BEHIND,
+    PARTITION_STALLED,
+    EMPTY_GROUP_ID,
+    GROUP_REWOUND,
+    GROUP_STOPPED,
+    GROUP_STALLED,
+    LAG_SECONDS,
+    OFFSET_BEYOND_LOG_END,
+    OFFSET_OF_FORMER_TOPIC,
+)
+
+_BY_ID: Final = {rule.id: rule for rule in RULES}
+
+
+def rule_of(episode: Episode) -> Rule:
+    """Return the rule whose episode it is."""
+    return _BY_ID[episode.rule]
+
+
+def judge(view: View, settings: AlertSettings) -> dict[str, Judgement]:
+    """Apply all rules; return what each says, by its id."""
+    return {rule.id: rule.judge(view, settings) for rule in RULES}

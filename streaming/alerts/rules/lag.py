@@ -1,0 +1,363 @@
+"""Rules about lag and progress: groups that stop, stand still, go back, fall behind, or point elsewhere.
+
+What is not known is not judged, and what is open about it stays open: where the job or the brokers were away,
+the ends of logs must have been sampled all along in a window of the rules of health (10 minutes) before
+silence or lag counts. A restart of a group is shorter than that.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.alerts.episodes import WARNING, Episode, Finding, Judgement
+from streaming.alerts.rules.rule import Rule, is_recent, text
+from streaming.alerts.rules.subjects import (
+    BEYOND_END_RULE,
+    FORMER_TOPIC_RULE,
+    LAG_RULE,
+    REWOUND_RULE,
+    STALLED_RULE,
+    STOPPED_RULE,
+    GroupPolicies,
+    Worst,
+    subject_of,
+    worst_of_each_subject,
+)
+from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions
+from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
+from streaming.common.timestamps import to_milliseconds
+from streaming.lag.rewinds import words_of
+from streaming.lag.rules import STALLED, STATUSES, STOPPED, UNKNOWN
+from streaming.settings.model import AlertSettings
+
+_MOST_NAMED: Final = 5  # members in a message
+
+Facts = Callable[[Worst], Mapping[str, Any]]
+
+
+def _judgement(
+    view: View,
+    settings: AlertSettings,
+    rule: str,
+    rows: pa.Table,
+    *,
+    is_found: Mask,
+    is_unknown: Mask,
+    lingers: Mask | None = None,
+    order: Sequence[tuple[str, str]],
+    facts: Facts,
+    evidence: Callable[[Worst], str] = lambda worst: worst.source,
+    keeps_facts: bool = False,
+) -> Judgement:
+    """Return what a rule says of n positions, given which of them it finds, and which it cannot judge.
+
+    An open episode stays while it `lingers` in a position of its subject. With `keeps_facts` it has those of
+    its opening: others would change with every round of samples.
+    """
+    policies = GroupPolicies(settings)
+    found = list(worst_of_each_subject(rows.filter(from_mask(is_found)), policies, order=order))
+    stay = rows.filter(from_mask(lingers)) if lingers is not None else rows.slice(0, 0)
+    lingering = {worst.subject for worst in worst_of_each_subject(stay, policies)}
+    unknown = _places(rows.filter(from_mask(is_unknown)), view, rule)
+    is_not_judged = cannot_be_judged(view, judged_partitions(view.progress, settings, view.now))
+
+    def finding(worst: Worst) -> Finding:
+        now = worst.finding(WARNING, {**worst.counts(), **facts(worst)}, evidence=evidence(worst))
+        held = view.known.get((rule, worst.subject))
+        is_held = keeps_facts and held is not None and held.finding.severity == now.severity
+        return held.finding if is_held and held is not None else now
+
+    return Judgement(
+        findings=[finding(worst) for worst in found],
+        stays=lambda episode: (
+            is_not_judged(episode)
+            or episode.finding.subject in lingering
+            or _place(episode, episode.finding.group) in unknown
+        ),
+    )
+
+
+def _places(rows: pa.Table, view: View, rule: str) -> set[tuple[str | None, ...]]:
+    """Return the positions of open episodes of a rule that are among rows; of summaries without the group."""
+    named = [episode.finding for (of, _), episode in view.known.items() if of == rule and episode.is_open]
+    topics = pa.array({finding.topic for finding in named}, pa.string())
+    own = rows.filter(pc.is_in(rows["topic"], value_set=topics))
+    keys = own.select(["group", "topic", "partition"]).to_pylist()
+    with_group = {(key["group"], key["topic"], key["partition"]) for key in keys}
+    return with_group | {(None, topic, partition) for _, topic, partition in with_group}
+
+
+def _place(episode: Episode, group: str | None) -> tuple[Any, ...]:
+    return (group, episode.finding.topic, episode.finding.partition)
+
+
+def _nothing_new(settings: AlertSettings, rule: str) -> Judgement:
+    """Return what a rule says that is off, or for which nothing is new."""
+    is_on = GroupPolicies(settings).has_on(rule)
+    return Judgement(findings=[], stays=lambda _: is_on)
+
+
+# --- group_stopped and group_stalled ---------------------------------------------------------------------
+
+
+def _judge_health(
+    view: View,
+    settings: AlertSettings,
+    rule: str,
+    status: int,
+    facts: Facts,
+    evidence: Callable[[Worst], str],
+) -> Judgement:
+    if view.lag is None:
+        return _nothing_new(settings, rule)
+    rows = GroupPolicies(settings).with_on(view.lag.judged, rule)
+    is_whole = to_mask(rows["is_sampled"])
+    # what was committed lately has not stopped, whatever else is not known of it
+    is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
+    return _judgement(
+        view,
+        settings,
+        rule,
+        rows,
+        is_found=is_whole & _has_status(rows, status),
+        is_unknown=(~is_whole | _has_status(rows, UNKNOWN)) & (is_silent | (status != STOPPED)),
+        order=[("last_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
+        if status == STOPPED
+        else [("topic", "ascending"), ("partition", "ascending")],
+        facts=facts,
+        evidence=evidence,
+    )
+
+
+def _has_status(rows: pa.Table, status: int) -> Mask:
+    return to_mask(pc.equal(rows["status"], STATUSES[status]))
+
+
+def _judge_group_stopped(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups that no longer commit while records wait for them."""
+    return _judge_health(
+        view,
+        settings,
+        STOPPED_RULE,
+        STOPPED,
+        lambda worst: {
+            "committed_offset": worst.row["committed_offset"],
+            "last_commit_at": text(worst.row["last_at"]),
+        },
+        lambda worst: worst.source,
+    )
+
+
+GROUP_STOPPED: Final = Rule(
+    id=STOPPED_RULE,
+    judge=_judge_group_stopped,
+    sentence="{subject}: records wait, and nothing is committed any more for {offsets}; for the longest time "
+    "not for {place}, {committed_offset}, since {last_commit_at}",
+)
+
+
+def _judge_group_stalled(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups that commit the same offset again and again while records wait for them."""
+    return _judge_health(
+        view,
+        settings,
+        STALLED_RULE,
+        STALLED,
+        lambda worst: {"committed_offset": worst.row["committed_offset"]},
+        lambda worst: f"{worst.row['topic']}-{worst.row['partition']} at {worst.row['committed_offset']}",
+    )
+
+
+GROUP_STALLED: Final = Rule(
+    id=STALLED_RULE,
+    judge=_judge_group_stalled,
+    sentence="{subject}: records wait, and {offsets} are committed again and again without moving, such as "
+    "{place}, {committed_offset}",
+)
+
+
+# --- group_rewound ---------------------------------------------------------------------------------------
+
+
+def _judge_group_rewound(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups that have gone back since the last evaluation.
+
+    This has happened, so that a later commit does not undo it.
+    """
+    return Judgement(findings=list(_rewound(view, settings)), stays=is_recent(view, settings))
+
+
+def _rewound(view: View, settings: AlertSettings) -> Iterator[Finding]:
+    rows = view.rewound
+    told = [
+        view.counted(REWOUND_RULE, subject_of(group), "sequence") >= sequence
+        for group, sequence in zip(rows["group"].to_pylist(), rows["sequence"].to_pylist(), strict=True)
+    ]
+    rows = rows.filter(from_mask(~np.array(told, np.bool_)))
+    rows = rows.append_column("back", pc.subtract(rows["offset_before"], rows["committed_offset"]))
+    last = rows.group_by("group").aggregate([("sequence", "max")])
+    lasts = dict(zip(last["group"].to_pylist(), last["sequence_max"].to_pylist(), strict=True))
+    order = [("back", "descending"), ("topic", "ascending"), ("partition", "ascending")]
+    for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order):
+        row, members = worst.row, worst.row["members"]
+        yield worst.finding(
+            WARNING,
+            {
+                **worst.counts(),
+                "offsets": worst.offsets + view.counted(REWOUND_RULE, worst.subject, "offsets"),
+                "committed_offset": row["committed_offset"],
+                "offset_before": row["offset_before"],
+                "went_back_at": text(row["committed_at"]),
+                "was_empty": row["was_empty"],
+                "members": None if members is None else len(members),
+                "who": words_of(row["was_empty"], members, most=_MOST_NAMED),
+                **({"sequence": lasts[worst.group]} if worst.group is not None else {}),
+            },
+            evidence=f"{worst.source} {row['sequence']}",
+        )
+
+
+GROUP_REWOUND: Final = Rule(
+    id=REWOUND_RULE,
+    judge=_judge_group_rewound,
+    sentence="{subject}: {offsets} went back, the furthest {place}, from {offset_before} to "
+    "{committed_offset} at {went_back_at}, {who}",
+)
+
+
+# --- offset_beyond_log_end -------------------------------------------------------------------------------
+
+
+def _judge_offset_beyond_log_end(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups whose offsets are beyond the ends of their logs."""
+    if view.lag is None:
+        return _nothing_new(settings, BEYOND_END_RULE)
+    rows = GroupPolicies(settings).with_on(view.lag.offsets, BEYOND_END_RULE)
+    age = _times(rows, "ends_as_of") - _times(rows, "commit_timestamp")
+    is_beyond = to_mask(pc.less(rows["lag"], 0))
+    return _judgement(
+        view,
+        settings,
+        BEYOND_END_RULE,
+        rows,
+        is_found=is_beyond & (age >= view.lag.health.rewind_after_ms),
+        is_unknown=~to_mask(rows["lag"].is_valid()),
+        lingers=is_beyond,
+        order=[("lag", "ascending"), ("topic", "ascending"), ("partition", "ascending")],
+        facts=lambda worst: {
+            "committed_offset": worst.row["committed_offset"],
+            "log_end_offset": worst.row["log_end_offset"],
+        },
+        keeps_facts=True,
+    )
+
+
+OFFSET_BEYOND_LOG_END: Final = Rule(
+    id=BEYOND_END_RULE,
+    judge=_judge_offset_beyond_log_end,
+    sentence="{subject}: {offsets} are beyond the end of the log; the worst is {place}, committed "
+    "{committed_offset}, where the log ended at {log_end_offset}",
+)
+
+
+# --- offset_of_former_topic ------------------------------------------------------------------------------
+
+
+def _judge_offset_of_former_topic(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups with members that would start from an offset of a topic that was deleted and made anew."""
+    if view.lag is None:
+        return _nothing_new(settings, FORMER_TOPIC_RULE)
+    rows = GroupPolicies(settings).with_on(view.lag.dated, FORMER_TOPIC_RULE)
+    former = rows["of_former_topic"]
+    is_former = to_mask(former)
+    would_start, may_come_back = _starters(
+        rows, is_former, view.groups, since=view.now - view.lag.health.window_ms
+    )
+    return _judgement(
+        view,
+        settings,
+        FORMER_TOPIC_RULE,
+        rows,
+        is_found=is_former & would_start,
+        is_unknown=~to_mask(former.is_valid()),
+        lingers=is_former & may_come_back,
+        order=[("topic", "ascending"), ("partition", "ascending")],
+        facts=lambda worst: {"committed_offset": worst.row["committed_offset"]},
+    )
+
+
+def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) -> tuple[Mask, Mask]:
+    """Tell of n positions, of those that are of a former topic, whether the group has members that read the
+    topic, and whether it has changed since a moment (ms): members that restart are soon back."""
+    wanted = pc.unique(rows.filter(from_mask(is_former))["group"])
+    groups = groups.filter(pc.is_in(groups["group"], value_set=wanted))
+    columns = ["group", "members", "subscribed_topics"]
+    changed_at = _times(groups, "source_timestamp").tolist()
+    of_group = {
+        row["group"]: (bool(row["members"]), set(row["subscribed_topics"] or ()), at >= since)
+        for row, at in zip(groups.select(columns).to_pylist(), changed_at, strict=True)
+    }
+    starts, changed = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    numbers = np.flatnonzero(is_former)
+    keys = rows.select(["group", "topic"]).filter(from_mask(is_former)).to_pylist()
+    for number, key in zip(numbers, keys, strict=True):
+        has_members, topics, is_recent = of_group.get(key["group"], (False, set(), False))
+        starts[number] = has_members and (not topics or key["topic"] in topics)
+        changed[number] = is_recent
+    return starts, changed
+
+
+OFFSET_OF_FORMER_TOPIC: Final = Rule(
+    id=FORMER_TOPIC_RULE,
+    judge=_judge_offset_of_former_topic,
+    sentence="{subject} has members, and {offsets} that were committed in a former topic of the same name, "
+    "such as {place}, {committed_offset}: they would start there",
+)
+
+
+# --- lag_seconds -----------------------------------------------------------------------------------------
+
+
+def _judge_lag_seconds(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups that are behind by more time than they may be; until it is less than half of that."""
+    if view.lag is None:
+        return _nothing_new(settings, LAG_RULE)
+    policies = GroupPolicies(settings)
+    rows = policies.with_on(view.lag.offsets, LAG_RULE)
+    allowed = policies.lag_ms(rows)
+    is_behind = to_mask(pc.greater(rows["lag"], view.lag.health.min_lag))
+    is_whole = to_mask(rows["is_sampled"])
+    lag_ms = numbers_or(pc.multiply(rows["lag_seconds"], 1_000.0).cast(pa.int64(), safe=False), 0)
+    is_unknown = ~to_mask(rows["lag"].is_valid()) | (is_behind & ~to_mask(rows["lag_seconds"].is_valid()))
+    return _judgement(
+        view,
+        settings,
+        LAG_RULE,
+        rows,
+        is_found=is_behind & is_whole & (lag_ms > allowed),
+        is_unknown=is_unknown | ~is_whole,
+        lingers=is_behind & is_whole & (lag_ms > allowed // 2),
+        order=[("lag_seconds", "descending"), ("topic", "ascending"), ("partition", "ascending")],
+        facts=lambda worst: {
+            "committed_offset": worst.row["committed_offset"],
+            "lag": worst.row["lag"],
+            "lag_seconds": round(worst.row["lag_seconds"]),
+            "lag_is_at_least": worst.row["lag_is_at_least"],
+        },
+        keeps_facts=True,
+    )
+
+
+LAG_SECONDS: Final = Rule(
+    id=LAG_RULE,
+    judge=_judge_lag_seconds,
+    sentence="{subject} is too far behind with {offsets}; when this was noticed the furthest was {place}, "
+    "{committed_offset}, behind by {lag} records and {lag_seconds} s",
+)
+
+
+def _times(rows: pa.Table, name: str) -> Index:
+    return numbers_or(to_milliseconds(rows[name]), 0)

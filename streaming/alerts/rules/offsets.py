@@ -1,0 +1,164 @@
+"""Rules about committed offsets: those that the broker drops, and those that it should not have."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow.compute as pc
+
+from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Judgement
+from streaming.alerts.rules.rule import Rule, is_recent, text
+from streaming.alerts.rules.subjects import (
+    BELOW_START_COLUMNS,
+    EXPIRING_COLUMNS,
+    GroupPolicies,
+    below_start_of_each_subject,
+    expiring_of_each_subject,
+    worst_of_each_subject,
+)
+from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions, not_history, of_partitions
+from streaming.common.timestamps import timestamp
+from streaming.lag.log_ends import Partition
+from streaming.settings.model import AlertSettings
+
+# --- offset_expiring ------------------------------------------------------------------------------------
+
+
+def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups whose offsets the broker will drop soon."""
+    if not view.is_predicted:
+        return Judgement(findings=[], stays=lambda _: True)
+    judged = judged_partitions(view.progress, settings, view.now)
+    policies = GroupPolicies(settings)
+    latest = timestamp(view.now + policies.longest_warning_ms)
+    offsets = view.offsets.select(EXPIRING_COLUMNS)  # of a million rows, each further one is copied
+    soon = of_partitions(offsets.filter(pc.less_equal(offsets["expires_at"], latest)), judged)
+    return Judgement(
+        findings=[
+            worst.finding(
+                CRITICAL if worst.is_critical else WARNING,
+                {
+                    **worst.counts(),
+                    "committed_offset": worst.row["committed_offset"],
+                    "expires_at": text(worst.row["expires_at"]),
+                    "expiry_rule": worst.row["rule"],
+                },
+                evidence=f"{worst.source} {text(worst.row['expires_at'])}",
+            )
+            for worst in expiring_of_each_subject(soon, policies, view.now)
+        ],
+        stays=cannot_be_judged(view, judged),
+    )
+
+
+OFFSET_EXPIRING: Final = Rule(
+    id="offset_expiring",
+    judge=_judge_offset_expiring,
+    sentence="{subject}: the broker will drop {offsets} unless the group commits again; the first is "
+    "{place}, {committed_offset}, at {expires_at} ({expiry_rule})",
+)
+
+
+# --- offset_expired -------------------------------------------------------------------------------------
+
+
+def _judge_offset_expired(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups of which the broker has dropped offsets since the last evaluation.
+
+    This has happened, so it needs no partition to be current, and a later commit does not undo it: the group
+    has started somewhere else. What was dropped before the job first followed the topic is history.
+    """
+    return Judgement(
+        findings=[
+            worst.finding(
+                CRITICAL,
+                {
+                    "offsets": worst.offsets + view.counted(OFFSET_EXPIRED.id, worst.subject, "offsets"),
+                    "committed_offset": worst.row["committed_offset"],
+                    "dropped_at": text(worst.row["source_timestamp"]),
+                },
+                evidence=f"{worst.source} {worst.row['sequence']}",
+            )
+            for worst in worst_of_each_subject(
+                not_history(view.dropped, view.progress), GroupPolicies(settings)
+            )
+        ],
+        stays=is_recent(view, settings),
+    )
+
+
+OFFSET_EXPIRED: Final = Rule(
+    id="offset_expired",
+    judge=_judge_offset_expired,
+    sentence="{subject}: the broker has dropped {offsets}, the last at {dropped_at}, such as {place}, "
+    "{committed_offset}; consumers continue at auto.offset.reset",
+)
+
+
+# --- offset_below_log_start -----------------------------------------------------------------------------
+
+
+def _judge_offset_below_log_start(view: View, settings: AlertSettings) -> Judgement:
+    """Find groups with unread records that data retention has deleted."""
+    starts = view.log_starts
+    if starts is None:
+        return Judgement(findings=[], stays=lambda _: True)
+    judged = judged_partitions(view.progress, settings, view.now)
+    offsets = of_partitions(view.offsets.select(BELOW_START_COLUMNS), judged)
+    is_not_judged = cannot_be_judged(view, judged)
+    return Judgement(
+        findings=[
+            worst.finding(
+                WARNING,
+                {
+                    **worst.counts(),
+                    "committed_offset": worst.row["committed_offset"],
+                    "log_start": worst.row["log_start"],
+                    "offsets_gone": worst.row["gone"],
+                },
+                evidence=worst.source,
+            )
+            for worst in below_start_of_each_subject(offsets, GroupPolicies(settings), starts)
+        ],
+        stays=lambda episode: is_not_judged(episode) or _is_unanswered(episode, starts),
+    )
+
+
+def _is_unanswered(episode: Episode, log_starts: Mapping[Partition, int | None]) -> bool:
+    partition = (episode.finding.topic or "", episode.finding.partition or 0)
+    return log_starts.get(partition, 0) is None
+
+
+OFFSET_BELOW_LOG_START: Final = Rule(
+    id="offset_below_log_start",
+    judge=_judge_offset_below_log_start,
+    sentence="{subject}: data retention has deleted unread records of {offsets}; the worst is {place}, "
+    "committed {committed_offset}, where the log now starts at {log_start}",
+)
+
+
+# --- empty_group_id -------------------------------------------------------------------------------------
+
+
+def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
+    """Find recent commits of the empty group id, which clients now refuse (KIP-289)."""
+    judged = judged_partitions(view.progress, settings, view.now)
+    newest_old = timestamp(view.now - settings.close_after_ms)
+    rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), judged)
+    rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
+    order = [("source_timestamp", "descending"), ("topic", "ascending")]
+    return Judgement(
+        findings=[
+            replace(worst.finding(INFO, worst.counts(), evidence=worst.source), topic=None, partition=None)
+            for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order)
+        ],
+        stays=cannot_be_judged(view, judged),
+    )
+
+
+EMPTY_GROUP_ID: Final = Rule(
+    id="empty_group_id",
+    judge=_judge_empty_group_id,
+    sentence='the group with the empty id ("") still receives commits, on {offsets}; '
+    "newer clients refuse it (KIP-289)",
+)

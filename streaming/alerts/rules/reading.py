@@ -1,0 +1,127 @@
+"""Rules about the reading of the offsets topic: what cannot be read, and what has not been."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from streaming.alerts.episodes import CRITICAL, WARNING, Episode, Finding, Judgement
+from streaming.alerts.rules.rule import Rule, is_recent
+from streaming.alerts.rules.view import View, is_fresh, is_stalled
+from streaming.common.times import iso
+from streaming.model import schemas
+from streaming.settings.model import AlertSettings
+
+# --- unknown_record_version -----------------------------------------------------------------------------
+
+
+def _judge_unknown_record_version(view: View, settings: AlertSettings) -> Judgement:
+    """Find record types and versions that this release cannot read, and of which there are new records.
+
+    When the topic is re-read from the beginning, counting starts over, so everything found then is new.
+    """
+    return Judgement(findings=_new_unknown_records(view), stays=is_recent(view, settings))
+
+
+def _new_unknown_records(view: View) -> Iterator[Finding]:
+    generation = view.progress.generation
+    for kind in view.progress.totals.unknown:
+        version = "" if kind.value_version is None else f", value version {kind.value_version}"
+        subject = f"records of type {kind.record_type}{version}"
+        is_same_count = view.counted(UNKNOWN_RECORD_VERSION.id, subject, "generation") == generation
+        counted = view.counted(UNKNOWN_RECORD_VERSION.id, subject, "count") if is_same_count else 0
+        if kind.count > counted:
+            yield Finding(
+                severity=WARNING,
+                subject=subject,
+                facts={
+                    "record_type": kind.record_type,
+                    "value_version": kind.value_version,
+                    "count": kind.count,
+                    "first": f"{kind.first.partition}:{kind.first.offset}",
+                    "last": f"{kind.last.partition}:{kind.last.offset}",
+                    "generation": generation,
+                },
+                evidence=f"{generation} after {counted}",
+            )
+
+
+UNKNOWN_RECORD_VERSION: Final = Rule(
+    id=schemas.UNKNOWN_RECORD_VERSION,
+    judge=_judge_unknown_record_version,
+    sentence="{count} {subject} cannot be read by this release (first at {first}, last at {last}, as offsets "
+    "partition:offset); what they say is missing from the tables",
+    labels=lambda finding: {name: finding.facts[name] for name in ("record_type", "value_version")},
+    remembers_closed=True,
+)
+
+
+# --- job_behind -----------------------------------------------------------------------------------------
+
+
+def _judge_job_behind(view: View, settings: AlertSettings) -> Judgement:
+    """Find offsets partitions that the job has read only up to too long ago: it is behind, or not running."""
+    since = {
+        number: at
+        for number, partition in view.progress.partitions.items()
+        if (at := partition.stable.since) is not None and view.now - at > settings.behind_warning_ms
+    }
+    if not since:
+        return Judgement(findings=[], stays=lambda _: False)
+    worst = min(since, key=lambda number: (since[number], number))
+    finding = Finding(
+        severity=CRITICAL if view.now - since[worst] > settings.behind_critical_ms else WARNING,
+        subject="the job",
+        topic=view.progress.topic,
+        partition=worst,
+        facts={"partitions": len(since), "complete_as_of": iso(since[worst])},
+        evidence=iso(since[worst]),
+    )
+    return Judgement(findings=[finding], stays=lambda _: False)
+
+
+JOB_BEHIND: Final = Rule(
+    id="job_behind",
+    judge=_judge_job_behind,
+    sentence="the job has read {partitions} offsets partition(s) only up to {complete_as_of} or earlier; "
+    "predictions about groups in them are suspended",
+)
+
+
+# --- partition_stalled ----------------------------------------------------------------------------------
+
+
+def _judge_partition_stalled(view: View, settings: AlertSettings) -> Judgement:
+    """Find offsets partitions in which an open transaction holds back everything newer."""
+    return Judgement(
+        findings=[
+            Finding(
+                severity=WARNING,
+                subject=f"offsets partition {number}",
+                topic=view.progress.topic,
+                partition=number,
+                source_partition=number,
+                facts={
+                    "last_stable_offset": partition.last_stable_offset,
+                    "since": iso(partition.held_back_since or 0),
+                },
+                evidence=str(partition.last_stable_offset),
+            )
+            for number, partition in sorted(view.progress.partitions.items())
+            if is_stalled(partition) and is_fresh(partition.stable, settings, view.now)
+        ],
+        stays=lambda episode: _is_not_read(episode, view, settings),
+    )
+
+
+def _is_not_read(episode: Episode, view: View, settings: AlertSettings) -> bool:
+    """Tell whether the offsets partition of an episode exists, but was not read to its end recently."""
+    partition = view.progress.partitions.get(episode.finding.partition or 0)
+    return partition is not None and not is_fresh(partition.stable, settings, view.now)
+
+
+PARTITION_STALLED: Final = Rule(
+    id="partition_stalled",
+    judge=_judge_partition_stalled,
+    sentence="{subject}: an open transaction has held readers back at offset {last_stable_offset} since "
+    "{since}; commits of its groups are not visible and predictions about them are suspended",
+    labels=lambda finding: {"offsets_partition": finding.partition},
+)

@@ -1,0 +1,423 @@
+"""Rules about lag and progress on real tables: they open and close when they should, over restarts of groups,
+brokers and the job, and never for what is not known."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alert_tables import DAY, HOUR, SIMPLE, START, Lake, alert_settings
+
+from streaming.alerts.episodes import Episode
+from streaming.alerts.messages import summary
+from streaming.alerts.rules import (
+    GROUP_REWOUND,
+    GROUP_STALLED,
+    GROUP_STOPPED,
+    JOB_BEHIND,
+    LAG_SECONDS,
+    OFFSET_BEYOND_LOG_END,
+    OFFSET_OF_FORMER_TOPIC,
+)
+from streaming.common.times import MINUTE_MS as M
+from streaming.model.errors import MisuseError
+from streaming.model.progress import PartitionEnds
+from streaming.settings.model import AlertSettings
+from streaming.tables.snapshot import Snapshot
+
+PLACE = ("orders", 0)
+MEMBER = {"member_id": "m", "group_instance_id": None, "client_id": "app-1", "client_host": "/10.0.0.1"}
+WITH_MEMBERS = SIMPLE | {"protocol_type": "consumer", "state": "Stable", "members": [MEMBER]}
+ALL_ON = alert_settings(
+    group_stopped="on",
+    group_stalled="on",
+    offset_beyond_log_end="on",
+    offset_of_former_topic="on",
+    lag_seconds="5m",
+)
+
+
+def end_at(moment: int) -> int:
+    """A record a second."""
+    return (moment - START) // 1_000 + 10_000
+
+
+@dataclass
+class World:
+    """A lake whose job samples the log every minute, as it has done for half an hour, and evaluates."""
+
+    lake: Lake
+    settings: AlertSettings = ALL_ON
+    told: list[tuple[str, str | None, bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        moments = range(self.lake.now - 30 * M, self.lake.now + 1, 2 * M)
+        self.lake.sample({PLACE: end_at}, at=moments)
+        self.restart()
+
+    def restart(self) -> None:
+        self.evaluator = self.lake.evaluator(self.settings)
+
+    def sample(self) -> None:
+        self.lake.sample({PLACE: end_at})
+
+    def commit(self, group: str, behind: int = 30, at: int | None = None, **value: Any) -> None:
+        """Commit a position that is so many seconds behind."""
+        moment = self.lake.now if at is None else at
+        self.lake.commit(group, PLACE, offset=end_at(moment) - behind, at=moment, **value)
+
+    def pass_minutes(
+        self, count: int, *groups: str, step: int = 1, behind: int = 30, samples: bool = True
+    ) -> list[Episode]:
+        """Let the job run on: every minute (or few) groups commit, ends are sampled, the rules evaluated."""
+        changed = []
+        for _ in range(0, count, step):
+            self.lake.now += step * M
+            for group in groups:
+                self.commit(group, behind)
+            self.lake.beat()
+            if samples:
+                self.sample()
+            changed += self.evaluate()
+        return changed
+
+    def evaluate(self) -> list[Episode]:
+        changed = self.evaluator.evaluate()
+        self.told += [(one.rule, one.finding.group, one.is_open) for one in changed]
+        return changed
+
+    def evaluate_twice(self) -> list[Episode]:
+        """Evaluate, and again after the time for which a rewind must last."""
+        first = self.evaluate()
+        self.lake.pass_time(2 * M)
+        return first + self.evaluate()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def world(lake: Lake) -> World:
+    """Group g commits until now, group dead has not for 13 minutes: its lag is 13.5 minutes."""
+    world = World(lake)
+    for group, last in {"dead": -13, "g": 0}.items():
+        for minutes in (-8, -4, 0):
+            world.commit(group, at=START + (last + minutes) * M)
+    return world
+
+
+def rules_of(episodes: Iterable[Episode]) -> list[tuple[str, bool]]:
+    return [(one.rule, one.is_open) for one in episodes]
+
+
+OPENED = [(GROUP_STOPPED.id, "dead", True), (LAG_SECONDS.id, "dead", True)]
+CLOSED = [(GROUP_STOPPED.id, "dead", False), (LAG_SECONDS.id, "dead", False)]
+
+
+def test_group_that_stops_is_told_once_and_until_it_commits(world: World) -> None:
+    world.settings = alert_settings(group_stopped="on")
+    world.restart()
+    for minutes in (-15, -11, -7):
+        world.commit("late", at=START + minutes * M)
+    (opened,) = world.evaluate()
+    assert (opened.rule, opened.finding.group, opened.is_open) == (GROUP_STOPPED.id, "dead", True)
+    assert opened.finding.facts == {
+        "offsets": 1,
+        "committed_offset": 9_190,
+        "last_commit_at": "2023-11-14T22:00:20.000Z",
+    }
+    assert 'group "dead": records wait' in summary(opened)
+    assert world.evaluate() == []  # nothing is new
+    assert world.pass_minutes(3, "g") == []
+    (late,) = world.pass_minutes(2, "g")
+    assert (late.finding.group, late.opened_at - START) == ("late", 4 * M)
+    assert rules_of(world.pass_minutes(1, "g", "dead")) == [(GROUP_STOPPED.id, False)]
+    assert world.pass_minutes(2, "g", "dead") == []
+
+
+def test_rolling_restart_of_a_group_is_told_by_no_rule(lake: Lake) -> None:
+    world = World(lake)
+    for minutes in (-8, -4, 0):
+        world.commit("g", at=START + minutes * M)
+    for _ in range(2):
+        world.pass_minutes(1, "g")
+        world.lake.set_group("g")  # its members have left
+        world.pass_minutes(2)
+        world.commit("g", behind=170)  # others take over, a little before where it was
+        world.evaluate()
+        world.lake.now += 30_000
+        world.commit("g", behind=0)
+        world.lake.now += 30_000
+    world.pass_minutes(3, "g")
+    assert world.told == []
+
+
+@pytest.mark.parametrize("minutes", [[3], [4, 5, 6]], ids=["short", "long"])
+def test_restart_of_the_brokers_opens_and_closes_nothing(world: World, minutes: list[int]) -> None:
+    world.evaluate()
+    assert sorted(world.told) == OPENED
+    for some in minutes:  # nothing is read, sampled, produced or committed
+        world.lake.now += some * M
+        world.evaluate()
+    world.pass_minutes(1)  # g needs longer to come back than producers
+    world.pass_minutes(12, "g", step=3)
+    assert [one for one in world.told[2:] if one[0] != JOB_BEHIND.id] == []
+    world.pass_minutes(1, "g", "dead")
+    assert sorted(one for one in world.told[2:] if one[0] != JOB_BEHIND.id) == CLOSED
+    assert len(world.told) == (4 if minutes == [3] else 6)
+
+
+def test_restart_of_the_job_opens_and_closes_nothing(world: World) -> None:
+    world.evaluate()
+    world.lake.now += 12 * M
+    world.restart()
+    assert rules_of(world.evaluate()) == [(JOB_BEHIND.id, True)]
+    unread = {0: PartitionEnds(10_000, 10_000)}
+    world.lake.beat(unread)  # it starts, and has not read anything yet
+    world.sample()
+    assert world.evaluate() == []
+    for minutes in (4, 8):
+        world.commit("g", at=START + minutes * M)
+        world.lake.beat(unread)
+    world.lake.now += 30_000
+    world.lake.reach(10_000)
+    assert rules_of(world.evaluate()) == [(JOB_BEHIND.id, False)]
+    assert world.pass_minutes(12, "g", step=3) == []
+
+
+def test_group_that_stands_still_is_told_until_it_moves(lake: Lake) -> None:
+    world = World(lake, alert_settings(groups=[{"pattern": "sta*", "group_stalled": "on"}]))
+    for minutes, offset in {-14: 8_000, -11: 9_000, -8: 9_000, -5: 9_000, -2: 9_000}.items():
+        for group in ("stands", "other"):  # of which nobody asked
+            lake.commit(group, PLACE, offset=offset, at=START + minutes * M)
+    (opened,) = world.pass_minutes(1)
+    assert (opened.rule, opened.finding.group) == (GROUP_STALLED.id, "stands")
+    assert (opened.finding.facts, opened.is_open) == ({"offsets": 1, "committed_offset": 9_000}, True)
+    lake.commit("stands", PLACE, offset=9_000)
+    assert world.pass_minutes(1) == []
+    assert rules_of(world.pass_minutes(3, "stands")) == [(GROUP_STALLED.id, False)]
+
+
+def test_lag_time_is_told_over_the_threshold_of_the_group_and_closes_below_half_of_it(world: World) -> None:
+    world.settings = alert_settings(
+        group_rewound="off", lag_seconds="1h", groups=[{"pattern": "g", "lag_seconds": "5m"}]
+    )
+    world.restart()
+    assert world.pass_minutes(1, "g", behind=240) == []
+    (opened,) = world.pass_minutes(2, "g", behind=360)
+    assert (opened.rule, opened.finding.group) == (LAG_SECONDS.id, "g")
+    assert abs(opened.finding.facts["lag_seconds"] - 360) <= 60
+    assert world.pass_minutes(2, "g", behind=240) == []  # about the threshold: neither told nor written
+    assert world.pass_minutes(2, "g", behind=400) == []
+    assert world.lake.episodes() == [opened]
+    assert rules_of(world.pass_minutes(2, "g", behind=60)) == [(LAG_SECONDS.id, False)]
+
+
+def test_ends_that_are_not_known_close_nothing_and_open_nothing(world: World) -> None:
+    world.evaluate()
+    told = list(world.told)
+    world.pass_minutes(9, samples=False, step=3)
+    world.commit("dead")
+    world.pass_minutes(1, samples=False)
+    assert world.told == told
+    world.pass_minutes(1, "g", "dead", behind=0)
+    assert sorted(world.told[2:]) == CLOSED
+
+
+def test_rules_that_are_switched_off_close_what_they_opened(world: World) -> None:
+    world.evaluate()
+    world.settings = alert_settings()
+    world.restart()
+    assert sorted(rules_of(world.pass_minutes(1))) == [(GROUP_STOPPED.id, False), (LAG_SECONDS.id, False)]
+
+
+def test_offset_beyond_the_end_of_its_log(lake: Lake) -> None:
+    world = World(lake)
+    world.commit("g", behind=-5_000)
+    world.lake.pass_time(3_000)
+    world.sample()
+    assert world.evaluate() == []  # the clocks of the broker and the job may differ
+    (opened,) = world.pass_minutes(3)
+    assert (opened.rule, opened.finding.group) == (OFFSET_BEYOND_LOG_END.id, "g")
+    assert opened.finding.facts["committed_offset"] == 15_000
+    lake.commit("g", PLACE, offset=16_000)
+    assert world.pass_minutes(2) == []
+    assert (OFFSET_BEYOND_LOG_END.id, False) in rules_of(world.pass_minutes(1, "g"))
+
+
+def test_offset_of_a_former_topic_is_told_of_groups_with_members(lake: Lake) -> None:
+    settings = alert_settings(offset_of_former_topic="on", group_rewound="off")
+    world = World(lake, settings)
+    world.commit("g", group_value=WITH_MEMBERS)
+    world.commit("gone")
+    lake.pass_time(1_000)
+    world.sample()  # the former one was still there
+    for _ in range(2):
+        lake.pass_time(M)
+        lake.sample({PLACE: 5}, topic_id="new")
+    (opened,) = world.evaluate()
+    assert (opened.rule, opened.finding.group) == (OFFSET_OF_FORMER_TOPIC.id, "g")
+    for value in ({}, {"state": "Stable", "members": [MEMBER]}):  # its members restart
+        lake.pass_time(M)
+        lake.set_group("g", **value)
+        lake.sample({PLACE: 5}, topic_id="new")
+        assert world.evaluate() == []
+    lake.commit("g", PLACE, offset=3, group_value=WITH_MEMBERS)
+    lake.pass_time(M)
+    lake.sample({PLACE: 7}, topic_id="new")
+    assert rules_of(world.evaluate()) == [(OFFSET_OF_FORMER_TOPIC.id, False)]
+
+
+# --- group_rewound ---------------------------------------------------------------------------------------
+
+
+def test_group_that_goes_back_is_told_by_default_with_who_can_have_done_it(lake: Lake) -> None:
+    world = World(lake, alert_settings())
+    lake.commit("g", PLACE, ("orders", 1), offset=500)
+    lake.pass_time(M)
+    assert world.evaluate() == []
+    lake.commit("g", PLACE, ("orders", 1), offset=200, group_value=None)
+    assert world.evaluate() == []  # not yet
+    lake.pass_time(M)
+    (opened,) = world.evaluate()
+    assert (opened.rule, opened.finding.severity) == (GROUP_REWOUND.id, "warning")
+    facts = opened.finding.facts
+    assert (facts["offsets"], facts["offset_before"], facts["committed_offset"]) == (2, 500, 200)
+    assert "while no member was there" in summary(opened)
+    lake.pass_time(HOUR)
+    lake.commit("g", PLACE, offset=900)
+    lake.set_group("g", state="Stable", members=[MEMBER])
+    lake.commit("g", PLACE, offset=100, group_value=None)
+    (more,) = world.evaluate_twice()
+    assert (more.id, more.revision, more.finding.facts["offsets"]) == (opened.id, 1, 3)
+    assert "app-1 at /10.0.0.1" in summary(more)
+    lake.pass_time(DAY)
+    assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, False)]
+
+
+def test_small_step_back_and_a_replay_of_the_same_offset_are_no_rewind(lake: Lake) -> None:
+    world = World(lake, alert_settings())
+    lake.commit("g", offset=500)
+    lake.pass_time(M)
+    lake.commit("g", offset=450)
+    world.evaluate()
+    lake.pass_time(30_000)
+    lake.commit("g", offset=500)
+    lake.commit("g", offset=500)
+    assert world.evaluate_twice() == []
+
+
+def test_one_that_comes_back_later_is_a_rewind(lake: Lake) -> None:
+    world = World(lake, alert_settings())
+    lake.commit("g", offset=500)
+    lake.commit("g", offset=450)
+    lake.pass_time(2 * M)
+    lake.commit("g", offset=600)
+    assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, True)]
+
+
+def test_rewind_is_told_once_whoever_evaluates_and_when(lake: Lake) -> None:
+    lake.commit("g", PLACE, ("orders", 1), offset=500)
+    lake.commit("other", offset=500)
+    lake.pass_time(2 * M)
+    lake.commit("g", PLACE, offset=200)
+    lake.commit("other", offset=300, at=lake.now - M)
+    (opened,) = lake.evaluate()  # of g it is not known yet
+    assert lake.evaluate() == []
+    lake.pass_time(40_000)
+    assert (opened.finding.group, opened.finding.facts["offsets"]) == ("other", 1)
+    lake.commit("other", ("orders", 7), offset=2)
+    lake.pass_time(30_000)
+    lake.commit("other", ("orders", 7), offset=1)
+    (second,) = lake.evaluate()
+    assert (second.finding.group, second.finding.facts["offsets"]) == ("g", 1)
+    lake.pass_time(M)
+    (more,) = lake.evaluate()
+    assert (more.id, more.finding.facts["offsets"]) == (opened.id, 2)
+    assert lake.evaluate() == []
+
+
+def test_rewinds_of_history_of_groups_left_out_and_of_topics_made_anew_are_not_told(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, first_ends={0: PartitionEnds(5, 5)})
+    settings = alert_settings(groups=[{"pattern": "quiet", "group_rewound": "off"}])
+    for offset in (500, 200):
+        lake.commit("old", offset=offset)
+    lake.commit("anew", offset=500)
+    for group in ("quiet", "loud"):
+        lake.commit(group, ("orders-2", 1), offset=500)
+    lake.sample({PLACE: 600, ("orders-2", 1): 500})
+    lake.pass_time(M)
+    lake.sample({PLACE: 5}, topic_id="new")
+    for group in ("quiet", "loud"):
+        lake.commit(group, ("orders-2", 1), offset=5)
+    lake.commit("anew", offset=5)
+    lake.pass_time(2 * M)
+    assert [one.finding.group for one in lake.evaluate(settings)] == ["loud"]
+
+
+def test_rewind_waits_for_a_partition_that_is_not_current(lake: Lake) -> None:
+    lake.commit("g", offset=500)
+    evaluator = lake.evaluator()
+    lake.held_back = {0}
+    lake.commit("g", offset=100)
+    for _ in range(2):
+        lake.pass_time(M)
+        assert GROUP_REWOUND.id not in [one.rule for one in evaluator.evaluate()]
+    lake.held_back = set()
+    lake.pass_time(M)
+    assert (GROUP_REWOUND.id, True) in rules_of(evaluator.evaluate())
+
+
+# --- cost, and settings ----------------------------------------------------------------------------------
+
+READS = ("newest_ends", "crossings", "ends_between", "commits", "rewinds", "topics_over_time", "drops")
+
+
+def test_what_is_off_or_at_rest_reads_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def count(name: str) -> None:
+        read = getattr(Snapshot, name)
+
+        def counted(at: Snapshot, *args: Any, **of: Any) -> Any:
+            reads.append(name)
+            return read(at, *args, **of)
+
+        monkeypatch.setattr(Snapshot, name, counted)
+
+    for name in READS:
+        count(name)
+    world = World(lake, alert_settings())
+    world.commit("g")
+    world.evaluate()
+    assert sorted(reads) == ["drops", "rewinds"]
+    world.pass_minutes(3)
+    assert len(reads) == 2
+    world.settings = ALL_ON
+    world.restart()
+    world.evaluate()
+    assert "newest_ends" in reads
+    reads.clear()
+    for _ in range(3):
+        world.lake.pass_time(30_000)
+        world.evaluate()
+    assert reads == []  # no sample since
+
+
+def test_rules_for_groups_that_are_excluded_are_refused() -> None:
+    groups = [{"pattern": "x", "treat": "exclude", "group_stopped": "on"}]
+    with pytest.raises(MisuseError, match="'x' excludes its groups from alerts, and yet sets group_stopped"):
+        alert_settings(groups=groups)
+
+
+@pytest.mark.parametrize(("given", "held"), [("off", 0), ("10m", 600_000)])
+def test_lag_time_is_a_duration_or_off(given: str, held: int) -> None:
+    assert alert_settings(lag_seconds=given).lag_seconds_ms == held
+
+
+def test_lag_time_of_zero_is_refused() -> None:
+    with pytest.raises(MisuseError, match="lag_seconds: expected a duration above 0"):
+        alert_settings(lag_seconds="0s")
