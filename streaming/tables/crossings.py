@@ -217,9 +217,7 @@ class _Found:
 
     def columns(self) -> list[pa.Array]:
         """Return times and log ends, null where none was found."""
-        is_found = pc.equal(from_numbers(self.is_found.astype(np.int64)), 1)
-        null = pa.scalar(None, pa.int64())
-        at, end = (pc.if_else(is_found, from_numbers(values), null) for values in (self.at, self.end))
+        at, end = (from_numbers(values, self.is_found) for values in (self.at, self.end))
         return [to_timestamps(at), end]
 
 

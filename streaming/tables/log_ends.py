@@ -130,7 +130,7 @@ def newest_ends(
         return _newest(rows)
     latest = _latest(samples, as_of)
     if latest is None:
-        return NEWEST_ENDS.empty_table()
+        return pa.Table.from_batches([], NEWEST_ENDS)
     return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
 
 
@@ -207,7 +207,7 @@ def _newest(rows: pa.Table) -> pa.Table:
     is_sample = pc.is_valid(rows["log_end"])
     samples, gone = rows.filter(is_sample), rows.filter(pc.invert(is_sample))
     if len(samples) == 0:
-        return NEWEST_ENDS.empty_table()
+        return pa.Table.from_batches([], NEWEST_ENDS)
     order = np.argsort(milliseconds(samples["sampled_at"]), kind="stable")
     codes = key_codes([samples["topic"], samples["partition"]])
     last = np.empty(int(codes.max()) + 1, np.int64)
@@ -252,7 +252,7 @@ def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Ta
     """Make one table of batches with dictionaries: columns of `log_ends`, with texts."""
     schema = pa.schema([LOG_ENDS.field(name) for name in columns])
     tables = [pa.Table.from_batches([batch]).select(columns).cast(schema) for batch in batches if len(batch)]
-    return pa.concat_tables([schema.empty_table(), *tables])
+    return pa.concat_tables([pa.Table.from_batches([], schema), *tables])
 
 
 # --- files -----------------------------------------------------------------------------------------------
@@ -260,7 +260,8 @@ def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Ta
 
 def _files_of(table: DeltaTable) -> list[SampleFile]:
     """List the files, the newest first. Where the log lacks bounds, those of the day are taken."""
-    actions = pa.table(table.get_add_actions(flatten=True))
+    # `pa.table` would ask whether this is something of pandas, and import it
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     names = ("path", "partition.day", "num_records", "null_count.partition")
     bounds = [f"{bound}.{column}" for column in ("sampled_at", "topic") for bound in ("min", "max")]
     held = [name for name in (*names, *bounds) if name in actions.column_names]

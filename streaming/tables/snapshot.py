@@ -82,7 +82,7 @@ class Snapshot:
     ) -> pa.Table:
         """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
         if self.log_ends is None:
-            return NEWEST_ENDS.empty_table()
+            return pa.Table.from_batches([], NEWEST_ENDS)
         return newest_ends(self.log_ends, topics, as_of=as_of, within_ms=within_ms)
 
     def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
@@ -95,7 +95,7 @@ class Snapshot:
     def topics_over_time(self, topics: Sequence[str] | None) -> pa.Table:
         """Read which topics there were when (schema `TOPICS_OVER_TIME`); see `log_ends.topics_over_time`."""
         if self.log_ends is None:
-            return TOPICS_OVER_TIME.empty_table()
+            return pa.Table.from_batches([], TOPICS_OVER_TIME)
         return topics_over_time(self.log_ends, topics)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
@@ -187,7 +187,7 @@ class Snapshot:
         newest ones before. In no order; of very many topics those of others, too."""
         wanted = None if topics is None or len(topics) > _MOST_NAMED else list(topics)
         if self.log_ends is None or wanted == []:
-            return NEWEST_ENDS.empty_table()
+            return pa.Table.from_batches([], NEWEST_ENDS)
         of_these = "true" if wanted is None else is_one_of("topic", wanted)
         rows = select(
             f"""
