@@ -1,7 +1,7 @@
 """Evaluates the alert rules on the tables, and writes what opens, changes and closes. Needs no Spark."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -16,9 +16,10 @@ from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.expiry.rules import expiry
+from streaming.lag.rules import HealthRules
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS
-from streaming.settings.model import AlertSettings
+from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.feed import DROPS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -39,8 +40,10 @@ class Evaluator:
         receivers: Sequence[str],
         ask_log_ranges: AskLogRanges | None,
         say: Callable[[str], None],
+        health: HealthSettings | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
+        rules = HealthRules() if health is None else HealthRules(**asdict(health))
         self._tables = tables
         self._alerts = alerts
         self._settings = settings
@@ -48,8 +51,8 @@ class Evaluator:
         self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
         self._clock = clock
         self._seen_up_to = 0  # this and the next only save reading again
-        self._positions = Positions(settings)
-        self._rewinds = Rewinds(tables, settings)
+        self._positions = Positions(settings, rules)
+        self._rewinds = Rewinds(tables, settings, rules)
         self._looked: Looked | None = None
         self._awaited = Awaited()
         self._about: tuple[object, ...] = ()

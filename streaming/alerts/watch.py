@@ -13,7 +13,7 @@ from streaming.alerts.log_starts import AskLogRanges
 from streaming.alerts.receivers import Receiver
 from streaming.alerts.table import AlertTable
 from streaming.common.patience import Complaints
-from streaming.settings.model import AlertSettings
+from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.tables import Tables
 
 _END_LIMIT_S: Final = 15.0
@@ -31,6 +31,7 @@ class AlertWatch(threading.Thread):
         *,
         ask_log_ranges: AskLogRanges | None,
         say: Callable[[str], None],
+        health: HealthSettings | None = None,
     ) -> None:
         super().__init__(name="offsetlake-alerts", daemon=True)
         alerts = AlertTable(tables)
@@ -41,6 +42,7 @@ class AlertWatch(threading.Thread):
             receivers=[receiver.name for receiver in receivers],
             ask_log_ranges=ask_log_ranges,
             say=say,
+            health=health,
         )
         self._couriers = {receiver.name: Courier(alerts, receiver, say) for receiver in receivers}
         self._threads = [CourierThread(courier, name) for name, courier in self._couriers.items()]

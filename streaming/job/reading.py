@@ -226,4 +226,5 @@ class TopicReader:
             receivers(alerts, write=self.listener.write, source=source),
             ask_log_ranges=self.broker.log_ranges,
             say=self.listener.warn,
+            health=self.settings.health,
         )

@@ -94,6 +94,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
         ),
         ask_log_ranges=broker_of(settings).log_ranges if asks_brokers else None,
         say=lambda sentence: warn([sentence]),
+        health=settings.health,
     )
     if not watch.evaluate_and_deliver():
         sys.exit(1)
