@@ -23,7 +23,7 @@ from streaming.alerts.rules import (
 from streaming.common.times import MINUTE_MS as M
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds
-from streaming.settings.model import AlertSettings
+from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.snapshot import Snapshot
 
 PLACE = ("orders", 0)
@@ -136,6 +136,12 @@ def test_group_that_stops_is_told_once_and_until_it_commits(world: World) -> Non
     assert (late.finding.group, late.opened_at - START) == ("late", 4 * M)
     assert rules_of(world.pass_minutes(1, "g", "dead")) == [(GROUP_STOPPED.id, False)]
     assert world.pass_minutes(2, "g", "dead") == []
+
+
+def test_groups_are_judged_by_the_settings_of_health(world: World) -> None:
+    lax = HealthSettings(window_ms=10 * M, min_commits=3, min_lag=10_000)
+    assert world.lake.evaluator(world.settings, health=lax).evaluate() == []
+    assert (GROUP_STOPPED.id, True) in rules_of(world.lake.evaluator(world.settings).evaluate())
 
 
 def test_rolling_restart_of_a_group_is_told_by_no_rule(lake: Lake) -> None:

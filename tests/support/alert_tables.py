@@ -16,7 +16,7 @@ from streaming.common.times import day_of
 from streaming.model.progress import PartitionEnds, Progress, Rebuild, Retention
 from streaming.model.schemas import CHANGES_IN_BATCH, LOG_ENDS
 from streaming.model.totals import Totals
-from streaming.settings.model import AlertSettings
+from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
@@ -69,6 +69,7 @@ class Lake:
         receivers: Sequence[str] = ("log",),
         ask_log_ranges: AskLogRanges | None = None,
         say: Callable[[str], None] = print,
+        health: HealthSettings | None = None,
     ) -> Evaluator:
         """A new evaluator, as each start of the job makes one."""
         return Evaluator(
@@ -78,6 +79,7 @@ class Lake:
             receivers=receivers,
             ask_log_ranges=ask_log_ranges,
             say=say,
+            health=health,
             clock=lambda: self.now,
         )
 
