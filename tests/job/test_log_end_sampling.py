@@ -117,6 +117,24 @@ def test_committed_partitions_are_sampled_and_subscribed_topics_keep_their_ids(
 
 
 @pytest.mark.broker
+def test_a_topic_that_brokers_refuse_does_not_cost_the_samples_of_others(
+    broker: LocalBroker, tables: Tables
+) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"beside": 1})
+    commit_to(tables, ("beside", 0))
+    sampling = sampler(tables, bootstrap, said)
+    assert sampling.sample()
+    commit_to(tables, (".", 0), subscribed=[".."])  # no answer about it: asked for anew in every round
+    for _ in range(2):
+        assert sampling.sample()
+    assert sampler(tables, bootstrap, said).sample()
+    ends = [row for row in told(samples(tables)) if row[1] == 0]
+    assert ends == [("beside", 0, 0, 0, None)] * 4
+    assert said == []
+
+
+@pytest.mark.broker
 def test_log_starts_are_asked_for_in_some_rounds_and_kept_for_the_others(
     broker: LocalBroker, tables: Tables
 ) -> None:
