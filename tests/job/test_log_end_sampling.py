@@ -17,7 +17,7 @@ from table_batches import append, group, offset
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicState
 from streaming.brokers.log_ends import LIMIT_MS, LogEndReader, Round
-from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms
+from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms, to_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.log_ends.rows import TOPICS_EVERY_MS, RowMaker
 from streaming.job.log_ends.sampler import LogEndSampler
@@ -308,6 +308,7 @@ def test_a_topic_is_written_again_when_it_changes_and_now_and_then() -> None:
 
     def written(at: int, state: TopicState) -> list[tuple[int, Any, Any]]:
         rows = maker.rows(answered(AT + at, {}, t=state)).to_pylist()
+        maker.written()
         moments = {from_ms(AT + n): n for n in range(0, 2 * DAY_MS, MINUTE_MS)}
         return [(moments[row["sampled_at"]], row["topic_id"], row["error"]) for row in rows]
 
@@ -320,6 +321,49 @@ def test_a_topic_is_written_again_when_it_changes_and_now_and_then() -> None:
     assert written(last + 2 * MINUTE_MS, TopicState(error=GONE)) == [(last + 2 * MINUTE_MS, None, GONE)]
     assert written(last + 3 * MINUTE_MS, TopicState(error=GONE)) == []
     assert written(0, TopicState(error=GONE)) == [(0, None, GONE)]  # the clock was set back
+
+
+def test_what_could_not_be_written_about_a_topic_is_said_in_the_next_round() -> None:
+    maker = RowMaker()
+
+    def made(at: int, state: TopicState) -> list[tuple[int, Any, Any]]:
+        rows = maker.rows(answered(AT + at, {}, t=state)).to_pylist()
+        return [(to_ms(row["sampled_at"]) - AT, row["topic_id"], row["error"]) for row in rows]
+
+    assert made(0, of_id("x")) == [(0, "x", None)]
+    assert made(1, of_id("x")) == [(1, "x", None)]
+    maker.written()
+    assert made(2, of_id("x")) == []
+    maker.written()
+    for at in (3, 4):
+        assert made(at, of_id("y")) == [(2, "x", None), (at, "y", None)]
+    maker.written()
+    assert made(5, of_id("y")) == []
+    maker.written()
+    for at in (6, 7):
+        assert made(at, TopicState(error=GONE)) == [(5, "y", None), (at, None, GONE)]
+    maker.written()
+    assert made(8, TopicState(error=GONE)) == []
+
+
+@pytest.mark.broker
+def test_a_round_that_the_storage_refuses_loses_nothing_about_topics(
+    broker: LocalBroker, tables: Tables
+) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"refused": 1})
+    commit_to(tables, ("refused", 0))
+    sampling = sampler(tables, bootstrap, said)
+    log = Path(tables.root) / "log_ends" / "_delta_log"
+    log.rename(log.with_name("away"))
+    assert not sampling.sample()
+    log.with_name("away").rename(log)
+    assert sampling.sample()
+    assert told(samples(tables)) == [
+        ("refused", None, None, None, None),
+        ("refused", 0, 0, 0, None),
+    ]
+    assert len(said) == 2
 
 
 # --- the job ---------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ class LogEndSampler(threading.Thread):
         rows = self._made.rows(answer)
         if len(rows):
             self._tables.append_log_ends(rows)
+        self._made.written()
         self._tell(answer)
 
     def _tell(self, answer: Round) -> None:
