@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from streaming.common.arrays import from_numbers, from_texts, to_numbers
@@ -39,12 +40,11 @@ class SamplesLostError(OffsetlakeError):
 def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) -> None:
     """Replace files of a day, as delta-rs lists them, by sorted ones, in one commit.
 
-    Raises `CommitFailedError` where another commit comes first.
+    Raises `CommitFailedError` where another commit comes first, or has replaced one of the files.
     """
     table = tables.delta(_TABLE)
     samples = Samples(table)
-    paths = {file["path"] for file in files}
-    held = [file for file in samples.files if file.path in paths]
+    held = _held(samples, files)
     added, count = list[AddAction](), 0
     for rows in _portions(samples, held):
         storage = tables.storage(table)
@@ -57,12 +57,26 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
             "as they are."
         )
     removed = [removal(file, {"day": str(day)}) for file in files]
-    commit_files(tables.delta(_TABLE), added, removed, CommitProperties(max_commit_retries=0))
+    newest = tables.delta(_TABLE)  # the job has appended meanwhile
+    _held(Samples(newest), files)
+    commit_files(newest, added, removed, CommitProperties(max_commit_retries=0))
 
 
 def is_small(file: Mapping[str, Any]) -> bool:
     """Tell whether a file, as delta-rs lists it, is to be joined with others."""
     return bool(file["num_records"] < SMALL_ROWS)
+
+
+def _held(samples: Samples, files: Sequence[Mapping[str, Any]]) -> list[SampleFile]:
+    """Return files, as delta-rs lists them, as this version of the table has them."""
+    paths = {file["path"] for file in files}
+    held = [file for file in samples.files if file.path in paths]
+    if len(held) < len(paths):
+        raise CommitFailedError(
+            f"joining samples of log ends: expected {len(paths)} files in the table, found {len(held)}: "
+            "another process has replaced the others. The next round joins what there is then."
+        )
+    return held
 
 
 def _portions(samples: Samples, files: Sequence[SampleFile]) -> Iterator[pa.Table]:
