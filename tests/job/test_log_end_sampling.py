@@ -274,6 +274,31 @@ def test_ends_of_which_nobody_knows_the_moment_are_not_kept(broker: LocalBroker,
     assert (answer.sampled_at, list(answer.ends.values())) == (AT, [0])
 
 
+@pytest.mark.broker
+def test_rounds_that_are_always_too_slow_are_said_once(broker: LocalBroker, tables: Tables) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"slow": 1})
+    commit_to(tables, ("slow", 0))
+    given, at, step = settings(bootstrap), [AT], [LIMIT_MS + 1]
+
+    def clock() -> int:
+        at[0] += step[0]
+        return at[0]
+
+    sampling = LogEndSampler(tables, Broker(given.source), given.log_ends, said.append, clock)
+    assert [sampling.sample(), sampling.sample(), said] == [False, False, []]  # may be chance
+    for _ in range(3):
+        assert not sampling.sample()
+    [sentence] = said
+    assert "expected answers within 15 s, in all of a round within 60 s, found 3 rounds in a row" in sentence
+    assert samples(tables) == []
+    step[0] = 0
+    assert sampling.sample()
+    assert said[1:] == ["log ends: rounds are quick enough again."]
+    step[0] = LIMIT_MS + 1
+    assert [sampling.sample(), len(said)] == [False, 2]  # counted anew
+
+
 # --- rows of answers -------------------------------------------------------------------------------------
 
 
