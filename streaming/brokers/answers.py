@@ -13,6 +13,7 @@ DENIED: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLU
 _ABSENT: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
 )
+_UNANSWERED: Final = frozenset({KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION})
 _SILENT: Final = "REQUEST_TIMED_OUT"
 MOVED: Final = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "LEADER_NOT_AVAILABLE"})
 _KAFKAS_NAMES: Final = {
@@ -38,6 +39,14 @@ def answer_of(future: "Future[Any]") -> Any:
 def tells_of_topic(answer: Any) -> bool:
     """Tell whether an answer says that the topic exists, or that it does not."""
     return not isinstance(answer, KafkaException) or answer.args[0].code() in _ABSENT
+
+
+def is_silence(answer: Any) -> bool:
+    """Tell whether an answer says only that no broker has answered; codes below 0 are librdkafka's own."""
+    if tells_of_topic(answer):
+        return False
+    code: int = answer.args[0].code()
+    return code < 0 or code in _UNANSWERED
 
 
 def topic_id_of(answer: Any) -> str | None:

@@ -23,6 +23,7 @@ from streaming.brokers.answers import (
     DENIED,
     MOVED,
     answer_of,
+    is_silence,
     offset_of,
     state_of,
     tells_of_topic,
@@ -238,13 +239,12 @@ class Broker:
         return ids if ids or not answers else None
 
     def topics(self, names: Iterable[str], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, TopicState]:
-        """Return what topics are now. Topics that no broker can have, and those without an answer, are left
-        out; raises `BrokerError` if there is no answer at all."""
+        """Return what topics are now. Topics that no broker can have (`.` and `..` are refused by brokers
+        alone), and those without an answer, are left out; raises `BrokerError` if no broker answers."""
         answers = self._describe(names, timeout_s)
-        states = {name: state for name, answer in answers.items() if (state := state_of(answer)) is not None}
-        if answers and not states:
-            raise self._unreachable(_TIMED_OUT, timeout_s)
-        return states
+        if answers and all(map(is_silence, answers.values())):
+            raise self._unreachable(next(iter(answers.values())), timeout_s)
+        return {name: state for name, answer in answers.items() if (state := state_of(answer)) is not None}
 
     def log_offsets(
         self, partitions: Iterable[tuple[str, int]], *, earliest: bool, timeout_s: float = REQUEST_TIMEOUT_S

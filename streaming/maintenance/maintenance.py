@@ -23,7 +23,7 @@ from pyarrow.fs import FileSelector, PyFileSystem
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
 from streaming.maintenance.lease import maintenance_lease
 from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
-from streaming.maintenance.samples import is_small, join_samples
+from streaming.maintenance.samples import SamplesLostError, is_small, join_samples
 from streaming.maintenance.trimming import (
     KeepTimes,
     Proceed,
@@ -34,7 +34,7 @@ from streaming.maintenance.trimming import (
 from streaming.maintenance.trusted_time import Times, times_of, trusted_time_ago
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.feed import noted_day
-from streaming.tables.select import in_one_line
+from streaming.tables.select import QueryFailedError, in_one_line
 from streaming.tables.tables import Tables
 
 SORTED_TRANSACTION: Final = "offsetlake.sorted"
@@ -139,7 +139,7 @@ def _maintain_table(
             done[step] += work()
         except CommitFailedError:
             continue  # another commit came first: the next round finds this work again
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, QueryFailedError, SamplesLostError) as error:
             failures.append(f"{name}: {in_one_line(error)}")
     table = tables.delta(name)
     files = files_of(table)

@@ -1,8 +1,8 @@
 """Joins and sorts the files of `log_ends`: every minute adds one.
 
-Rows are sorted by topic, partition and time, in files of half a million rows or more, which have whole topics
-as far as they were joined; those about topics as a whole are in a file of their own. Sorted, a sample takes a
-third of the bytes, and what is asked of few topics is found in few files.
+Rows are sorted by topic, partition and time, in files of half a million rows or a little more, which have
+whole partitions as far as they were joined; those about topics as a whole are in a file of their own. Sorted,
+a sample takes a third of the bytes, and what is asked of few topics is found in few files.
 """
 
 from collections import Counter
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from streaming.common.arrays import from_numbers, from_texts, to_numbers
@@ -25,10 +26,11 @@ from streaming.tables.log_ends import SampleFile, Samples, as_table, is_about, m
 from streaming.tables.tables import Tables
 
 SMALL_ROWS: Final = 500_000
-"""Files of fewer rows are small. To join a million rows takes 0.3 GB."""
+"""Files of fewer rows are small. So many are held at a time, however many a topic has."""
 
 _ROW_GROUP_ROWS: Final = 16 * 1024  # a day of some ten partitions: few are asked for at a time
 _TABLE: Final = "log_ends"
+Partition = tuple[str, int]
 _COLUMNS: Final = [field.name for field in LOG_ENDS if field.name != "day"]
 
 
@@ -39,12 +41,11 @@ class SamplesLostError(OffsetlakeError):
 def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) -> None:
     """Replace files of a day, as delta-rs lists them, by sorted ones, in one commit.
 
-    Raises `CommitFailedError` where another commit comes first.
+    Raises `CommitFailedError` where another commit comes first, or has replaced one of the files.
     """
     table = tables.delta(_TABLE)
     samples = Samples(table)
-    paths = {file["path"] for file in files}
-    held = [file for file in samples.files if file.path in paths]
+    held = _held(samples, files)
     added, count = list[AddAction](), 0
     for rows in _portions(samples, held):
         storage = tables.storage(table)
@@ -57,7 +58,9 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
             "as they are."
         )
     removed = [removal(file, {"day": str(day)}) for file in files]
-    commit_files(tables.delta(_TABLE), added, removed, CommitProperties(max_commit_retries=0))
+    newest = tables.delta(_TABLE)  # the job has appended meanwhile
+    _held(Samples(newest), files)
+    commit_files(newest, added, removed, CommitProperties(max_commit_retries=0))
 
 
 def is_small(file: Mapping[str, Any]) -> bool:
@@ -65,8 +68,21 @@ def is_small(file: Mapping[str, Any]) -> bool:
     return bool(file["num_records"] < SMALL_ROWS)
 
 
+def _held(samples: Samples, files: Sequence[Mapping[str, Any]]) -> list[SampleFile]:
+    """Return files, as delta-rs lists them, as this version of the table has them."""
+    paths = {file["path"] for file in files}
+    held = [file for file in samples.files if file.path in paths]
+    if len(held) < len(paths):
+        raise CommitFailedError(
+            f"joining samples of log ends: expected {len(paths)} files in the table, found {len(held)}: "
+            "another process has replaced the others. The next round joins what there is then."
+        )
+    return held
+
+
 def _portions(samples: Samples, files: Sequence[SampleFile]) -> Iterator[pa.Table]:
-    """Yield the rows of files, sorted: those about topics as a whole, then those of some topics at a time."""
+    """Yield the rows of files, sorted: those about topics as a whole, then those of some partitions at a
+    time."""
     of_topics = [
         batch.filter(pc.is_null(batch["partition"]))
         for file in files
@@ -74,27 +90,30 @@ def _portions(samples: Samples, files: Sequence[SampleFile]) -> Iterator[pa.Tabl
     ]
     if len(rows := _sorted(as_table(of_topics, _COLUMNS))):
         yield rows
-    for topics in _ranges(_counts(samples, files)):
-        yield _sorted(_of(samples, files, topics))
+    for keys in _ranges(_counts(samples, files)):
+        yield _sorted(_of(samples, files, keys))
 
 
-def _counts(samples: Samples, files: Sequence[SampleFile]) -> Counter[str]:
-    """Count the rows of each topic."""
-    counts = Counter[str]()
+def _counts(samples: Samples, files: Sequence[SampleFile]) -> Counter[Partition]:
+    """Count the rows of each partition."""
+    counts = Counter[Partition]()
     for file in files:
         for batch in samples.batches(file, ["topic", "partition"], topics=None):
-            topic = batch.filter(pc.is_valid(batch["partition"]))["topic"]
-            rows = np.bincount(to_numbers(topic.indices), minlength=len(topic.dictionary))
-            counts.update(dict(zip(topic.dictionary.to_pylist(), rows.tolist(), strict=True)))
-    return +counts
+            held = batch.filter(pc.is_valid(batch["partition"]))
+            topics = held["topic"].dictionary.to_pylist()
+            places = to_numbers(held["topic"].indices).astype(np.int64) << 32 | to_numbers(held["partition"])
+            keys, rows = np.unique(places, return_counts=True)
+            for key, count in zip(keys.tolist(), rows.tolist(), strict=True):
+                counts[topics[key >> 32], key & 0xFFFF_FFFF] += count
+    return counts
 
 
-def _ranges(counts: Mapping[str, int]) -> Iterator[list[str]]:
-    """Divide topics in their order into ranges of `SMALL_ROWS` rows or more, but for the last."""
-    held, size = list[str](), 0
-    for topic in sorted(counts):
-        held.append(topic)
-        size += counts[topic]
+def _ranges(counts: Mapping[Partition, int]) -> Iterator[list[Partition]]:
+    """Divide partitions in their order into ranges of `SMALL_ROWS` rows or little more; the last has less."""
+    held, size = list[Partition](), 0
+    for key in sorted(counts):
+        held.append(key)
+        size += counts[key]
         if size >= SMALL_ROWS:
             yield held
             held, size = [], 0
@@ -102,15 +121,25 @@ def _ranges(counts: Mapping[str, int]) -> Iterator[list[str]]:
         yield held
 
 
-def _of(samples: Samples, files: Sequence[SampleFile], topics: Sequence[str]) -> pa.Table:
-    """Read the rows about partitions of topics (sorted)."""
+def _of(samples: Samples, files: Sequence[SampleFile], keys: Sequence[Partition]) -> pa.Table:
+    """Read the rows about partitions from the first to the last of `keys` (sorted)."""
+    topics = sorted({topic for topic, _ in keys})
     wanted = from_texts(topics)
     rows = [
-        batch.filter(pc.and_(is_about(batch, wanted), pc.is_valid(batch["partition"])))
+        batch.filter(pc.and_(is_about(batch, wanted), _is_between(batch, keys[0], keys[-1])))
         for file in files
         for batch in samples.batches(file, _COLUMNS, topics=topics)
     ]
     return as_table(rows, _COLUMNS)
+
+
+def _is_between(batch: pa.RecordBatch, first: Partition, last: Partition) -> pa.Array:
+    """Tell for n rows about topics from the first to the last whether their partition is none before the
+    first, and none after the last; it is neither in rows about topics as a whole."""
+    is_early = pc.and_(is_about(batch, from_texts([first[0]])), pc.less(batch["partition"], first[1]))
+    is_late = pc.and_(is_about(batch, from_texts([last[0]])), pc.greater(batch["partition"], last[1]))
+    is_out = pc.fill_null(pc.or_(is_early, is_late), fill_value=False)
+    return pc.and_(pc.is_valid(batch["partition"]), pc.invert(is_out))
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

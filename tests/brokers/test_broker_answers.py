@@ -131,6 +131,25 @@ def test_topic_ids_are_none_where_nobody_answers() -> None:
 
 
 @pytest.mark.broker
+def test_topics_that_brokers_refuse_are_left_out_even_if_there_are_no_others(broker: LocalBroker) -> None:
+    create_topics(broker.bootstrap_servers, {"allowed": 2})
+    asking = broker_at(broker.bootstrap_servers)
+    assert asking.topics([".", ".."]) == {}  # such names keep the rules for characters and length
+    states = asking.topics([".", "allowed", "no-such"])
+    assert {name: (state.partitions, state.error) for name, state in states.items()} == {
+        "allowed": ({0, 1}, None),
+        "no-such": (frozenset(), "UNKNOWN_TOPIC_OR_PARTITION"),
+    }
+
+
+def test_topics_where_nobody_answers_are_an_error() -> None:
+    asking = broker_at("127.0.0.1:1")
+    with pytest.raises(BrokerError, match=r"expected an answer within 0\.5 s, found: "):
+        asking.topics(["t", "."], timeout_s=0.5)
+    assert asking.topics(["x y"]) == {}
+
+
+@pytest.mark.broker
 def test_what_this_user_may_not_see_is_left_out_and_said_once(make_broker: BrokerFactory) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}

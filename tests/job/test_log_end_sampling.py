@@ -17,7 +17,7 @@ from table_batches import append, group, offset
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicState
 from streaming.brokers.log_ends import LIMIT_MS, LogEndReader, Round
-from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms
+from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms, to_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.log_ends.rows import TOPICS_EVERY_MS, RowMaker
 from streaming.job.log_ends.sampler import LogEndSampler
@@ -113,6 +113,24 @@ def test_committed_partitions_are_sampled_and_subscribed_topics_keep_their_ids(
         ("ends-c", None, None, None, None),
         ("ends-c", 0, 0, 0, None),
     ]
+    assert said == []
+
+
+@pytest.mark.broker
+def test_a_topic_that_brokers_refuse_does_not_cost_the_samples_of_others(
+    broker: LocalBroker, tables: Tables
+) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"beside": 1})
+    commit_to(tables, ("beside", 0))
+    sampling = sampler(tables, bootstrap, said)
+    assert sampling.sample()
+    commit_to(tables, (".", 0), subscribed=[".."])  # no answer about it: asked for anew in every round
+    for _ in range(2):
+        assert sampling.sample()
+    assert sampler(tables, bootstrap, said).sample()
+    ends = [row for row in told(samples(tables)) if row[1] == 0]
+    assert ends == [("beside", 0, 0, 0, None)] * 4
     assert said == []
 
 
@@ -256,6 +274,31 @@ def test_ends_of_which_nobody_knows_the_moment_are_not_kept(broker: LocalBroker,
     assert (answer.sampled_at, list(answer.ends.values())) == (AT, [0])
 
 
+@pytest.mark.broker
+def test_rounds_that_are_always_too_slow_are_said_once(broker: LocalBroker, tables: Tables) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"slow": 1})
+    commit_to(tables, ("slow", 0))
+    given, at, step = settings(bootstrap), [AT], [LIMIT_MS + 1]
+
+    def clock() -> int:
+        at[0] += step[0]
+        return at[0]
+
+    sampling = LogEndSampler(tables, Broker(given.source), given.log_ends, said.append, clock)
+    assert [sampling.sample(), sampling.sample(), said] == [False, False, []]  # may be chance
+    for _ in range(3):
+        assert not sampling.sample()
+    [sentence] = said
+    assert "expected answers within 15 s, in all of a round within 60 s, found 3 rounds in a row" in sentence
+    assert samples(tables) == []
+    step[0] = 0
+    assert sampling.sample()
+    assert said[1:] == ["log ends: rounds are quick enough again."]
+    step[0] = LIMIT_MS + 1
+    assert [sampling.sample(), len(said)] == [False, 2]  # counted anew
+
+
 # --- rows of answers -------------------------------------------------------------------------------------
 
 
@@ -290,6 +333,7 @@ def test_a_topic_is_written_again_when_it_changes_and_now_and_then() -> None:
 
     def written(at: int, state: TopicState) -> list[tuple[int, Any, Any]]:
         rows = maker.rows(answered(AT + at, {}, t=state)).to_pylist()
+        maker.written()
         moments = {from_ms(AT + n): n for n in range(0, 2 * DAY_MS, MINUTE_MS)}
         return [(moments[row["sampled_at"]], row["topic_id"], row["error"]) for row in rows]
 
@@ -302,6 +346,49 @@ def test_a_topic_is_written_again_when_it_changes_and_now_and_then() -> None:
     assert written(last + 2 * MINUTE_MS, TopicState(error=GONE)) == [(last + 2 * MINUTE_MS, None, GONE)]
     assert written(last + 3 * MINUTE_MS, TopicState(error=GONE)) == []
     assert written(0, TopicState(error=GONE)) == [(0, None, GONE)]  # the clock was set back
+
+
+def test_what_could_not_be_written_about_a_topic_is_said_in_the_next_round() -> None:
+    maker = RowMaker()
+
+    def made(at: int, state: TopicState) -> list[tuple[int, Any, Any]]:
+        rows = maker.rows(answered(AT + at, {}, t=state)).to_pylist()
+        return [(to_ms(row["sampled_at"]) - AT, row["topic_id"], row["error"]) for row in rows]
+
+    assert made(0, of_id("x")) == [(0, "x", None)]
+    assert made(1, of_id("x")) == [(1, "x", None)]
+    maker.written()
+    assert made(2, of_id("x")) == []
+    maker.written()
+    for at in (3, 4):
+        assert made(at, of_id("y")) == [(2, "x", None), (at, "y", None)]
+    maker.written()
+    assert made(5, of_id("y")) == []
+    maker.written()
+    for at in (6, 7):
+        assert made(at, TopicState(error=GONE)) == [(5, "y", None), (at, None, GONE)]
+    maker.written()
+    assert made(8, TopicState(error=GONE)) == []
+
+
+@pytest.mark.broker
+def test_a_round_that_the_storage_refuses_loses_nothing_about_topics(
+    broker: LocalBroker, tables: Tables
+) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"refused": 1})
+    commit_to(tables, ("refused", 0))
+    sampling = sampler(tables, bootstrap, said)
+    log = Path(tables.root) / "log_ends" / "_delta_log"
+    log.rename(log.with_name("away"))
+    assert not sampling.sample()
+    log.with_name("away").rename(log)
+    assert sampling.sample()
+    assert told(samples(tables)) == [
+        ("refused", None, None, None, None),
+        ("refused", 0, 0, 0, None),
+    ]
+    assert len(said) == 2
 
 
 # --- the job ---------------------------------------------------------------------------------------------

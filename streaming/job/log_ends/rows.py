@@ -1,5 +1,6 @@
 """What the brokers answered about the ends of logs, as rows of `log_ends`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,14 +30,20 @@ class _Noted:
 
 
 class RowMaker:
-    """Makes rows of rounds; knows what it has said about topics, to say it again only when it changes."""
+    """Makes rows of rounds; knows what was written about topics, to say it again only when it changes."""
 
     def __init__(self) -> None:
         self._noted: dict[str, _Noted] = {}
+        self._written: Mapping[str, _Noted] = {}
+
+    def written(self) -> None:
+        """Note that the last rows stand in the table; those that do not are made again in the next round."""
+        self._written = self._noted
 
     def rows(self, answer: Round) -> pa.Table:
         """Return a round as rows (schema `LOG_ENDS`), sorted by topic and partition."""
         at = answer.sampled_at
+        self._noted = dict(self._written)
         rows = [_sample(answer, topic, number, end) for (topic, number), end in answer.ends.items()]
         for topic, state in answer.topics.items():
             rows += self._of_topic(at, topic, state)
@@ -50,7 +57,7 @@ class RowMaker:
         Where its id has changed, the former one gets a last row at the time it was last seen.
         """
         now = (state.topic_id, state.error)
-        noted = self._noted.get(topic)
+        noted = self._written.get(topic)
         is_same = noted is not None and noted.state == now
         if noted is not None and is_same and 0 <= at - noted.written_at < TOPICS_EVERY_MS:
             self._noted[topic] = replace(noted, seen_at=at)

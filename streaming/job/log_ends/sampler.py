@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, Self
 
 from streaming.brokers.broker import Broker
-from streaming.brokers.log_ends import LogEndReader, Round
+from streaming.brokers.log_ends import LIMIT_MS, ROUND_LIMIT_MS, LogEndReader, Round
 from streaming.common.patience import Complaints
 from streaming.common.times import HOUR_MS, now_ms
 from streaming.job.log_ends.rows import RowMaker
@@ -23,6 +23,7 @@ _FORGET_MS: Final = HOUR_MS  # after so long, what is committed no more is notic
 _FIRST_PAUSE_S: Final = 5.0  # while nothing is committed
 _END_LIMIT_S: Final = 15.0
 _NAMED: Final = 3
+_SLOW_ROUNDS: Final = 3  # so many in a row are no chance
 
 
 class Asked:
@@ -84,6 +85,7 @@ class LogEndSampler(threading.Thread):
         self._every_s = log_ends.every_ms / 1_000
         self._complaints = Complaints(say)
         self._gone: set[str] = set()
+        self._slow_rounds = 0
         self._done = threading.Event()
         self._turn = threading.Lock()
 
@@ -106,29 +108,47 @@ class LogEndSampler(threading.Thread):
             due = max(due + pause_s, time.monotonic())
 
     def sample(self) -> bool:
-        """Do one round; return whether there is nothing to complain of but what the brokers said."""
+        """Do one round; return whether it is kept, or there was nothing to ask."""
         with self._turn:
             try:
-                self._round()
+                is_kept = self._round()
             except Exception as error:  # whatever it is, the job goes on
                 self._complaints.make(
                     "", f"sampling log ends failed, retrying: {type(error).__name__}: {error}"
                 )
                 return False
-            self._complaints.settle("", "log ends are sampled again")
-            return True
+            if is_kept:
+                self._complaints.settle("", "log ends are sampled again")
+            return is_kept
 
-    def _round(self) -> None:
+    def _round(self) -> bool:
         self._asked.update()
         if not self._asked.partitions and not self._asked.names:
-            return
+            return True
         answer = self._reader.read(self._asked.partitions, self._asked.names)
+        self._tell_slow(is_slow=answer is None)
         if answer is None:
-            return
+            return False
         rows = self._made.rows(answer)
         if len(rows):
             self._tables.append_log_ends(rows)
+        self._made.written()
         self._tell(answer)
+        return True
+
+    def _tell_slow(self, *, is_slow: bool) -> None:
+        """Say once when several rounds in a row were in vain, and once that one was quick enough."""
+        self._slow_rounds = self._slow_rounds + 1 if is_slow else 0
+        if self._slow_rounds >= _SLOW_ROUNDS:
+            self._complaints.make(
+                "slow",
+                f"log ends: expected answers within {LIMIT_MS // 1_000} s, in all of a round within "
+                f"{ROUND_LIMIT_MS // 1_000} s, found {_SLOW_ROUNDS} rounds in a row that took longer, or "
+                "during which the clock was set: they are not kept, so that lag is not known. Check the load "
+                "of this machine and of the brokers. Retrying.",
+            )
+        elif not is_slow:
+            self._complaints.settle("slow", "log ends: rounds are quick enough again.")
 
     def _tell(self, answer: Round) -> None:
         """Say once what could not be answered, and once that it can be."""
