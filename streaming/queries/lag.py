@@ -76,7 +76,9 @@ class LagQueries:
 
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
             rows = offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
-            return with_former_topic(rows, at.topics_over_time(topics_in(rows))) if with_former else rows
+            if not with_former:
+                return rows
+            return with_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=about.moment))
 
         rows, about = self._ask(question, groups, topics, as_of)
         return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
@@ -227,8 +229,8 @@ class LagQueries:
         """Return the offsets whose own topic id is not the one that their topic was seen with when they were
         committed (`seen_topic_id`)."""
 
-        def question(at: Snapshot, _: AsOf, offsets: pa.Table) -> pa.Table:
-            return contradictions(offsets, at.topics_over_time(topics_in(offsets)))
+        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+            return contradictions(offsets, at.topics_over_time(topics_in(offsets), as_of=about.moment))
 
         rows, about = self._ask(question, groups, (), as_of)
         return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
@@ -243,9 +245,9 @@ class LagQueries:
         """Return the positions of groups at a past moment (schema `RESTORED`), sorted by key, to be put back:
         with a warning where their logs, as they are now, are not what they were."""
         rows, about = self._ask(lambda _, __, offsets: offsets, groups, topics, as_of)
-        asked = topics_in(rows)
+        asked, now = topics_in(rows), now_ms()
         newest, over_time = self.tables.ask(
-            lambda at: (at.newest_ends(asked, as_of=None), at.topics_over_time(asked)), bases=[]
+            lambda at: (at.newest_ends(asked, as_of=None), at.topics_over_time(asked, as_of=now)), bases=[]
         )
         found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time)
         return Answer(found, about, about.loading_of(groups))

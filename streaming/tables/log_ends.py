@@ -134,14 +134,23 @@ def newest_ends(
     return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
 
 
-def topics_over_time(table: DeltaTable, topics: Sequence[str] | None) -> pa.Table:
-    """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at."""
+def topics_over_time(table: DeltaTable, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
+    """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at.
+
+    Of what was seen up to `as_of` (ms).
+    """
     samples = Samples(table)
     wanted = None if topics is None else sorted(set(topics))
     columns = ("sampled_at", "topic", "topic_id", "partition")
     rows = [
-        batch.filter(_all(_is_wanted(batch, wanted), _tells_id(batch)))
-        for file in samples.files
+        batch.filter(
+            _all(
+                _is_wanted(batch, wanted),
+                pc.less_equal(batch["sampled_at"], timestamp(as_of)),
+                _tells_id(batch),
+            )
+        )
+        for file in samples.between(None, as_of)
         if file.topic_rows
         for batch in samples.batches(file, columns, topics=wanted, of_topics=True)
     ]

@@ -92,11 +92,12 @@ class Snapshot:
             return nothing_crossed(len(positions))
         return crossings(self.log_ends, positions, as_of=as_of)
 
-    def topics_over_time(self, topics: Sequence[str] | None) -> pa.Table:
-        """Read which topics there were when (schema `TOPICS_OVER_TIME`); see `log_ends.topics_over_time`."""
+    def topics_over_time(self, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
+        """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms); see
+        `log_ends.topics_over_time`."""
         if self.log_ends is None:
             return TOPICS_OVER_TIME.empty_table()
-        return topics_over_time(self.log_ends, topics)
+        return topics_over_time(self.log_ends, topics, as_of=as_of)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
         """Read the topic partitions with committed offsets (columns topic, partition), each once.

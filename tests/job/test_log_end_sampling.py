@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
     [*_, end] = [row for row in samples(tables) if row["topic"] == "anew"]
     assert (end["topic_id"], end["log_end"]) == (new, 2)
     assert said[1:] == ["log ends: the brokers have all topics with committed offsets."]
-    seen = topics_over_time(tables.delta("log_ends"), ["anew"]).to_pylist()
+    seen = topics_over_time(tables.delta("log_ends"), ["anew"], as_of=now_ms()).to_pylist()
     assert [row["topic_id"] for row in seen] == [old, new]
     assert seen[0]["last_at"] == last_seen < seen[1]["first_at"]
 

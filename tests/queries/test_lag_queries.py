@@ -201,6 +201,8 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     queries = LagQueries(tables)
     rows = queries.list_offsets(as_of=at(10.5), with_former=True).rows.to_pylist()
     assert [(row["lag"], row["of_former_topic"]) for row in rows] == [(-890, True), (-891, False)]
+    before = queries.list_offsets(["g"], as_of=at(1.5), with_former=True).rows.to_pylist()
+    assert [(row["lag"], row["of_former_topic"]) for row in before] == [(LOG.end_at(T0 + M) - 900, False)]
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["it is beyond the log end"] * 2
     assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [WARNINGS[0]]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]

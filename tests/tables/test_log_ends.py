@@ -128,7 +128,7 @@ def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables
 def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
     assert newest_ends(tables.delta("log_ends"), None, as_of=None) == NEWEST_ENDS.empty_table()
-    assert topics_over_time(tables.delta("log_ends"), None) == TOPICS_OVER_TIME.empty_table()
+    assert topics_over_time(tables.delta("log_ends"), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
     tables.append_log_ends(rows_of(minutes(5)))
     assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
     assert newest_ends(tables.delta("log_ends"), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
@@ -227,9 +227,9 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
-    assert sorted(map(tuple, (row.values() for row in topics_over_time(table, None).to_pylist()))) == sorted(
-        (one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen
-    )
+    assert sorted(
+        map(tuple, (row.values() for row in topics_over_time(table, None, as_of=NOW).to_pylist()))
+    ) == sorted((one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen)
     rows = pa.Table.from_pylist(table.to_pyarrow_table().to_pylist(), rows_of([]).schema)
     assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, rows_of(sampled).to_pylist()))
 
@@ -239,11 +239,15 @@ def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables)
     tables.append_log_ends(
         rows_of([*one, of_topic(FIRST + 3 * DAY_MS, "a", "id-2"), of_topic(FIRST, "b", "x")])
     )
-    found = topics_over_time(tables.delta("log_ends"), ["a"])
+    found = topics_over_time(tables.delta("log_ends"), ["a"], as_of=NOW)
     assert found.schema == TOPICS_OVER_TIME
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + 2 * DAY_MS)),
         ("a", "id-2", from_ms(FIRST + 3 * DAY_MS), from_ms(FIRST + 3 * DAY_MS)),
+    ]
+    before = topics_over_time(tables.delta("log_ends"), ["a"], as_of=FIRST + DAY_MS)
+    assert [tuple(row.values()) for row in before.to_pylist()] == [
+        ("a", "id-1", from_ms(FIRST), from_ms(FIRST + DAY_MS))
     ]
 
 
@@ -284,7 +288,7 @@ def test_of_tables_of_an_older_release_no_ends_are_known_until_the_next_start(ta
     asked = positions_of([("t", 0, 1)])
     assert tables.ask(lambda at: at.newest_ends(None, as_of=None)) == NEWEST_ENDS.empty_table()
     assert tables.ask(lambda at: at.crossings(asked, as_of=None)).to_pylist() == [crossing(None, None)]
-    assert tables.ask(lambda at: at.topics_over_time(None)) == TOPICS_OVER_TIME.empty_table()
+    assert tables.ask(lambda at: at.topics_over_time(None, as_of=NOW)) == TOPICS_OVER_TIME.empty_table()
     assert "log_ends" not in run_sql(tables, "SHOW TABLES").rows["table_name"].to_pylist()
     tables.create()
     tables.append_log_ends(rows_of([Sample(FIRST, "t", 0, 3)]))
