@@ -24,10 +24,10 @@ MAX_AGE_MS: Final = 5 * MINUTE_MS
 class Reader(Protocol):
     """The tables at one moment: a snapshot of them."""
 
-    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int | None) -> pa.Table:
+    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
         """Read the newest sample of each partition."""
 
-    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read between which samples the ends of logs passed n positions (n rows)."""
 
     def ends_between(self, topics: Collection[str] | None, *, since: int, until: int) -> pa.Table:

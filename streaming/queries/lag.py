@@ -243,13 +243,13 @@ class LagQueries:
         as_of: datetime,
     ) -> Answer:
         """Return the positions of groups at a past moment (schema `RESTORED`), sorted by key, to be put back:
-        with a warning where their logs, as they are now, are not what they were."""
+        with a warning where their logs, as they are now, are not what they were, or not known."""
         rows, about = self._ask(lambda _, __, offsets: offsets, groups, topics, as_of)
         asked, now = topics_in(rows), now_ms()
         newest, over_time = self.tables.ask(
-            lambda at: (at.newest_ends(asked, as_of=None), at.topics_over_time(asked, as_of=now)), bases=[]
+            lambda at: (at.newest_ends(asked, as_of=now), at.topics_over_time(asked, as_of=now)), bases=[]
         )
-        found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time)
+        found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time, max_age_ms=self.max_age_ms, now=now)
         return Answer(found, about, about.loading_of(groups))
 
     # ---------------------------------------------------------------------------------------------------

@@ -74,12 +74,10 @@ class Samples:
         )
         self.files: Final = _files_of(table)
 
-    def between(self, since: int | None, until: int | None) -> list[SampleFile]:
+    def between(self, since: int | None, until: int) -> list[SampleFile]:
         """Return the files that may have rows sampled between two moments (ms), these included."""
         return [
-            file
-            for file in self.files
-            if (since is None or file.last_at >= since) and (until is None or file.first_at <= until)
+            file for file in self.files if (since is None or file.last_at >= since) and file.first_at <= until
         ]
 
     def batches(
@@ -115,18 +113,18 @@ def newest_ends(
     table: DeltaTable,
     topics: Sequence[str] | None,
     *,
-    as_of: int | None,
+    as_of: int,
     within_ms: int = NEWEST_WITHIN_MS,
 ) -> pa.Table:
     """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
 
-    Of those sampled up to `as_of` (ms; None: up to now), and no earlier than `within_ms` before it; where
-    there are none, before the newest sample up to then. Left out are samples without a log end, and those of
-    topics that were gone afterwards.
+    Of those sampled up to `as_of` (ms), and no earlier than `within_ms` before it; where there are none,
+    before the newest sample up to then. Left out are samples without a log end, and those of topics that were
+    gone afterwards.
     """
     samples = Samples(table)
     wanted = None if topics is None else sorted(set(topics))
-    if as_of is not None and len(rows := _rows_between(samples, wanted, as_of - within_ms, as_of)):
+    if len(rows := _rows_between(samples, wanted, as_of - within_ms, as_of)):
         return _newest(rows)
     latest = _latest(samples, as_of)
     if latest is None:
@@ -163,10 +161,8 @@ def topics_over_time(table: DeltaTable, topics: Sequence[str] | None, *, as_of: 
 # --- the newest samples ----------------------------------------------------------------------------------
 
 
-def _latest(samples: Samples, as_of: int | None) -> int | None:
+def _latest(samples: Samples, as_of: int) -> int | None:
     """Return when (ms) the newest row up to a moment was sampled; None: there is none."""
-    if as_of is None:
-        return max((file.last_at for file in samples.files), default=None)
     latest = None
     files = samples.between(None, as_of)
     for file in sorted(files, key=lambda file: min(file.last_at, as_of), reverse=True):

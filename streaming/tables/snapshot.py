@@ -78,14 +78,14 @@ class Snapshot:
         return self.open_log_ends()
 
     def newest_ends(
-        self, topics: Sequence[str] | None, *, as_of: int | None, within_ms: int = NEWEST_WITHIN_MS
+        self, topics: Sequence[str] | None, *, as_of: int, within_ms: int = NEWEST_WITHIN_MS
     ) -> pa.Table:
         """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
         if self.log_ends is None:
             return NEWEST_ENDS.empty_table()
         return newest_ends(self.log_ends, topics, as_of=as_of, within_ms=within_ms)
 
-    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read when the ends of logs passed n positions (n rows, schema `CROSSINGS`); see
         `crossings.crossings`."""
         if self.log_ends is None:

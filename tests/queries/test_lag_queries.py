@@ -5,10 +5,11 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
+from log_end_rows import Sample, of_topic, rows_of
 from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, beat, group, offset
 
-from streaming.common.times import MINUTE_MS, day_of, from_ms
+from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ends import LAG
 from streaming.lag.restoring import WARNINGS
@@ -171,11 +172,34 @@ def test_rewinds_say_who_can_have_done_them(queries: LagQueries) -> None:
 
 
 def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None:
-    rows = queries.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()
+    patient = replace(queries, max_age_ms=100 * 365 * DAY_MS)
+    rows = patient.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()
     assert [(row["group"], row["committed_offset"], row["warning"]) for row in rows] == [
         ("back", 3_005, None),
         ("dead", LOG.end_at(T0 + 5 * M - 30 * S), None),
     ]
+    rows = queries.restore(["dead"], as_of=at(5.5)).rows.to_pylist()  # now, years after the last sample
+    assert [(row["log_end_offset"], row["ends_as_of"], row["warning"]) for row in rows] == [
+        (None, at(LAST + 1), WARNINGS[3])
+    ]
+
+
+def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.TempPathFactory) -> None:
+    now = now_ms()
+    tables = Tables(str(tmp_path))
+    tables.create()
+    times = {"commit_timestamp": now - 10 * M, "source_timestamp": now - 10 * M}
+    done = {3: PartitionProgress(position=1, loaded=True)}
+    append(tables, {("g", "t", 0): offset(committed_offset=50, **times)}, now=now - 10 * M, partitions=done)
+    beat(tables, now - S)
+    ahead = [of_topic(now + DAY_MS, "t", "of-then"), Sample(now + DAY_MS, "t", 0, 100, "of-then")]
+    own = [of_topic(now - 20 * M, "t", "own"), Sample(now - S, "t", 0, 10_000, "own", 9_000)]
+    tables.append_log_ends(rows_of([*ahead, *own]))
+    queries = LagQueries(tables)
+    [row] = queries.restore(["g"], as_of=from_ms(now - M)).rows.to_pylist()
+    assert (row["log_start_offset"], row["log_end_offset"], row["warning"]) == (9_000, 10_000, WARNINGS[1])
+    [row] = queries.list_offsets(["g"], with_former=True).rows.to_pylist()
+    assert (row["lag"], row["ends_as_of"], row["of_former_topic"]) == (9_950, from_ms(now - S), False)
 
 
 def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:

@@ -32,7 +32,7 @@ FIRST = NOW - 3 * DAY_MS - 12 * HOUR_MS  # the start of a day
 TOPICS = ("a", "a.b", "b", "a\0", "t" * 249, "ü𝄞")
 
 
-def crossed(tables: Tables, positions: list[Position], as_of: int | None = None) -> list[dict[str, object]]:
+def crossed(tables: Tables, positions: list[Position], as_of: int = NOW) -> list[dict[str, object]]:
     found = crossings(tables.delta("log_ends"), positions_of(positions), as_of=as_of)
     assert found.schema == CROSSINGS
     answer: list[dict[str, object]] = found.to_pylist()
@@ -127,7 +127,7 @@ def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables
 
 def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
-    assert newest_ends(tables.delta("log_ends"), None, as_of=None) == NEWEST_ENDS.empty_table()
+    assert newest_ends(tables.delta("log_ends"), None, as_of=NOW) == NEWEST_ENDS.empty_table()
     assert topics_over_time(tables.delta("log_ends"), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
     tables.append_log_ends(rows_of(minutes(5)))
     assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
@@ -218,7 +218,7 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
         for _ in range(150)
     ]
     table = tables.delta("log_ends")
-    for as_of in (None, NOW, FIRST + DAY_MS, *chance.sample(range(FIRST, NOW), 4), sampled[70].at):
+    for as_of in (NOW, NOW + HOUR_MS, FIRST + DAY_MS, *chance.sample(range(FIRST, NOW), 4), sampled[70].at):
         expected = [expected_crossing(sampled, position, as_of) for position in positions]
         assert crossed(tables, positions, as_of) == expected
         for topics in (None, ["a\0", "b"], ["t" * 249], []):
@@ -286,13 +286,13 @@ def test_of_tables_of_an_older_release_no_ends_are_known_until_the_next_start(ta
     append(tables, live)
     shutil.rmtree(f"{tables.root}/log_ends")
     asked = positions_of([("t", 0, 1)])
-    assert tables.ask(lambda at: at.newest_ends(None, as_of=None)) == NEWEST_ENDS.empty_table()
-    assert tables.ask(lambda at: at.crossings(asked, as_of=None)).to_pylist() == [crossing(None, None)]
+    assert tables.ask(lambda at: at.newest_ends(None, as_of=NOW)) == NEWEST_ENDS.empty_table()
+    assert tables.ask(lambda at: at.crossings(asked, as_of=NOW)).to_pylist() == [crossing(None, None)]
     assert tables.ask(lambda at: at.topics_over_time(None, as_of=NOW)) == TOPICS_OVER_TIME.empty_table()
     assert "log_ends" not in run_sql(tables, "SHOW TABLES").rows["table_name"].to_pylist()
     tables.create()
     tables.append_log_ends(rows_of([Sample(FIRST, "t", 0, 3)]))
-    assert tables.ask(lambda at: len(at.newest_ends(["t"], as_of=None))) == 1
+    assert tables.ask(lambda at: len(at.newest_ends(["t"], as_of=NOW))) == 1
     assert run_sql(tables, "SELECT log_end FROM log_ends").rows["log_end"].to_pylist() == [3]
 
 
