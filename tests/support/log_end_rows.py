@@ -98,7 +98,10 @@ def expected_newest(
     latest = max(s.at for s in past)
     near = [s for s in wanted if as_of - NEWEST_WITHIN_MS <= s.at]
     near = [s for s in near if s.end is not None or (s.partition is None and s.error == TOPIC_GONE)]
-    near = near or [s for s in wanted if latest - NEWEST_WITHIN_MS <= s.at]
+    since = (as_of if near else latest) - NEWEST_WITHIN_MS
+    near = near or [s for s in wanted if since <= s.at]
+    told = [s for s in sorted(wanted, key=lambda s: s.at) if since <= s.at and s.topic_id is not None]
+    last = {s.topic: s for s in told}
     newest = {(s.topic, s.partition): s for s in sorted(near, key=lambda s: s.at) if s.end is not None}
     gone_at = {s.topic: s.at for s in sorted(near, key=lambda s: s.at) if s.error == TOPIC_GONE}
     return [
@@ -112,4 +115,5 @@ def expected_newest(
         }
         for _, s in sorted(newest.items())
         if gone_at.get(s.topic, -1) <= s.at
+        and (s.topic_id is None or last[s.topic].at <= s.at or last[s.topic].topic_id == s.topic_id)
     ]

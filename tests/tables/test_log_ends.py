@@ -25,7 +25,13 @@ from streaming.maintenance import samples
 from streaming.maintenance.maintenance import compact, maintain
 from streaming.queries.sql import run_sql
 from streaming.tables.crossings import CROSSINGS, crossings
-from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME, newest_ends, topics_over_time
+from streaming.tables.log_ends import (
+    NEWEST_ENDS,
+    NEWEST_WITHIN_MS,
+    TOPICS_OVER_TIME,
+    newest_ends,
+    topics_over_time,
+)
 from streaming.tables.tables import Tables
 
 FIRST = NOW - 3 * DAY_MS - 12 * HOUR_MS  # the start of a day
@@ -94,6 +100,30 @@ def test_a_position_below_the_first_sample_of_a_topic_made_anew_is_not_found_in_
 ) -> None:
     tables.append_log_ends(rows_of([*minutes(5, 50), *minutes(0, 0, 8, 9, topic_id="id-2")[2:]]))
     assert crossed(tables, [("a", 0, 6)]) == [crossing(None, (2, 8))]
+
+
+@pytest.mark.parametrize("tells", [of_topic(FIRST + 1, "a", "id-2"), Sample(FIRST + 1, "a", 0, 3, "id-2")])
+def test_partitions_that_a_topic_made_anew_lacks_have_no_end(tables: Tables, tells: Sample) -> None:
+    old = [Sample(FIRST, "a", 0, 1_000), Sample(FIRST, "a", 5, 1_000), Sample(FIRST, "a", 6, 9, None)]
+    tables.append_log_ends(rows_of([of_topic(FIRST, "a", "id-1"), *old, Sample(FIRST, "b", 5, 7), tells]))
+
+    def ends(as_of: int) -> set[tuple[object, ...]]:
+        found = newest_ends(tables.delta("log_ends"), None, as_of=as_of)
+        return {tuple(row.values()) for row in found.select(["topic", "partition", "log_end"]).to_pylist()}
+
+    before = {("a", 0, 1_000), ("a", 5, 1_000), ("a", 6, 9), ("b", 5, 7)}
+    assert ends(FIRST) == before
+    left = {("a", 6, 9), ("b", 5, 7)}  # an unknown id is like any
+    assert ends(FIRST + 1) == left | ({("a", 0, 3)} if tells.partition == 0 else set())
+
+
+def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
+    later = of_topic(FIRST + HOUR_MS, "a", "id-1")
+    tables.append_log_ends(
+        rows_of([Sample(FIRST, "a", 0, 5), Sample(later.at - MINUTE_MS, "b", 0, 7), later])
+    )
+    found = newest_ends(tables.delta("log_ends"), None, as_of=later.at + NEWEST_WITHIN_MS)
+    assert found["topic"].to_pylist() == ["b"]
 
 
 def test_files_whose_times_overlap_are_read_together(tables: Tables) -> None:
