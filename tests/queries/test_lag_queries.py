@@ -16,6 +16,7 @@ from streaming.lag.restoring import WARNINGS
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS, OFFSETS
+from streaming.queries import lag
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
 from streaming.queries.queries import OffsetQueries
@@ -134,6 +135,16 @@ def test_a_series_has_the_lag_at_regular_moments(queries: LagQueries) -> None:
         queries.lag_over_time(["dead"], since=at(5), until=at(20), every_ms=1)
 
 
+def test_a_series_that_would_be_too_large_is_refused(
+    queries: LagQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "_MOST_ROWS", 8)
+    answer = queries.lag_over_time(["dead", "live"], since=at(5), until=at(20), every_ms=5 * M)
+    assert answer.rows.num_rows == 8
+    with pytest.raises(MisuseError, match="expected at most 8 rows, found 2 positions at 5 moments"):
+        queries.lag_over_time(["dead", "live"], since=at(5), until=at(21), every_ms=5 * M)
+
+
 def test_health_is_that_of_the_moment(queries: LagQueries) -> None:
     answer = queries.health(["live", "dead"], as_of=at(21.5))
     assert answer.rows.schema == GROUP_HEALTH
@@ -230,6 +241,23 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["it is beyond the log end"] * 2
     assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [WARNINGS[0]]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
+
+
+def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    times = {"commit_timestamp": T0, "source_timestamp": T0}
+    batch: Batch = {("g", topic, 0): offset(committed_offset=1, **times) for topic in ("t", "u")}
+    append(tables, batch, now=T0, partitions={3: PartitionProgress(position=1, loaded=True)})
+    tables.append_log_ends(rows_of([Sample(T0, "t", 0, 10), Sample(T0, "u", 0, 10)]))
+    tables.append_log_ends(rows_of([Sample(T0 + 30 * M, "u", 0, 20)]))
+    for minute in range(1, 31):
+        beat(tables, T0 + minute * M)
+    patient = LagQueries(tables, max_age_ms=60 * M)
+    assert patient.list_offsets(as_of=at(30)).rows["lag"].to_pylist() == [9, 19]
+    series = patient.lag_over_time(None, since=at(29), until=at(30), every_ms=M)
+    assert series.rows["lag"].to_pylist() == [9, 9, 9, 19]
+    assert LagQueries(tables).list_offsets(as_of=at(30)).rows["lag"].to_pylist() == [None, 19]
 
 
 def test_tables_without_samples_know_no_lag(tmp_path: pytest.TempPathFactory) -> None:
