@@ -52,9 +52,9 @@ class Positions:
             return None
         judged = judged_partitions(at.progress, self._settings, now)
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)
-        return self._rows(at, own, moment), Looked(version, now)
+        return self._rows(at, own, moment, now), Looked(version, now)
 
-    def _rows(self, at: Snapshot, offsets: pa.Table, moment: int) -> LagRows:
+    def _rows(self, at: Snapshot, offsets: pa.Table, moment: int, now: int) -> LagRows:
         rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=MAX_AGE_MS)
         rows = rows.append_column(IS_SAMPLED, from_mask(self._is_sampled(at, rows, moment)))
         in_health = self._policies.with_on(rows, *HEALTH_RULES)
@@ -64,7 +64,7 @@ class Positions:
             health=self._health,
             offsets=rows,
             judged=with_health(at, in_health, moment=moment, max_age_ms=MAX_AGE_MS, rules=self._health),
-            dated=with_former_topic(dated, at.topics_over_time(topics_in(dated))),
+            dated=with_former_topic(dated, at.topics_over_time(topics_in(dated), as_of=now)),
         )
 
     def _moment(self, progress: Progress, now: int) -> int | None:

@@ -81,7 +81,7 @@ class Rewinds:
         told, waiting = lasting(
             some,
             at.commits(groups, since=since),
-            at.topics_over_time(topics_in(some)),
+            at.topics_over_time(topics_in(some), as_of=now),
             read_until=_read_until(some, at.progress, now),
             after_ms=self._after_ms,
         )

@@ -216,10 +216,11 @@ def _difference(found: Offsets, expected: Offsets) -> str:
 def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
     """Return the lags that are known, as of the last sample of log ends."""
     positions = rows.offsets.select(["topic", "partition", "committed_offset"])
+    now = now_ms()
     newest, crossed = Tables(settings.tables.root).ask(
-        lambda at: (at.newest_ends(None, as_of=None), at.crossings(positions, as_of=None)), bases=[]
+        lambda at: (at.newest_ends(None, as_of=now), at.crossings(positions, as_of=now)), bases=[]
     )
-    lagging = with_lag(rows.offsets, newest, crossed, max_age_ms=_ENDS_AGE_MS, as_of=now_ms())
+    lagging = with_lag(rows.offsets, newest, crossed, max_age_ms=_ENDS_AGE_MS, as_of=now)
     return {
         OffsetKey(row["group"], row["topic"], row["partition"]): row["lag"]
         for row in lagging.select([*KEY_NAMES, "lag"]).to_pylist()

@@ -24,14 +24,16 @@ MAX_AGE_MS: Final = 5 * MINUTE_MS
 class Reader(Protocol):
     """The tables at one moment: a snapshot of them."""
 
-    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int | None) -> pa.Table:
-        """Read the newest sample of each partition."""
+    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
+        """Read the newest sample of each partition that has one so late (ms before)."""
 
-    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read between which samples the ends of logs passed n positions (n rows)."""
 
-    def ends_between(self, topics: Collection[str] | None, *, since: int, until: int) -> pa.Table:
-        """Read the samples between two moments (ms), and the newest ones before."""
+    def ends_between(
+        self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int
+    ) -> pa.Table:
+        """Read the samples between two moments (ms), and the newest ones before, as `newest_ends` does."""
 
     def commits(self, groups: Sequence[str] | None = None, *, since: int) -> pa.Table:
         """Read what groups committed since a moment (ms)."""
@@ -45,7 +47,7 @@ def topics_in(rows: pa.Table) -> list[str]:
 
 def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: int) -> pa.Table:
     """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms)."""
-    newest = at.newest_ends(topics_in(offsets), as_of=moment)
+    newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     crossed = at.crossings(offsets.select(["topic", "partition", "committed_offset"]), as_of=moment)
     return with_lag(offsets, newest, crossed, max_age_ms=max_age_ms, as_of=moment)
 
@@ -85,13 +87,14 @@ def with_health(
     window = rules.window_ms
     reaches = sorted({2 * window, 12 * window, rules.long_silence_ms + window})
     is_behind = to_mask(pc.greater(positions["lag"], rules.min_lag))
-    no_samples = at.ends_between([], since=moment, until=moment)
+    no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
     found = [judged(positions.filter(from_mask(~is_behind)), COMMITS.empty_table(), no_samples)]
     pending = positions.filter(from_mask(is_behind))
     for reach in reaches:
         since = moment - reach
         commits = at.commits(pc.unique(pending["group"]).to_pylist(), since=since).select(COMMITS.names)
-        rows = judged(pending, commits, at.ends_between(topics_in(pending), since=since, until=moment))
+        samples = at.ends_between(topics_in(pending), since=since, until=moment, within_ms=max_age_ms)
+        rows = judged(pending, commits, samples)
         is_open = ~to_mask(rows["pace_is_known"]) | to_mask(pc.equal(rows["reason"], TOO_FEW_COMMITS))
         is_open &= reach != reaches[-1]
         found.append(rows.filter(from_mask(~is_open)))

@@ -7,15 +7,16 @@ import pyarrow as pa
 
 from streaming.common.arrays import from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.pieces import take
+from streaming.common.timestamps import to_milliseconds
 from streaming.lag.former_topic import of_former_topic
 from streaming.lag.samples import NONE, Places
-from streaming.model.schemas import KEY
+from streaming.model.schemas import KEY, TIMESTAMP
 
 WARNINGS: Final = (
     "the topic was made anew since: the offset is one of another log",
     "the log starts after it: what was to be read is gone",
     "the log ends before it",
-    "the log is not known: its topic is gone, or was not sampled",
+    "the log is not known: its topic is gone, or was not sampled lately",
 )
 """Why putting back a position may not do what is wanted, the first that holds."""
 
@@ -25,23 +26,30 @@ RESTORED: Final = pa.schema(
         ("committed_offset", pa.int64()),
         ("log_start_offset", pa.int64()),  # now; null, as the next: not known
         ("log_end_offset", pa.int64()),
+        ("ends_as_of", TIMESTAMP),  # when the log was sampled last, lately or not; null: never
         ("warning", pa.string()),  # one of `WARNINGS`; null: none
     ]
 )
 """A position to put back."""
 
 
-def restored(offsets: pa.Table, newest: pa.Table, over_time: pa.Table) -> pa.Table:
+def restored(
+    offsets: pa.Table, newest: pa.Table, over_time: pa.Table, *, max_age_ms: int, now: int
+) -> pa.Table:
     """Return the positions (schema `RESTORED`) that offsets of a past moment (schema `OFFSETS`) stand for.
 
-    `newest` are the ends of logs now (topic, partition, log_start, log_end), `over_time` the ids that topics
+    `newest` are the newest samples of logs (topic, partition, sampled_at, log_start, log_end), which say
+    nothing of the logs `now` (ms) when they are older than `max_age_ms`; `over_time` are the ids that topics
     were seen with. Offsets that were never readable are left out.
     """
     offsets = offsets.filter(offsets["committed_offset"].is_valid())
     places, codes = Places.of(newest)
     held = np.full(len(places.keys) + 1, NONE, np.int64)
     held[codes] = np.arange(len(newest))
-    ends = take(newest.select(["log_start", "log_end"]), held[places.codes_of(offsets)])
+    rows = held[places.codes_of(offsets)]
+    sampled_at = take(newest.select(["sampled_at"]), rows)["sampled_at"]
+    is_late = numbers_or(to_milliseconds(sampled_at), 0) >= now - max_age_ms
+    ends = take(newest.select(["log_start", "log_end"]), np.where(is_late, rows, NONE))
     committed = numbers_or(offsets["committed_offset"], 0)
     is_passed = committed < numbers_or(ends["log_start"], -(2**63))
     is_beyond = committed > numbers_or(ends["log_end"], 2**63 - 1)
@@ -50,4 +58,4 @@ def restored(offsets: pa.Table, newest: pa.Table, over_time: pa.Table) -> pa.Tab
     numbers = np.select(conditions, list(range(len(WARNINGS))), NONE)
     warning = from_texts(WARNINGS).take(from_numbers(np.maximum(numbers, 0), numbers != NONE))
     columns = [offsets[name] for name in (*(field.name for field in KEY), "committed_offset")]
-    return pa.table([*columns, ends["log_start"], ends["log_end"], warning], schema=RESTORED)
+    return pa.table([*columns, ends["log_start"], ends["log_end"], sampled_at, warning], schema=RESTORED)

@@ -38,6 +38,9 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 _MOST_MOMENTS: Final = 100_000
+_MOST_ROWS: Final = 10_000_000
+"""Positions at moments in one answer, all of which is in memory."""
+
 _NO_SAMPLES: Final = pa.Table.from_batches([], NEWEST_ENDS)  # `empty_table` would import pandas
 
 T = TypeVar("T")
@@ -76,7 +79,9 @@ class LagQueries:
 
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
             rows = offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
-            return with_former_topic(rows, at.topics_over_time(topics_in(rows))) if with_former else rows
+            if not with_former:
+                return rows
+            return with_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=about.moment))
 
         rows, about = self._ask(question, groups, topics, as_of)
         return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
@@ -127,12 +132,18 @@ class LagQueries:
         every_ms: int,
     ) -> Answer:
         """Return positions and their lag at regular moments (columns at, `KEY_NAMES`, committed_offset, `LAG`
-        and commit_timestamp), in the order of time and key. What was not there at a moment has no row."""
+        and commit_timestamp), in the order of time and key. What was not there at a moment has no row.
+        Raises `MisuseError` where the answer would be too large."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
         runs = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
         order = to_numbers(sorted_by(_numbered(runs.keys), *KEY_NAMES)["number"])
+        if len(order) * len(moments) > _MOST_ROWS:
+            raise MisuseError(
+                f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
+                "moments. Name fewer groups or topics, or choose longer steps."
+            )
         keys, at = np.tile(order, len(moments)), np.repeat(moments, len(order))
         lasts = runs.last_until(keys, at)
         is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
@@ -227,8 +238,8 @@ class LagQueries:
         """Return the offsets whose own topic id is not the one that their topic was seen with when they were
         committed (`seen_topic_id`)."""
 
-        def question(at: Snapshot, _: AsOf, offsets: pa.Table) -> pa.Table:
-            return contradictions(offsets, at.topics_over_time(topics_in(offsets)))
+        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+            return contradictions(offsets, at.topics_over_time(topics_in(offsets), as_of=about.moment))
 
         rows, about = self._ask(question, groups, (), as_of)
         return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
@@ -241,13 +252,17 @@ class LagQueries:
         as_of: datetime,
     ) -> Answer:
         """Return the positions of groups at a past moment (schema `RESTORED`), sorted by key, to be put back:
-        with a warning where their logs, as they are now, are not what they were."""
+        with a warning where their logs, as they are now, are not what they were, or not known."""
         rows, about = self._ask(lambda _, __, offsets: offsets, groups, topics, as_of)
-        asked = topics_in(rows)
+        asked, now = topics_in(rows), now_ms()
         newest, over_time = self.tables.ask(
-            lambda at: (at.newest_ends(asked, as_of=None), at.topics_over_time(asked)), bases=[]
+            lambda at: (
+                at.newest_ends(asked, as_of=now, within_ms=self.max_age_ms),
+                at.topics_over_time(asked, as_of=now),
+            ),
+            bases=[],
         )
-        found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time)
+        found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time, max_age_ms=self.max_age_ms, now=now)
         return Answer(found, about, about.loading_of(groups))
 
     # ---------------------------------------------------------------------------------------------------
@@ -290,7 +305,10 @@ class LagQueries:
 
     def _samples(self, rows: pa.Table, *, since: int, until: int) -> pa.Table:
         asked = topics_in(rows)
-        return self.tables.ask(lambda at: at.ends_between(asked, since=since, until=until), bases=[])
+        within = self.max_age_ms
+        return self.tables.ask(
+            lambda at: at.ends_between(asked, since=since, until=until, within_ms=within), bases=[]
+        )
 
     def _along(self, rows: pa.Table, at: str) -> pa.Table:
         """Add the columns `LAG` to rows, each as of its own moment."""
@@ -302,7 +320,7 @@ class LagQueries:
         asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
         samples, crossed = self.tables.ask(
             lambda snapshot: (
-                snapshot.ends_between(asked, since=first, until=last),
+                snapshot.ends_between(asked, since=first, until=last, within_ms=self.max_age_ms),
                 snapshot.crossings(positions, as_of=last),
             ),
             bases=[],

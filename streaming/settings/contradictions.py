@@ -11,6 +11,10 @@ from streaming.settings.model import AlertSettings, GroupAlerts, Settings
 LONGEST_HEARTBEAT_MS: Final = 120_000
 """With a longer pause every past moment would count as not observed (`tables.progress_rows.GAP_MS`)."""
 
+LONGEST_SAMPLING_MS: Final = 150_000
+"""With longer pauses one round that fails would leave lag unknown: samples say nothing of it when they are
+older than twice this (`lag.positions.MAX_AGE_MS`)."""
+
 _OWN: Final[Mapping[str, str]] = {
     "spark.master": "spark.master (beside conf)",
     "spark.driver.memory": "spark.driver_memory",
@@ -27,7 +31,7 @@ def refuse_contradictions(settings: Settings) -> None:
 
 
 def _of_times(settings: Settings) -> Iterator[str]:
-    job, alerts = settings.job, settings.alerts
+    job, alerts, sampled_every_ms = settings.job, settings.alerts, settings.log_ends.every_ms
     if job.heartbeat_every_ms > LONGEST_HEARTBEAT_MS:
         yield (
             f"job.heartbeat_every is {_seconds(job.heartbeat_every_ms)}, and the time between two "
@@ -52,10 +56,17 @@ def _of_times(settings: Settings) -> Iterator[str]:
             f"alerts.critical of {_seconds(shortest)}: offsets would expire between two evaluations. "
             "Set a shorter alerts.evaluate_every."
         )
-    if settings.health.window_ms < MINUTE_MS:
+    if sampled_every_ms > LONGEST_SAMPLING_MS:
         yield (
-            f"health.window is {_seconds(settings.health.window_ms)}, but log ends are sampled once a "
-            "minute: nothing could be judged. Set a longer health.window."
+            f"log_ends.every is {_seconds(sampled_every_ms)}, and lag is not known where log ends were not "
+            f"sampled for {_seconds(2 * LONGEST_SAMPLING_MS)}: it would come and go. Set a log_ends.every of "
+            f"at most {_seconds(LONGEST_SAMPLING_MS)}."
+        )
+    if settings.health.window_ms < max(MINUTE_MS, sampled_every_ms):
+        yield (
+            f"health.window is {_seconds(settings.health.window_ms)}, but log ends are sampled every "
+            f"{_seconds(max(MINUTE_MS, sampled_every_ms))} (log_ends.every): nothing could be judged. "
+            "Set a longer health.window."
         )
     for entry in alerts.groups:
         if entry.treat == "exclude" and (wanted := _rules_switched_on(entry)):

@@ -44,11 +44,11 @@ class _Rows(NamedTuple):
         return _Rows(*(column[chosen] for column in self))
 
 
-def crossings(table: DeltaTable, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+def crossings(table: DeltaTable, positions: pa.Table, *, as_of: int) -> pa.Table:
     """Return when the ends of logs passed n positions (n rows in their order, schema `CROSSINGS`).
 
     Positions have `topic`, `partition` and `committed_offset` (with a null in any nothing is known). Of the
-    samples up to `as_of` (ms; None: all) those count that are of the log which the newest sample of the
+    samples up to `as_of` (ms) those count that are of the log which the newest sample of the
     partition is of: not those before a sample with another topic id.
     """
     is_whole = _is_whole(positions)
@@ -107,7 +107,7 @@ class _Search:
         self._ids: dict[str, int] = {}
         self._is_whole: Mask = np.zeros(k, np.bool_)  # an older sample is of another log
 
-    def go_back_through(self, samples: Samples, files: Sequence[SampleFile], as_of: int | None) -> None:
+    def go_back_through(self, samples: Samples, files: Sequence[SampleFile], as_of: int) -> None:
         """Look for open positions in files that are older than all before, or of other partitions."""
         is_wanted = np.zeros(len(self._keys), np.bool_)
         is_wanted[self._code[self.is_open]] = True
@@ -126,9 +126,7 @@ class _Search:
         self._above.note(never, self._oldest.at[first], self._oldest.end[first])
         return pa.table([*self._below.columns(), *self._above.columns()], schema=CROSSINGS)
 
-    def _read(
-        self, samples: Samples, files: Sequence[SampleFile], is_wanted: Mask, as_of: int | None
-    ) -> _Rows:
+    def _read(self, samples: Samples, files: Sequence[SampleFile], is_wanted: Mask, as_of: int) -> _Rows:
         """Read the samples of the wanted partitions, sorted by partition and time."""
         places = np.unique(self._keys[is_wanted] >> 32).tolist()
         topics = [self._topics[place] for place in places]
@@ -142,7 +140,7 @@ class _Search:
         rows = _Rows(*map(np.concatenate, columns))
         return rows if _is_sorted(rows) else rows.where(np.lexsort((rows.at, rows.code)))
 
-    def _rows(self, batch: pa.RecordBatch, is_wanted: Mask, as_of: int | None) -> _Rows:
+    def _rows(self, batch: pa.RecordBatch, is_wanted: Mask, as_of: int) -> _Rows:
         if batch["partition"].null_count or batch["log_end"].null_count:
             batch = batch.filter(pc.and_(pc.is_valid(batch["partition"]), pc.is_valid(batch["log_end"])))
         topic = batch["topic"]
@@ -151,9 +149,7 @@ class _Search:
         keys = place << 32 | to_numbers(batch["partition"]).astype(np.int64) & _LOW_BITS
         code = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         at = milliseconds(batch["sampled_at"])
-        is_asked = (self._keys[code] == keys) & is_wanted[code]
-        if as_of is not None:
-            is_asked &= at <= as_of
+        is_asked = (self._keys[code] == keys) & is_wanted[code] & (at <= as_of)
         topic_id = batch["topic_id"]
         numbers = [self._ids.setdefault(name, len(self._ids)) for name in topic_id.dictionary.to_pylist()]
         ids = np.array([*numbers, -1], np.int64)[_indices(topic_id)]

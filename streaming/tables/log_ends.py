@@ -41,7 +41,8 @@ TOPICS_OVER_TIME: Final = pa.schema(
 """When topics of a name were seen, by their id."""
 
 NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
-"""A partition whose newest sample is older than the newest of all by more than this has no newest end."""
+"""A partition whose newest sample is older than the newest of all by more than this has no newest end, unless
+older ones are asked for."""
 
 _DICTIONARIES: Final = ["topic", "topic_id"]
 
@@ -74,12 +75,10 @@ class Samples:
         )
         self.files: Final = _files_of(table)
 
-    def between(self, since: int | None, until: int | None) -> list[SampleFile]:
+    def between(self, since: int | None, until: int) -> list[SampleFile]:
         """Return the files that may have rows sampled between two moments (ms), these included."""
         return [
-            file
-            for file in self.files
-            if (since is None or file.last_at >= since) and (until is None or file.first_at <= until)
+            file for file in self.files if (since is None or file.last_at >= since) and file.first_at <= until
         ]
 
     def batches(
@@ -115,18 +114,19 @@ def newest_ends(
     table: DeltaTable,
     topics: Sequence[str] | None,
     *,
-    as_of: int | None,
-    within_ms: int = NEWEST_WITHIN_MS,
+    as_of: int,
+    within_ms: int = 0,
 ) -> pa.Table:
     """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
 
-    Of those sampled up to `as_of` (ms; None: up to now), and no earlier than `within_ms` before it; where
-    there are none, before the newest sample up to then. Left out are samples without a log end, and those of
-    topics that were gone afterwards.
+    Of those sampled up to `as_of` (ms), and no earlier than `within_ms` before it (`NEWEST_WITHIN_MS` at
+    least); where there are none, before the newest sample up to then. Left out are samples without a log end,
+    and those of topics that were gone or made anew afterwards.
     """
     samples = Samples(table)
-    wanted = None if topics is None else sorted(set(topics))
-    if as_of is not None and len(rows := _rows_between(samples, wanted, as_of - within_ms, as_of)):
+    wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
+    rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
+    if not pc.all(_tells_id(rows), min_count=0).as_py():
         return _newest(rows)
     latest = _latest(samples, as_of)
     if latest is None:
@@ -134,14 +134,23 @@ def newest_ends(
     return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
 
 
-def topics_over_time(table: DeltaTable, topics: Sequence[str] | None) -> pa.Table:
-    """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at."""
+def topics_over_time(table: DeltaTable, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
+    """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at.
+
+    Of what was seen up to `as_of` (ms).
+    """
     samples = Samples(table)
     wanted = None if topics is None else sorted(set(topics))
     columns = ("sampled_at", "topic", "topic_id", "partition")
     rows = [
-        batch.filter(_all(_is_wanted(batch, wanted), _tells_id(batch)))
-        for file in samples.files
+        batch.filter(
+            _all(
+                _is_wanted(batch, wanted),
+                pc.less_equal(batch["sampled_at"], timestamp(as_of)),
+                _tells_id(batch),
+            )
+        )
+        for file in samples.between(None, as_of)
         if file.topic_rows
         for batch in samples.batches(file, columns, topics=wanted, of_topics=True)
     ]
@@ -154,10 +163,8 @@ def topics_over_time(table: DeltaTable, topics: Sequence[str] | None) -> pa.Tabl
 # --- the newest samples ----------------------------------------------------------------------------------
 
 
-def _latest(samples: Samples, as_of: int | None) -> int | None:
+def _latest(samples: Samples, as_of: int) -> int | None:
     """Return when (ms) the newest row up to a moment was sampled; None: there is none."""
-    if as_of is None:
-        return max((file.last_at for file in samples.files), default=None)
     latest = None
     files = samples.between(None, as_of)
     for file in sorted(files, key=lambda file: min(file.last_at, as_of), reverse=True):
@@ -176,7 +183,8 @@ def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
 
 
 def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
-    """Read the samples with a log end between two moments (ms), and the rows that a topic is gone."""
+    """Read the samples with a log end between two moments (ms), and the rows that say that a topic is gone,
+    or which id it has."""
     columns = [*NEWEST_ENDS.names, "error"]
     rows = [
         batch.filter(
@@ -184,7 +192,7 @@ def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, un
                 _is_wanted(batch, topics),
                 pc.greater_equal(batch["sampled_at"], timestamp(since)),
                 pc.less_equal(batch["sampled_at"], timestamp(until)),
-                pc.or_(pc.is_valid(batch["log_end"]), _says_gone(batch)),
+                pc.or_(pc.or_(pc.is_valid(batch["log_end"]), _says_gone(batch)), _tells_id(batch)),
             )
         )
         for file in samples.between(since, until)
@@ -193,32 +201,51 @@ def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, un
     return as_table(rows, columns)
 
 
-def _tells_id(batch: pa.RecordBatch) -> pa.Array:
-    return pc.and_(pc.is_null(batch["partition"]), pc.is_valid(batch["topic_id"]))
+def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    return pc.and_(pc.is_null(rows["partition"]), pc.is_valid(rows["topic_id"]))
 
 
-def _says_gone(batch: pa.RecordBatch) -> pa.Array:
-    is_gone = pc.fill_null(pc.equal(batch["error"], TOPIC_GONE), fill_value=False)
-    return pc.and_(pc.is_null(batch["partition"]), is_gone)
+def _says_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    is_gone = pc.fill_null(pc.equal(rows["error"], TOPIC_GONE), fill_value=False)
+    return pc.and_(pc.is_null(rows["partition"]), is_gone)
 
 
 def _newest(rows: pa.Table) -> pa.Table:
-    """Choose the newest sample of each partition, but for topics that were gone after it."""
-    is_sample = pc.is_valid(rows["log_end"])
-    samples, gone = rows.filter(is_sample), rows.filter(pc.invert(is_sample))
-    if len(samples) == 0:
-        return pa.Table.from_batches([], NEWEST_ENDS)
-    order = np.argsort(milliseconds(samples["sampled_at"]), kind="stable")
-    codes = key_codes([samples["topic"], samples["partition"]])
+    """Choose the newest sample of each partition, but for topics that were gone or made anew after it."""
+    samples = rows.filter(pc.is_valid(rows["log_end"]))
+    newest = _last_of_each(samples, ["topic", "partition"]).select(NEWEST_ENDS.names)
+    ended = _last_of_each(rows.filter(_says_gone(rows)), ["topic"])
+    told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # which id it has
+    is_over = pc.or_(
+        _is_later(_of_topics(ended, newest), newest),
+        pc.and_(
+            _is_later(own := _of_topics(told, newest), newest),
+            pc.fill_null(pc.not_equal(own["topic_id"], newest["topic_id"]), fill_value=False),
+        ),
+    )
+    return newest.filter(pc.invert(is_over))
+
+
+def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the newest row of each key."""
+    if len(rows) == 0:
+        return rows
+    order = np.argsort(milliseconds(rows["sampled_at"]), kind="stable")
+    codes = key_codes([rows[name] for name in key])
     last = np.empty(int(codes.max()) + 1, np.int64)
     last[codes[order]] = order  # of several the last stays
-    newest = samples.take(from_numbers(last)).select(NEWEST_ENDS.names)
-    if len(gone) == 0:
-        return newest
-    ended = gone.group_by("topic").aggregate([("sampled_at", "max")])
-    place = pc.index_in(newest["topic"], value_set=ended["topic"].combine_chunks())
-    gone_at = ended["sampled_at_max"].take(place)
-    return newest.filter(pc.fill_null(pc.less_equal(gone_at, newest["sampled_at"]), fill_value=True))
+    return rows.take(from_numbers(last))
+
+
+def _of_topics(rows: pa.Table, newest: pa.Table) -> pa.Table:
+    """Return n of the rows, of which each topic has one: those of the topics of n others, or nulls."""
+    place = pc.index_in(newest["topic"], value_set=rows["topic"].combine_chunks())
+    return rows.select(["sampled_at", "topic_id"]).take(place)
+
+
+def _is_later(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    later = pc.greater(rows["sampled_at"], others["sampled_at"])
+    return pc.fill_null(later, fill_value=False)
 
 
 # --- rows ------------------------------------------------------------------------------------------------

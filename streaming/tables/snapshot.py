@@ -32,7 +32,6 @@ from streaming.tables.feed import (
 from streaming.tables.folding import fold_mark, keys_at, rows_at
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
-    NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
     newest_ends,
     topics_over_time,
@@ -77,26 +76,25 @@ class Snapshot:
         tables."""
         return self.open_log_ends()
 
-    def newest_ends(
-        self, topics: Sequence[str] | None, *, as_of: int | None, within_ms: int = NEWEST_WITHIN_MS
-    ) -> pa.Table:
+    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int = 0) -> pa.Table:
         """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
         if self.log_ends is None:
             return pa.Table.from_batches([], NEWEST_ENDS)
         return newest_ends(self.log_ends, topics, as_of=as_of, within_ms=within_ms)
 
-    def crossings(self, positions: pa.Table, *, as_of: int | None) -> pa.Table:
+    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read when the ends of logs passed n positions (n rows, schema `CROSSINGS`); see
         `crossings.crossings`."""
         if self.log_ends is None:
             return nothing_crossed(len(positions))
         return crossings(self.log_ends, positions, as_of=as_of)
 
-    def topics_over_time(self, topics: Sequence[str] | None) -> pa.Table:
-        """Read which topics there were when (schema `TOPICS_OVER_TIME`); see `log_ends.topics_over_time`."""
+    def topics_over_time(self, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
+        """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms); see
+        `log_ends.topics_over_time`."""
         if self.log_ends is None:
             return pa.Table.from_batches([], TOPICS_OVER_TIME)
-        return topics_over_time(self.log_ends, topics)
+        return topics_over_time(self.log_ends, topics, as_of=as_of)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
         """Read the topic partitions with committed offsets (columns topic, partition), each once.
@@ -182,9 +180,11 @@ class Snapshot:
         """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""
         return _of(groups, lambda of: group_steps(self.changes, of, up_to=self.progress.sequence))
 
-    def ends_between(self, topics: Collection[str] | None, *, since: int, until: int) -> pa.Table:
+    def ends_between(
+        self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
+    ) -> pa.Table:
         """Read the samples (schema `NEWEST_ENDS`) of topics (None: all) between two moments (ms), and the
-        newest ones before. In no order; of very many topics those of others, too."""
+        newest ones before, as `newest_ends` does. In no order; of very many topics those of others, too."""
         wanted = None if topics is None or len(topics) > _MOST_NAMED else list(topics)
         if self.log_ends is None or wanted == []:
             return pa.Table.from_batches([], NEWEST_ENDS)
@@ -196,7 +196,7 @@ class Snapshot:
             """,
             log_ends=self.log_ends,
         ).cast(NEWEST_ENDS)
-        return pa.concat_tables([self.newest_ends(wanted, as_of=since), rows])
+        return pa.concat_tables([self.newest_ends(wanted, as_of=since, within_ms=within_ms), rows])
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""

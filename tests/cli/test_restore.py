@@ -45,6 +45,9 @@ def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> 
     assert ended.out == f"old,orders,0,{committed}\n"
     anew = Log(world.log.produced, topic="orders", topic_id="second")
     world.sample(anew, range(world.now + 2_000, world.now + 2_001))
+    topic = {"partition": None, "log_start": None, "log_end": None}  # the sampler tells of topics themselves
+    world.sample(world.log, range(world.start, world.now + 1, world.now - world.start), **topic)
+    world.sample(anew, range(world.now + 2_000, world.now + 2_001), **topic)
     assert "orders:0, offset" in (err := restore("live", "--as-of", "2m").err)
     assert ": the topic was made anew since: the offset is one of another log" in err
     assert "its topic is gone, or was not sampled" in restore("lost", "--as-of", "2m").err

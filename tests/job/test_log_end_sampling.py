@@ -188,7 +188,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
     assert (about_old["topic_id"], about_old["error"]) == (old, None)  # when it was last seen
     [sentence] = said
     assert sentence == "log ends: the brokers have no topic anew, although there are committed offsets of it."
-    newest = tables.ask(lambda at: at.newest_ends(None, as_of=None))
+    newest = tables.ask(lambda at: at.newest_ends(None, as_of=now_ms()))
     assert newest["topic"].to_pylist() == ["stays"]
 
     kafka.create_topics(bootstrap, {"anew": 1})
@@ -200,7 +200,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
     [*_, end] = [row for row in samples(tables) if row["topic"] == "anew"]
     assert (end["topic_id"], end["log_end"]) == (new, 2)
     assert said[1:] == ["log ends: the brokers have all topics with committed offsets."]
-    seen = topics_over_time(tables.delta("log_ends"), ["anew"]).to_pylist()
+    seen = topics_over_time(tables.delta("log_ends"), ["anew"], as_of=now_ms()).to_pylist()
     assert [row["topic_id"] for row in seen] == [old, new]
     assert seen[0]["last_at"] == last_seen < seen[1]["first_at"]
 
@@ -422,7 +422,7 @@ def test_the_job_samples_beside_its_batches_and_once_at_the_end_of_a_single_run(
         stop.set()
         running.join(120)
     assert not running.is_alive()
-    passed = tables.ask(lambda at: at.newest_ends(["t"], as_of=None)).to_pylist()
+    passed = tables.ask(lambda at: at.newest_ends(["t"], as_of=now_ms())).to_pylist()
     assert [(row["log_start"], row["log_end"]) for row in passed] == [(0, 7)]
     assert job.said == [sentence for sentence in job.said if "log ends" not in sentence]
 

@@ -108,9 +108,15 @@ def test_positions_are_put_back_with_what_became_of_their_logs() -> None:
     seen = [
         dict(zip(OVER_TIME.names, one, strict=True)) for one in (("anew", "a", 1, 60), ("anew", "b", 70, 90))
     ]
-    found = restored(offsets, timed(newest, SAMPLES), timed(seen, OVER_TIME))
+    samples, over_time = timed(newest, SAMPLES), timed(seen, OVER_TIME)
+    found = restored(offsets, samples, over_time, max_age_ms=10, now=100)
     assert found.schema == RESTORED
     assert found["committed_offset"].to_pylist() == [30, 30, 30, 30, 5, 100, 20]
     anew, passed, beyond, unknown = WARNINGS
     assert found["warning"].to_pylist() == [None, passed, beyond, unknown, anew, None, None]
     assert found["log_start_offset"].to_pylist() == [20, 31, 0, None, 0, 20, 20]
+    later = restored(offsets, samples, over_time, max_age_ms=10, now=101)
+    assert later["warning"].to_pylist() == [*[unknown] * 4, anew, unknown, unknown]
+    assert later["log_end_offset"].null_count == len(later)
+    assert later["ends_as_of"].equals(found["ends_as_of"])
+    assert found["ends_as_of"].null_count == 1  # that which was never sampled

@@ -5,16 +5,18 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
+from log_end_rows import Sample, of_topic, rows_of
 from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, beat, group, offset
 
-from streaming.common.times import MINUTE_MS, day_of, from_ms
+from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ends import LAG
 from streaming.lag.restoring import WARNINGS
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS, OFFSETS
+from streaming.queries import lag
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
 from streaming.queries.queries import OffsetQueries
@@ -133,6 +135,16 @@ def test_a_series_has_the_lag_at_regular_moments(queries: LagQueries) -> None:
         queries.lag_over_time(["dead"], since=at(5), until=at(20), every_ms=1)
 
 
+def test_a_series_that_would_be_too_large_is_refused(
+    queries: LagQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "_MOST_ROWS", 8)
+    answer = queries.lag_over_time(["dead", "live"], since=at(5), until=at(20), every_ms=5 * M)
+    assert answer.rows.num_rows == 8
+    with pytest.raises(MisuseError, match="expected at most 8 rows, found 2 positions at 5 moments"):
+        queries.lag_over_time(["dead", "live"], since=at(5), until=at(21), every_ms=5 * M)
+
+
 def test_health_is_that_of_the_moment(queries: LagQueries) -> None:
     answer = queries.health(["live", "dead"], as_of=at(21.5))
     assert answer.rows.schema == GROUP_HEALTH
@@ -171,11 +183,34 @@ def test_rewinds_say_who_can_have_done_them(queries: LagQueries) -> None:
 
 
 def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None:
-    rows = queries.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()
+    patient = replace(queries, max_age_ms=100 * 365 * DAY_MS)
+    rows = patient.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()
     assert [(row["group"], row["committed_offset"], row["warning"]) for row in rows] == [
         ("back", 3_005, None),
         ("dead", LOG.end_at(T0 + 5 * M - 30 * S), None),
     ]
+    rows = queries.restore(["dead"], as_of=at(5.5)).rows.to_pylist()  # now, years after the last sample
+    assert [(row["log_end_offset"], row["ends_as_of"], row["warning"]) for row in rows] == [
+        (None, at(LAST + 1), WARNINGS[3])
+    ]
+
+
+def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.TempPathFactory) -> None:
+    now = now_ms()
+    tables = Tables(str(tmp_path))
+    tables.create()
+    times = {"commit_timestamp": now - 10 * M, "source_timestamp": now - 10 * M}
+    done = {3: PartitionProgress(position=1, loaded=True)}
+    append(tables, {("g", "t", 0): offset(committed_offset=50, **times)}, now=now - 10 * M, partitions=done)
+    beat(tables, now - S)
+    ahead = [of_topic(now + DAY_MS, "t", "of-then"), Sample(now + DAY_MS, "t", 0, 100, "of-then")]
+    own = [of_topic(now - 20 * M, "t", "own"), Sample(now - S, "t", 0, 10_000, "own", 9_000)]
+    tables.append_log_ends(rows_of([*ahead, *own]))
+    queries = LagQueries(tables)
+    [row] = queries.restore(["g"], as_of=from_ms(now - M)).rows.to_pylist()
+    assert (row["log_start_offset"], row["log_end_offset"], row["warning"]) == (9_000, 10_000, WARNINGS[1])
+    [row] = queries.list_offsets(["g"], with_former=True).rows.to_pylist()
+    assert (row["lag"], row["ends_as_of"], row["of_former_topic"]) == (9_950, from_ms(now - S), False)
 
 
 def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
@@ -201,9 +236,28 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     queries = LagQueries(tables)
     rows = queries.list_offsets(as_of=at(10.5), with_former=True).rows.to_pylist()
     assert [(row["lag"], row["of_former_topic"]) for row in rows] == [(-890, True), (-891, False)]
+    before = queries.list_offsets(["g"], as_of=at(1.5), with_former=True).rows.to_pylist()
+    assert [(row["lag"], row["of_former_topic"]) for row in before] == [(LOG.end_at(T0 + M) - 900, False)]
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["it is beyond the log end"] * 2
     assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [WARNINGS[0]]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
+
+
+def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    times = {"commit_timestamp": T0, "source_timestamp": T0}
+    batch: Batch = {("g", topic, 0): offset(committed_offset=1, **times) for topic in ("t", "u")}
+    append(tables, batch, now=T0, partitions={3: PartitionProgress(position=1, loaded=True)})
+    tables.append_log_ends(rows_of([Sample(T0, "t", 0, 10), Sample(T0, "u", 0, 10)]))
+    tables.append_log_ends(rows_of([Sample(T0 + 30 * M, "u", 0, 20)]))
+    for minute in range(1, 31):
+        beat(tables, T0 + minute * M)
+    patient = LagQueries(tables, max_age_ms=60 * M)
+    assert patient.list_offsets(as_of=at(30)).rows["lag"].to_pylist() == [9, 19]
+    series = patient.lag_over_time(None, since=at(29), until=at(30), every_ms=M)
+    assert series.rows["lag"].to_pylist() == [9, 9, 9, 19]
+    assert LagQueries(tables).list_offsets(as_of=at(30)).rows["lag"].to_pylist() == [None, 19]
 
 
 def test_tables_without_samples_know_no_lag(tmp_path: pytest.TempPathFactory) -> None:

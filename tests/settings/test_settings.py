@@ -9,8 +9,9 @@ import pytest
 
 from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.errors import MisuseError
-from streaming.settings.contradictions import LONGEST_HEARTBEAT_MS
+from streaming.settings.contradictions import LONGEST_HEARTBEAT_MS, LONGEST_SAMPLING_MS
 from streaming.settings.kinds import Duration, kinds_of
 from streaming.settings.model import Settings
 from streaming.settings.reading import _flatten, read_settings
@@ -181,6 +182,14 @@ MISTAKES = {
         '[[alerts.groups]]\npattern = "a"\ncritical = "20s"',
         "alerts.evaluate_every is 30 s, longer than a threshold alerts.critical of 20 s",
     ),
+    "sampled too rarely": (
+        'log_ends.every = "3m"',
+        "log_ends.every is 180 s, and lag is not known where log ends were not sampled for 300 s",
+    ),
+    "a window without samples": (
+        'health.window = "90s"\nlog_ends.every = "2m"',
+        "health.window is 90 s, but log ends are sampled every 120 s",
+    ),
     "checkpoint among the tables": (
         'tables.root = "lake"\njob.checkpoint = "lake/changes"',
         "tables.root (lake) and job.checkpoint (lake/changes) overlap",
@@ -209,6 +218,11 @@ def test_mistake_in_a_file_is_named(settings_file: Any, text: str, message: str)
 
 def test_heartbeats_that_are_allowed_leave_no_gap() -> None:
     assert LONGEST_HEARTBEAT_MS + OBSERVED_EVERY_MS <= GAP_MS
+
+
+def test_a_round_of_samples_that_fails_leaves_lag_known() -> None:
+    assert 2 * LONGEST_SAMPLING_MS <= MAX_AGE_MS
+    read_settings(options={"log_ends.every": "2m"})
 
 
 def test_places_beside_each_other_are_no_contradiction() -> None:

@@ -62,7 +62,7 @@ def positions_of(positions: Sequence[Position]) -> pa.Table:
 # --- what must be found ----------------------------------------------------------------------------------
 
 
-def expected_crossing(samples: Sequence[Sample], position: Position, as_of: int | None) -> dict[str, Any]:
+def expected_crossing(samples: Sequence[Sample], position: Position, as_of: int) -> dict[str, Any]:
     """Find by looking at one sample after the other what `crossings` must say of a position."""
     topic, partition, offset = position
     none = dict.fromkeys(("below_at", "below_end", "above_at", "above_end"))
@@ -79,26 +79,29 @@ def expected_crossing(samples: Sequence[Sample], position: Position, as_of: int 
     return found
 
 
-def _log(samples: Sequence[Sample], as_of: int | None) -> list[Sample]:
+def _log(samples: Sequence[Sample], as_of: int) -> list[Sample]:
     """Return the samples with an end up to a moment, in order, of the log that the newest is of."""
-    known = sorted(s for s in samples if s.end is not None and (as_of is None or s.at <= as_of))
+    known = sorted(s for s in samples if s.end is not None and s.at <= as_of)
     ids = [s.topic_id for s in known if s.topic_id is not None]
     others = [n for n, s in enumerate(known) if s.topic_id is not None and s.topic_id != ids[-1]]
     return known[others[-1] + 1 :] if others else known
 
 
 def expected_newest(
-    samples: Sequence[Sample], topics: Sequence[str] | None, as_of: int | None
+    samples: Sequence[Sample], topics: Sequence[str] | None, as_of: int
 ) -> list[dict[str, Any]]:
     """Find what `newest_ends` must say, in the order of topic and partition."""
-    past = [s for s in samples if as_of is None or s.at <= as_of]
+    past = [s for s in samples if s.at <= as_of]
     if not past:
         return []
     wanted = [s for s in past if topics is None or s.topic in topics]
     latest = max(s.at for s in past)
-    near = [s for s in wanted if as_of is not None and as_of - NEWEST_WITHIN_MS <= s.at]
+    near = [s for s in wanted if as_of - NEWEST_WITHIN_MS <= s.at]
     near = [s for s in near if s.end is not None or (s.partition is None and s.error == TOPIC_GONE)]
-    near = near or [s for s in wanted if latest - NEWEST_WITHIN_MS <= s.at]
+    since = (as_of if near else latest) - NEWEST_WITHIN_MS
+    near = near or [s for s in wanted if since <= s.at]
+    told = [s for s in sorted(wanted, key=lambda s: s.at) if since <= s.at and s.topic_id is not None]
+    last = {s.topic: s for s in told}
     newest = {(s.topic, s.partition): s for s in sorted(near, key=lambda s: s.at) if s.end is not None}
     gone_at = {s.topic: s.at for s in sorted(near, key=lambda s: s.at) if s.error == TOPIC_GONE}
     return [
@@ -112,4 +115,5 @@ def expected_newest(
         }
         for _, s in sorted(newest.items())
         if gone_at.get(s.topic, -1) <= s.at
+        and (s.topic_id is None or last[s.topic].at <= s.at or last[s.topic].topic_id == s.topic_id)
     ]

@@ -25,14 +25,20 @@ from streaming.maintenance import samples
 from streaming.maintenance.maintenance import compact, maintain
 from streaming.queries.sql import run_sql
 from streaming.tables.crossings import CROSSINGS, crossings
-from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME, newest_ends, topics_over_time
+from streaming.tables.log_ends import (
+    NEWEST_ENDS,
+    NEWEST_WITHIN_MS,
+    TOPICS_OVER_TIME,
+    newest_ends,
+    topics_over_time,
+)
 from streaming.tables.tables import Tables
 
 FIRST = NOW - 3 * DAY_MS - 12 * HOUR_MS  # the start of a day
 TOPICS = ("a", "a.b", "b", "a\0", "t" * 249, "ü𝄞")
 
 
-def crossed(tables: Tables, positions: list[Position], as_of: int | None = None) -> list[dict[str, object]]:
+def crossed(tables: Tables, positions: list[Position], as_of: int = NOW) -> list[dict[str, object]]:
     found = crossings(tables.delta("log_ends"), positions_of(positions), as_of=as_of)
     assert found.schema == CROSSINGS
     answer: list[dict[str, object]] = found.to_pylist()
@@ -96,6 +102,30 @@ def test_a_position_below_the_first_sample_of_a_topic_made_anew_is_not_found_in_
     assert crossed(tables, [("a", 0, 6)]) == [crossing(None, (2, 8))]
 
 
+@pytest.mark.parametrize("tells", [of_topic(FIRST + 1, "a", "id-2"), Sample(FIRST + 1, "a", 0, 3, "id-2")])
+def test_partitions_that_a_topic_made_anew_lacks_have_no_end(tables: Tables, tells: Sample) -> None:
+    old = [Sample(FIRST, "a", 0, 1_000), Sample(FIRST, "a", 5, 1_000), Sample(FIRST, "a", 6, 9, None)]
+    tables.append_log_ends(rows_of([of_topic(FIRST, "a", "id-1"), *old, Sample(FIRST, "b", 5, 7), tells]))
+
+    def ends(as_of: int) -> set[tuple[object, ...]]:
+        found = newest_ends(tables.delta("log_ends"), None, as_of=as_of)
+        return {tuple(row.values()) for row in found.select(["topic", "partition", "log_end"]).to_pylist()}
+
+    before = {("a", 0, 1_000), ("a", 5, 1_000), ("a", 6, 9), ("b", 5, 7)}
+    assert ends(FIRST) == before
+    left = {("a", 6, 9), ("b", 5, 7)}  # an unknown id is like any
+    assert ends(FIRST + 1) == left | ({("a", 0, 3)} if tells.partition == 0 else set())
+
+
+def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
+    later = of_topic(FIRST + HOUR_MS, "a", "id-1")
+    tables.append_log_ends(
+        rows_of([Sample(FIRST, "a", 0, 5), Sample(later.at - MINUTE_MS, "b", 0, 7), later])
+    )
+    found = newest_ends(tables.delta("log_ends"), None, as_of=later.at + NEWEST_WITHIN_MS)
+    assert found["topic"].to_pylist() == ["b"]
+
+
 def test_files_whose_times_overlap_are_read_together(tables: Tables) -> None:
     first, second, third, fourth = minutes(5, 7, 9, 12)
     tables.append_log_ends(rows_of([first, third]))
@@ -127,8 +157,8 @@ def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables
 
 def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
-    assert newest_ends(tables.delta("log_ends"), None, as_of=None) == NEWEST_ENDS.empty_table()
-    assert topics_over_time(tables.delta("log_ends"), None) == TOPICS_OVER_TIME.empty_table()
+    assert newest_ends(tables.delta("log_ends"), None, as_of=NOW) == NEWEST_ENDS.empty_table()
+    assert topics_over_time(tables.delta("log_ends"), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
     tables.append_log_ends(rows_of(minutes(5)))
     assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
     assert newest_ends(tables.delta("log_ends"), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
@@ -218,7 +248,7 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
         for _ in range(150)
     ]
     table = tables.delta("log_ends")
-    for as_of in (None, NOW, FIRST + DAY_MS, *chance.sample(range(FIRST, NOW), 4), sampled[70].at):
+    for as_of in (NOW, NOW + HOUR_MS, FIRST + DAY_MS, *chance.sample(range(FIRST, NOW), 4), sampled[70].at):
         expected = [expected_crossing(sampled, position, as_of) for position in positions]
         assert crossed(tables, positions, as_of) == expected
         for topics in (None, ["a\0", "b"], ["t" * 249], []):
@@ -227,9 +257,9 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
-    assert sorted(map(tuple, (row.values() for row in topics_over_time(table, None).to_pylist()))) == sorted(
-        (one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen
-    )
+    assert sorted(
+        map(tuple, (row.values() for row in topics_over_time(table, None, as_of=NOW).to_pylist()))
+    ) == sorted((one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen)
     rows = pa.Table.from_pylist(table.to_pyarrow_table().to_pylist(), rows_of([]).schema)
     assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, rows_of(sampled).to_pylist()))
 
@@ -239,11 +269,15 @@ def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables)
     tables.append_log_ends(
         rows_of([*one, of_topic(FIRST + 3 * DAY_MS, "a", "id-2"), of_topic(FIRST, "b", "x")])
     )
-    found = topics_over_time(tables.delta("log_ends"), ["a"])
+    found = topics_over_time(tables.delta("log_ends"), ["a"], as_of=NOW)
     assert found.schema == TOPICS_OVER_TIME
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + 2 * DAY_MS)),
         ("a", "id-2", from_ms(FIRST + 3 * DAY_MS), from_ms(FIRST + 3 * DAY_MS)),
+    ]
+    before = topics_over_time(tables.delta("log_ends"), ["a"], as_of=FIRST + DAY_MS)
+    assert [tuple(row.values()) for row in before.to_pylist()] == [
+        ("a", "id-1", from_ms(FIRST), from_ms(FIRST + DAY_MS))
     ]
 
 
@@ -282,13 +316,13 @@ def test_of_tables_of_an_older_release_no_ends_are_known_until_the_next_start(ta
     append(tables, live)
     shutil.rmtree(f"{tables.root}/log_ends")
     asked = positions_of([("t", 0, 1)])
-    assert tables.ask(lambda at: at.newest_ends(None, as_of=None)) == NEWEST_ENDS.empty_table()
-    assert tables.ask(lambda at: at.crossings(asked, as_of=None)).to_pylist() == [crossing(None, None)]
-    assert tables.ask(lambda at: at.topics_over_time(None)) == TOPICS_OVER_TIME.empty_table()
+    assert tables.ask(lambda at: at.newest_ends(None, as_of=NOW)) == NEWEST_ENDS.empty_table()
+    assert tables.ask(lambda at: at.crossings(asked, as_of=NOW)).to_pylist() == [crossing(None, None)]
+    assert tables.ask(lambda at: at.topics_over_time(None, as_of=NOW)) == TOPICS_OVER_TIME.empty_table()
     assert "log_ends" not in run_sql(tables, "SHOW TABLES").rows["table_name"].to_pylist()
     tables.create()
     tables.append_log_ends(rows_of([Sample(FIRST, "t", 0, 3)]))
-    assert tables.ask(lambda at: len(at.newest_ends(["t"], as_of=None))) == 1
+    assert tables.ask(lambda at: len(at.newest_ends(["t"], as_of=NOW))) == 1
     assert run_sql(tables, "SELECT log_end FROM log_ends").rows["log_end"].to_pylist() == [3]
 
 

@@ -1,6 +1,5 @@
 """The commands that say who is behind, and who is not well."""
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -205,7 +204,11 @@ def rules_of(settings: "Settings") -> "HealthRules":
     """Return the rules of health that the settings make."""
     from streaming.lag.rules import HealthRules
 
-    return HealthRules(**asdict(settings.health))
+    return HealthRules(
+        window_ms=settings.health.window_ms,
+        min_commits=settings.health.min_commits,
+        min_lag=settings.health.min_lag,
+    )
 
 
 def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":
