@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from streaming.common.arrays import Index, from_numbers, from_texts, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, to_mask, to_numbers
 from streaming.common.keys import key_codes
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of, to_ms
 from streaming.common.timestamps import timestamp, to_milliseconds
@@ -206,24 +206,22 @@ def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
 
 
 def _says_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-    is_gone = pc.fill_null(pc.equal(rows["error"], TOPIC_GONE), fill_value=False)
+    is_gone = from_mask(to_mask(pc.equal(rows["error"], TOPIC_GONE)))
     return pc.and_(pc.is_null(rows["partition"]), is_gone)
 
 
 def _newest(rows: pa.Table) -> pa.Table:
     """Choose the newest sample of each partition, but for topics that were gone or made anew after it."""
     samples = rows.filter(pc.is_valid(rows["log_end"]))
+    if len(samples) == 0:
+        return NEWEST_ENDS.empty_table()
     newest = _last_of_each(samples, ["topic", "partition"]).select(NEWEST_ENDS.names)
     ended = _last_of_each(rows.filter(_says_gone(rows)), ["topic"])
     told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # which id it has
-    is_over = pc.or_(
-        _is_later(_of_topics(ended, newest), newest),
-        pc.and_(
-            _is_later(own := _of_topics(told, newest), newest),
-            pc.fill_null(pc.not_equal(own["topic_id"], newest["topic_id"]), fill_value=False),
-        ),
-    )
-    return newest.filter(pc.invert(is_over))
+    own = _of_topics(told, newest)
+    is_former = _is_later(own, newest) & to_mask(pc.not_equal(own["topic_id"], newest["topic_id"]))
+    is_over = _is_later(_of_topics(ended, newest), newest) | is_former
+    return newest.filter(from_mask(~is_over))
 
 
 def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -243,9 +241,8 @@ def _of_topics(rows: pa.Table, newest: pa.Table) -> pa.Table:
     return rows.select(["sampled_at", "topic_id"]).take(place)
 
 
-def _is_later(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
-    later = pc.greater(rows["sampled_at"], others["sampled_at"])
-    return pc.fill_null(later, fill_value=False)
+def _is_later(rows: pa.Table, others: pa.Table) -> Mask:
+    return to_mask(pc.greater(rows["sampled_at"], others["sampled_at"]))
 
 
 # --- rows ------------------------------------------------------------------------------------------------
