@@ -2,8 +2,10 @@
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
+from streaming.common.arrays import from_numbers
 from streaming.model.schemas import TIMESTAMP
 
 _MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
@@ -26,4 +28,5 @@ def to_milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def timestamp(milliseconds: int) -> pa.Scalar:
     """Return milliseconds since 1970 as one timestamp, to compare a column with."""
-    return pa.scalar(milliseconds, pa.int64()).cast(_MILLISECONDS).cast(TIMESTAMP)
+    held = from_numbers(np.array([milliseconds], np.int64))  # `pa.scalar` would import pandas
+    return held.cast(_MILLISECONDS).cast(TIMESTAMP)[0]

@@ -20,7 +20,7 @@ from pyarrow.fs import PyFileSystem
 
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, to_mask, to_numbers
 from streaming.common.keys import key_codes
-from streaming.common.times import DAY_MS, MINUTE_MS, start_of, to_ms
+from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TIMESTAMP, TOPIC_GONE
 from streaming.tables.select import FilesGoneError
@@ -206,7 +206,7 @@ def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
 
 
 def _says_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-    is_gone = from_mask(to_mask(pc.equal(rows["error"], TOPIC_GONE)))
+    is_gone = pc.is_in(rows["error"], value_set=from_texts([TOPIC_GONE]))
     return pc.and_(pc.is_null(rows["partition"]), is_gone)
 
 
@@ -237,7 +237,7 @@ def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 def _of_topics(rows: pa.Table, newest: pa.Table) -> pa.Table:
     """Return n of the rows, of which each topic has one: those of the topics of n others, or nulls."""
-    place = pc.index_in(newest["topic"], value_set=rows["topic"].combine_chunks())
+    place = pc.index_in(newest["topic"], value_set=rows["topic"])
     return rows.select(["sampled_at", "topic_id"]).take(place)
 
 
@@ -289,7 +289,13 @@ def _files_of(table: DeltaTable) -> list[SampleFile]:
     names = ("path", "partition.day", "num_records", "null_count.partition")
     bounds = [f"{bound}.{column}" for column in ("sampled_at", "topic") for bound in ("min", "max")]
     held = [name for name in (*names, *bounds) if name in actions.column_names]
-    files = [_file(row) for row in actions.select(held).to_pylist()]
+    columns = {
+        # a timestamp is made a Python object by way of pandas
+        name: to_milliseconds(actions[name]) if name.endswith(".sampled_at") else actions[name]
+        for name in held
+    }
+    rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+    files = [_file(dict(zip(columns, row, strict=True))) for row in rows]
     return sorted(files, key=lambda file: (file.last_at, file.first_at), reverse=True)
 
 
@@ -299,8 +305,8 @@ def _file(row: Mapping[str, Any]) -> SampleFile:
     rows, topic_rows = row.get("num_records"), row.get("null_count.partition")
     return SampleFile(
         path=row["path"],
-        first_at=day if first is None else to_ms(first),
-        last_at=day + DAY_MS - 1 if last is None else to_ms(last),
+        first_at=day if first is None else first,
+        last_at=day + DAY_MS - 1 if last is None else last,
         first_topic=row.get("min.topic"),
         last_topic=row.get("max.topic"),
         rows=2 if rows is None else rows,  # not known: rows of both kinds

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_end_rows import Sample, rows_of
 from table_batches import Batch, append, group, offset
 
 import streaming
 from streaming.common.conf_dir import conf_dir
+from streaming.common.times import MINUTE_MS, now_ms
 from streaming.tables.tables import Tables
 
 ROOT = Path(__file__).parents[2]
@@ -220,6 +222,8 @@ def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str)
     append(tables, batch)
     tables.fold()
     append(tables, batch, live=batch)
+    moments = range(now_ms() - 5 * MINUTE_MS, now_ms(), MINUTE_MS)
+    tables.append_log_ends(rows_of(Sample(at, "orders", 0, 10 + at % 7, "id", 0) for at in moments))
     run = f"import sys; sys.argv = {['offsetlake', *command.split(), '--table-root', tables.root]!r}"
     assert "pandas" not in loaded_after(f"{run}; from streaming.cli.main import main; main()")
 
