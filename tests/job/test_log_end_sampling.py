@@ -376,8 +376,8 @@ def test_a_round_that_the_storage_refuses_loses_nothing_about_topics(
     broker: LocalBroker, tables: Tables
 ) -> None:
     bootstrap, said = broker.bootstrap_servers, list[str]()
-    kafka.create_topics(bootstrap, {"refused": 1})
-    commit_to(tables, ("refused", 0))
+    kafka.create_topics(bootstrap, {"not-stored": 1})
+    commit_to(tables, ("not-stored", 0))
     sampling = sampler(tables, bootstrap, said)
     log = Path(tables.root) / "log_ends" / "_delta_log"
     log.rename(log.with_name("away"))
@@ -385,8 +385,8 @@ def test_a_round_that_the_storage_refuses_loses_nothing_about_topics(
     log.with_name("away").rename(log)
     assert sampling.sample()
     assert told(samples(tables)) == [
-        ("refused", None, None, None, None),
-        ("refused", 0, 0, 0, None),
+        ("not-stored", None, None, None, None),
+        ("not-stored", 0, 0, 0, None),
     ]
     assert len(said) == 2
 
