@@ -96,21 +96,22 @@ class Evaluator:
         Returns also up to when samples of log ends have been looked at.
         """
         progress = self._tables.progress()
-        if self._held is None or self._held.about != _what_matters(progress, self._settings, now):
+        about = _what_matters(progress, self._settings, now)
+        if self._held is None or self._held.about != about or after < progress.sequence:
             self._held = None  # before others are read
-            progress, rows, new = self._tables.ask(lambda at: self._read(at, now))
+            progress, rows, dropped, new = self._tables.ask(lambda at: self._read(at, now, after=after))
             is_at_rest = rows.about == self._about
             self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
             self._about = rows.about
         else:
-            rows, new = self._held, self._looked_again(self._held, now)
+            rows, dropped, new = self._held, DROPS.empty_table(), self._looked_again(self._held, now)
         view = View(
             now=now,
             progress=progress,
             offsets=rows.offsets,
             groups=rows.groups,
             is_predicted=progress.retention is not None,
-            dropped=self._dropped(after=after, up_to=progress.sequence),
+            dropped=dropped,
             rewound=REWOUND.empty_table(),
             lag=None if new is None else new[0],
         )
@@ -119,9 +120,13 @@ class Evaluator:
             return view, looked
         return replace(view, log_starts=self._log_starts.of(view.offsets, now)), looked
 
-    def _read(self, at: Snapshot, now: int) -> tuple[Progress, "Rows", tuple[LagRows, Looked] | None]:
+    def _read(
+        self, at: Snapshot, now: int, *, after: int
+    ) -> tuple[Progress, "Rows", pa.Table, tuple[LagRows, Looked] | None]:
         rows = read_rows(at, self._settings, now)
-        return at.progress, rows, self._positions.look(at, rows.offsets, now, self._looked)
+        is_new = after < at.progress.sequence
+        dropped = at.drops(EXPIRED, after=after) if is_new else DROPS.empty_table()
+        return at.progress, rows, dropped, self._positions.look(at, rows.offsets, now, self._looked)
 
     def _looked_again(self, rows: "Rows", now: int) -> tuple[LagRows, Looked] | None:
         """Read what is new of lag while offsets and groups are the same."""
@@ -131,12 +136,6 @@ class Evaluator:
             return self._positions.look(at, rows.offsets, now, self._looked) if is_same else None
 
         return self._tables.ask(look, bases=[]) if self._positions.is_wanted else None
-
-    def _dropped(self, *, after: int, up_to: int) -> pa.Table:
-        """Read the offsets that were dropped by changes after a sequence and up to another."""
-        if after >= up_to:
-            return DROPS.empty_table()
-        return self._tables.ask(lambda at: at.drops(EXPIRED, after=after, up_to=up_to), bases=[])
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
     return numbers
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows (`Schema.empty_table` would import pandas).
+
+    >>> no_rows(pa.schema([("a", pa.int64())])).num_rows
+    0
+    """
+    return pa.Table.from_batches([], schema)
+
+
 def from_texts(texts: Sequence[str]) -> pa.Array:
     """Return n texts as an array (string).
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, from_mask, from_numbers, to_mask, to_numbers
+from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import now_ms, to_ms
@@ -29,7 +29,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.queries.answers import Answer, History
 from streaming.queries.completeness import AsOf
-from streaming.queries.lag_rows import at_least, base_commits
+from streaming.queries.lag_rows import base_commits, far_behind
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.queries.queries import OffsetQueries, sorted_by
 from streaming.tables.log_ends import NEWEST_ENDS
@@ -41,7 +41,7 @@ _MOST_MOMENTS: Final = 100_000
 _MOST_ROWS: Final = 10_000_000
 """Positions at moments in one answer, all of which is in memory."""
 
-_NO_SAMPLES: Final = pa.Table.from_batches([], NEWEST_ENDS)  # `empty_table` would import pandas
+_NO_SAMPLES: Final = no_rows(NEWEST_ENDS)
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class LagQueries:
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
         answer = self.list_offsets(groups, topics, as_of)
-        rows = at_least(at_least(lag_by(answer.rows, by), "lag", min_lag), "lag_seconds", min_seconds)
+        rows = far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
         return replace(answer, rows=rows)
 
     def list_history(

@@ -29,8 +29,9 @@ def base_commits(tables: Tables, groups: Sequence[str] | None, moment: int) -> p
     return pa.table(columns, COMMITS.names).cast(COMMITS)
 
 
-def at_least(rows: pa.Table, column: str, least: float | None) -> pa.Table:
-    """Return the rows whose value of a column is known and no less; without a least one all."""
-    if least is None:
-        return rows
-    return rows.filter(from_mask(to_mask(pc.greater_equal(rows[column], least))))
+def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:
+    """Return the rows (with lag and lag_seconds) that are known to be so far behind; None: however far."""
+    for column, least in ("lag", min_lag), ("lag_seconds", min_seconds):
+        if least is not None:
+            rows = rows.filter(from_mask(to_mask(pc.greater_equal(rows[column], least))))
+    return rows

@@ -18,7 +18,16 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, to_mask, to_numbers
+from streaming.common.arrays import (
+    Index,
+    Mask,
+    from_mask,
+    from_numbers,
+    from_texts,
+    no_rows,
+    to_mask,
+    to_numbers,
+)
 from streaming.common.keys import key_codes
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
@@ -130,7 +139,7 @@ def newest_ends(
         return _newest(rows)
     latest = _latest(samples, as_of)
     if latest is None:
-        return pa.Table.from_batches([], NEWEST_ENDS)
+        return no_rows(NEWEST_ENDS)
     return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
 
 
@@ -214,7 +223,7 @@ def _newest(rows: pa.Table) -> pa.Table:
     """Choose the newest sample of each partition, but for topics that were gone or made anew after it."""
     samples = rows.filter(pc.is_valid(rows["log_end"]))
     if len(samples) == 0:
-        return NEWEST_ENDS.empty_table()
+        return no_rows(NEWEST_ENDS)
     newest = _last_of_each(samples, ["topic", "partition"]).select(NEWEST_ENDS.names)
     ended = _last_of_each(rows.filter(_says_gone(rows)), ["topic"])
     told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # which id it has
@@ -276,7 +285,7 @@ def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Ta
     """Make one table of batches with dictionaries: columns of `log_ends`, with texts."""
     schema = pa.schema([LOG_ENDS.field(name) for name in columns])
     tables = [pa.Table.from_batches([batch]).select(columns).cast(schema) for batch in batches if len(batch)]
-    return pa.concat_tables([pa.Table.from_batches([], schema), *tables])
+    return pa.concat_tables([no_rows(schema), *tables])
 
 
 # --- files -----------------------------------------------------------------------------------------------

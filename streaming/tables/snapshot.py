@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.common.arrays import from_texts
+from streaming.common.arrays import from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY
@@ -79,7 +79,7 @@ class Snapshot:
     def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int = 0) -> pa.Table:
         """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
         if self.log_ends is None:
-            return pa.Table.from_batches([], NEWEST_ENDS)
+            return no_rows(NEWEST_ENDS)
         return newest_ends(self.log_ends, topics, as_of=as_of, within_ms=within_ms)
 
     def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
@@ -93,7 +93,7 @@ class Snapshot:
         """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms); see
         `log_ends.topics_over_time`."""
         if self.log_ends is None:
-            return pa.Table.from_batches([], TOPICS_OVER_TIME)
+            return no_rows(TOPICS_OVER_TIME)
         return topics_over_time(self.log_ends, topics, as_of=as_of)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
@@ -134,12 +134,9 @@ class Snapshot:
         reads += [self._keys_in_changes] if among == "history" else []
         return pa.concat_tables([_of(groups, read) for read in reads])
 
-    def drops(self, cause: str, *, after: int, up_to: int | None = None) -> pa.Table:
-        """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence, up to
-        another one (None: up to this batch)."""
-        return drops_between(
-            self.changes, cause, after=after, up_to=self.progress.sequence if up_to is None else up_to
-        )
+    def drops(self, cause: str, *, after: int) -> pa.Table:
+        """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
+        return drops_between(self.changes, cause, after=after, up_to=self.progress.sequence)
 
     def history(
         self,
@@ -187,7 +184,7 @@ class Snapshot:
         newest ones before, as `newest_ends` does. In no order; of very many topics those of others, too."""
         wanted = None if topics is None or len(topics) > _MOST_NAMED else list(topics)
         if self.log_ends is None or wanted == []:
-            return pa.Table.from_batches([], NEWEST_ENDS)
+            return no_rows(NEWEST_ENDS)
         of_these = "true" if wanted is None else is_one_of("topic", wanted)
         rows = select(
             f"""

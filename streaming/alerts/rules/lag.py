@@ -304,9 +304,9 @@ def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) 
     numbers = np.flatnonzero(is_former)
     keys = rows.select(["group", "topic"]).filter(from_mask(is_former)).to_pylist()
     for number, key in zip(numbers, keys, strict=True):
-        has_members, topics, is_recent = of_group.get(key["group"], (False, set(), False))
+        has_members, topics, has_changed = of_group.get(key["group"], (False, set(), False))
         starts[number] = has_members and (not topics or key["topic"] in topics)
-        changed[number] = is_recent
+        changed[number] = has_changed
     return starts, changed
 
 

@@ -106,7 +106,7 @@ def _print_lag(
 ) -> int:
     from streaming.lag.summary import lag_by
     from streaming.queries.lag import LagQueries
-    from streaming.queries.lag_rows import at_least
+    from streaming.queries.lag_rows import far_behind
     from streaming.queries.names import Search
     from streaming.queries.queries import OffsetQueries
 
@@ -119,7 +119,7 @@ def _print_lag(
     )
     about = about.with_sampled_ends(answer.rows, client.max_age_ms)
     summed = lag_by(answer.rows, by)
-    rows = at_least(at_least(summed, "lag", least[0]), "lag_seconds", least[1])
+    rows = far_behind(summed, min_lag=least[0], min_seconds=least[1])
     print_with_lines(rows, output, _FORMS[by], answer, about, missing)
     unknown = summed["lag"].null_count if least != (None, None) else 0
     remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
