@@ -191,8 +191,9 @@ DESCRIBE_TOPIC_PARTITIONS: Final = Api(
                         "leaderEpoch" / Default(INT32, -1),
                         "replicaNodes" / array(INT32),
                         "isrNodes" / array(INT32),
-                        "eligibleLeaderReplicas" / Default(array(INT32, nullable=True), None),
-                        "lastKnownElr" / Default(array(INT32, nullable=True), None),
+                        # May be null, and Kafka's default is that, but Java's Admin 4.3 fails on null.
+                        "eligibleLeaderReplicas" / Default(array(INT32, nullable=True), []),
+                        "lastKnownElr" / Default(array(INT32, nullable=True), []),
                         "offlineReplicas" / Default(array(INT32), []),
                     )
                 ),
