@@ -172,8 +172,6 @@ def struct_of(values: dict[str, pa.Array], number: int) -> pa.Array:
 
 def changes_of(columns: dict[str, pa.Array], number: int) -> pa.Table:
     """n rows as a batch has them, in the offsets partitions of their groups."""
-    filled = [columns.get(field.name, pa.nulls(number, field.type)) for field in CHANGES_IN_BATCH]
-    rows = pa.table(filled, schema=CHANGES_IN_BATCH)
-    return rows.append_column(
-        pa.field("source_partition", pa.int32()), pa.array(offsets_partitions(rows["group"], PARTITIONS))
-    )
+    placed = columns | {"source_partition": pa.array(offsets_partitions(columns["group"], PARTITIONS))}
+    filled = [placed.get(field.name, pa.nulls(number, field.type)) for field in CHANGES_IN_BATCH]
+    return pa.table(filled, schema=CHANGES_IN_BATCH)
