@@ -10,7 +10,18 @@ from typing import Final
 
 import click
 
-from streaming.cli.commands import alerts, decode, expiry, history, job, lag, maintain, queries, restore
+from streaming.cli.commands import (
+    alerts,
+    decode,
+    expiry,
+    history,
+    job,
+    lag,
+    maintain,
+    queries,
+    restore,
+    serve,
+)
 from streaming.cli.output import complain, finish, telling, watched_output
 from streaming.model.errors import MisuseError, OffsetlakeError
 
@@ -25,6 +36,7 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Follow the topic": _of(job),
     "Query the tables": _of(queries, history, lag),
     "Alerts and expiry": _of(alerts, expiry, restore),
+    "Serve": _of(serve),
     "Tools": _of(maintain, decode),
 }
 """All commands, under the titles that the help shows."""

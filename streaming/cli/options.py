@@ -70,6 +70,14 @@ config_option = click.option(
 table_root_option = click.option(
     "--table-root", metavar="DIR|URL", help="Folder or URL of the tables.  [default: warehouse]"
 )
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the lines on standard error; alerts on standard output are lines of JSON always.",
+)
+
 
 _SETTINGS: Final = {
     "bootstrap_server": "source.bootstrap_servers",

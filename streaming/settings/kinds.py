@@ -25,8 +25,10 @@ LONGEST_MS: Final = 36_500 * DAY_MS
 """A century, which every clock and timestamp bears; more than that is a slip of the pen."""
 
 SERVERS: Final = "host:port, or several separated by commas (ports up to 65535, IPv6 addresses in brackets)"
+HOST_AND_PORT: Final = "host:port (ports up to 65535, IPv6 addresses in brackets)"
 _SERVER: Final = re.compile(
-    r"(?:[A-Za-z0-9_-]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):(?P<port>[0-9]{1,5})"
+    r"(?:[A-Za-z0-9_-]+://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\])"
+    r":(?P<port>[0-9]{1,5})"
 )
 
 _TYPE_NAMES: Final = {
@@ -156,6 +158,17 @@ class Servers(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostPort(Kind):
+    """One address to listen on or to be reached at; empty only where that means something."""
+
+    may_be_empty: bool = False
+
+    def further_expectation(self, value: Any) -> str | None:
+        """Refuse what is no host with a port."""
+        return None if host_and_port(value) or (self.may_be_empty and not value) else HOST_AND_PORT
+
+
+@dataclass(frozen=True, kw_only=True)
 class FreeTable(Kind):
     """Settings of another program: any key is allowed, and all values are passed on as text.
 
@@ -250,6 +263,18 @@ def are_servers(text: str) -> bool:
     found = [_SERVER.fullmatch(server.strip()) for server in text.split(",") if server.strip()]
     ports = [int(server["port"]) if server else 0 for server in found]
     return bool(ports) and all(0 < port <= http_values.LARGEST_PORT for port in ports)
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Read one address; None: it is none. Port 0 stands for any that is free.
+
+    >>> host_and_port("localhost:9192"), host_and_port("[::1]:0"), host_and_port("localhost")
+    (('localhost', 9192), ('::1', 0), None)
+    """
+    found = _SERVER.fullmatch(text)
+    if found is None or "://" in text or int(found["port"]) > http_values.LARGEST_PORT:
+        return None
+    return found["host"].strip("[]"), int(found["port"])
 
 
 def kind_of(field: Field[Any]) -> Kind:

@@ -13,6 +13,7 @@ from streaming.settings.kinds import (
     Duration,
     Entries,
     FreeTable,
+    HostPort,
     Number,
     Servers,
     Text,
@@ -177,6 +178,22 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KafkaDoor:
+    """Where Kafka's clients are answered, and where they are told to find us; empty: where they did."""
+
+    listen: Annotated[str, HostPort()]
+    advertise: Annotated[str, HostPort(may_be_empty=True)] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What is answered over the wire, and how old it may be."""
+
+    max_age_ms: Milliseconds
+    kafka: Annotated[tuple[KafkaDoor, ...], Entries(of=KafkaDoor)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """All settings of one run; made by `read_settings` and never changed."""
 
@@ -188,3 +205,4 @@ class Settings:
     health: HealthSettings
     spark: SparkSettings
     alerts: AlertSettings
+    serve: ServeSettings

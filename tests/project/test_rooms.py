@@ -42,9 +42,11 @@ ROOMS = {
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
     "serve/picture": "tables expiry lag queries alerts settings model common",
+    "serve/kafka": "serve/picture decoders settings model common",
+    "serve/process": "serve/kafka serve/picture tables settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
     "demo": "job lag tables settings jvm model common",
-    "cli": "demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
+    "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
 }
 OWNERS = {
     "construct": "decoders",
@@ -56,7 +58,8 @@ OWNERS = {
     "http.client": "alerts",
     "click": "cli",
     "rich": "cli common demo",
-    "signal": "spark job demo",
+    "signal": "spark job demo serve/process",
+    "asyncio": "serve/kafka serve/process",
     "fcntl": "job",
 }
 MOST_MODULES, MOST_LINES = 13, 400
@@ -170,6 +173,7 @@ FORBIDDEN = {
     "streaming.queries.retired": HEAVY,
     "streaming.maintenance.maintenance": HEAVY,
     "streaming.serve.picture.follower": ["pandas", *HEAVY],
+    "streaming.serve.process.serving": ["pandas", *HEAVY],
     "streaming.cli.main": HEAVY,
     "streaming.cli.console": HEAVY,
 }

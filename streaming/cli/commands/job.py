@@ -13,6 +13,7 @@ from streaming.cli.options import (
     all_of,
     broker_options,
     config_option,
+    log_format_option,
     settings_of,
     table_root_option,
 )
@@ -38,13 +39,7 @@ _job_options = all_of(
         "--master", metavar="MASTER", help="Spark's master, such as spark://host:7077.  [default: local[*]]"
     ),
     click.option("--show-settings", is_flag=True, help="Print all settings, as a settings file, and exit."),
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="Format of the lines on standard error; alerts on standard output are lines of JSON always.",
-    ),
+    log_format_option,
 )
 
 

@@ -1,0 +1,4 @@
+"""Kafka's protocol, read-only: `apis` is the table of what is answered, `listener` opens the door.
+
+Answers are made from a `view` of the picture and from nothing else; `connection` is where bytes come and go.
+"""

@@ -1,0 +1,272 @@
+"""The table of what is answered: each API with its versions, and the function that makes the answer.
+
+Everything else closes the connection, as a broker does. The table in docs/clients.md is made from this one.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from decoders.messages import APIS, Columns, Pieces, Request, response_bytes, response_pieces
+from decoders.messages.reader import Message
+from streaming.serve.kafka import cluster, configs, groups, log_ends, offsets, refusals
+from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.view import Client, View
+
+Answer = Callable[[Message, View], Message]
+Weight = Callable[[Message, View], int]
+
+MANY: Final = 1_000
+"""So many elements of an answer take a millisecond or more to write: meanwhile others are to be answered."""
+
+LONGEST: Final = 90_000_000
+"""Bytes of an answer: librdkafka refuses those of more than 100,000,000."""
+
+_PIECE_BYTES: Final = 256 * 1024
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_API_VERSIONS: Final = 18
+
+
+class UnansweredError(Exception):
+    """There is no answer to a request; the connection is to be closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """Versions of an API that are answered in one way.
+
+    `weight` is how many elements the answer has, about (None: always few); `answer_many` makes it if they are
+    more than `MANY` (None: as any other). `about` says what is in the answer, for the documentation.
+    """
+
+    api_key: int
+    versions: range
+    answer: Answer
+    weight: Weight | None = None
+    answer_many: Answer | None = None
+    about: str
+
+
+def _answer_versions(request: Message, view: View) -> Message:
+    """Answer ApiVersions: what this table has."""
+    named = (request.get("clientSoftwareName"), request.get("clientSoftwareVersion"))
+    if any(name is not None and not _SOFTWARE.fullmatch(name) for name in named):
+        return {"errorCode": Error.INVALID_REQUEST, "apiKeys": []}
+    return {"apiKeys": _offered(ADVERTISED)}
+
+
+def _offered(versions: Mapping[int, range]) -> list[Message]:
+    return [
+        {"apiKey": key, "minVersion": offered[0], "maxVersion": offered[-1]}
+        for key, offered in sorted(versions.items())
+    ]
+
+
+def _asked(name: str) -> Weight:
+    """The weight of an answer that has as much as was asked for."""
+    return lambda request, _: len(request.get(name, ()))
+
+
+def _groups_held(request: Message, view: View) -> int:
+    return len(view.picture.groups)
+
+
+def _topics_held(request: Message, view: View) -> int:
+    return len(view.picture.topics.topic)
+
+
+_ROWS: Final = (
+    Answered(
+        api_key=_API_VERSIONS,
+        versions=range(0, 5),
+        answer=_answer_versions,
+        about="this table; another version is answered in version 0 with UNSUPPORTED_VERSION",
+    ),
+    Answered(
+        api_key=3,
+        versions=range(0, 1),
+        answer=cluster.answer_oldest_metadata,
+        weight=_topics_held,
+        about="",
+    ),
+    Answered(
+        api_key=3,
+        versions=range(1, 14),
+        answer=cluster.answer_metadata,
+        weight=cluster.metadata_weight,
+        about="one node, which is the listener, and the topics that groups have offsets of",
+    ),
+    Answered(
+        api_key=60,
+        versions=range(0, 3),
+        answer=cluster.answer_cluster,
+        about="one node, which is the listener",
+    ),
+    Answered(
+        api_key=75,
+        versions=range(0, 1),
+        answer=cluster.answer_topic_partitions,
+        weight=_topics_held,
+        about="the same topics, up to 2,000 partitions at a time",
+    ),
+    Answered(
+        api_key=10,
+        versions=range(0, 7),
+        answer=cluster.answer_coordinators,
+        weight=_asked("coordinatorKeys"),
+        about="the listener, for every group; transactions and share groups have no coordinator here",
+    ),
+    Answered(
+        api_key=16,
+        versions=range(0, 6),
+        answer=groups.answer_groups,
+        weight=_groups_held,
+        about="all groups, or those in some states or of some types",
+    ),
+    Answered(
+        api_key=15,
+        versions=range(0, 6),
+        answer=groups.answer_old_descriptions,
+        weight=_asked("groups"),
+        about="",
+    ),
+    Answered(
+        api_key=15,
+        versions=range(6, 7),
+        answer=groups.answer_descriptions,
+        weight=_asked("groups"),
+        about="classic groups and their members; others are `Dead`",
+    ),
+    Answered(
+        api_key=69,
+        versions=range(0, 2),
+        answer=groups.answer_consumer_groups,
+        weight=_asked("groupIds"),
+        about="groups of the consumer protocol (KIP-848) and their members",
+    ),
+    Answered(
+        api_key=9,
+        versions=range(1, 2),
+        answer=offsets.answer_oldest_offsets,
+        weight=offsets.offsets_weight,
+        about="",
+    ),
+    Answered(
+        api_key=9,
+        versions=range(2, 10),
+        answer=offsets.answer_offsets,
+        weight=offsets.offsets_weight,
+        answer_many=offsets.answer_many_offsets,
+        about="committed offsets, of one group or of many",
+    ),
+    Answered(
+        api_key=2,
+        versions=range(1, 12),
+        answer=log_ends.answer_log_ends,
+        weight=log_ends.log_ends_weight,
+        about="the sampled begin (-2) and end (-1) of logs; other timestamps are an error",
+    ),
+    Answered(
+        api_key=32,
+        versions=range(1, 5),
+        answer=configs.answer_configs,
+        weight=_asked("resources"),
+        about="no settings; of the one broker, as of when all answers are",
+    ),
+    Answered(
+        api_key=8,
+        versions=range(2, 10),
+        answer=refusals.refuse_commit,
+        about="refused: GROUP_AUTHORIZATION_FAILED",
+    ),
+    Answered(
+        api_key=42,
+        versions=range(0, 3),
+        answer=refusals.refuse_deletion,
+        about="refused: GROUP_AUTHORIZATION_FAILED",
+    ),
+    Answered(
+        api_key=47,
+        versions=range(0, 1),
+        answer=refusals.refuse_offset_deletion,
+        about="refused: GROUP_AUTHORIZATION_FAILED",
+    ),
+)
+
+_BY_VERSION: Final = {(row.api_key, version): row for row in _ROWS for version in row.versions}
+
+ADVERTISED: Final = {
+    key: range(min(versions), max(versions) + 1)
+    for key in {row.api_key for row in _ROWS}
+    if (versions := [version for one, version in _BY_VERSION if one == key])
+}
+"""The versions of each API that are answered, by its key."""
+
+
+def answer(request: Request, view: View) -> bytes | Pieces:
+    """Make the answer to a request, as it is sent; raises `UnansweredError` where there is none."""
+    if request.body is None:  # ApiVersions of a version that we do not know
+        body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _offered(_ONLY_VERSIONS)}
+        return response_bytes(request.api_key, 0, request.correlation_id, body)
+    row = _row_of(request)
+    is_many = row.answer_many is not None and weight_of(request, view) > MANY
+    body = (row.answer_many if is_many and row.answer_many else row.answer)(request.body, view)
+    about = (request.api_key, request.api_version, request.correlation_id, body)
+    if not any(isinstance(value, Columns) for value in body.values()):
+        data = response_bytes(*about)
+        _refuse_longer(len(data))
+        return data
+    pieces = response_pieces(*about, piece_bytes=_PIECE_BYTES)
+    _refuse_longer(pieces.size)
+    return b"".join(pieces) if pieces.size <= _PIECE_BYTES else pieces
+
+
+_ONLY_VERSIONS: Final = {_API_VERSIONS: ADVERTISED[_API_VERSIONS]}
+
+
+def weight_of(request: Request, view: View) -> int:
+    """Return how many elements the answer has, about: with more than `MANY` it takes a while to make."""
+    if request.body is None:
+        return 0
+    row = _row_of(request)
+    return 0 if row.weight is None else row.weight(request.body, view)
+
+
+def client_of(request: Request) -> Client | None:
+    """Return who the client says that it is; None: this request does not say."""
+    if request.api_key != _API_VERSIONS or request.body is None or "clientSoftwareName" not in request.body:
+        return None
+    return Client(request.body["clientSoftwareName"], request.body["clientSoftwareVersion"])
+
+
+def _row_of(request: Request) -> Answered:
+    row = _BY_VERSION.get((request.api_key, request.api_version))
+    if row is None:
+        api = APIS[request.api_key]
+        offered = ADVERTISED[request.api_key]
+        raise UnansweredError(
+            f"{api.name}: expected a version from {offered[0]} to {offered[-1]}, found {request.api_version}"
+        )
+    return row
+
+
+def _refuse_longer(size: int) -> None:
+    if size > LONGEST:
+        raise UnansweredError(
+            f"expected an answer of at most {LONGEST} bytes, found {size}: ask for fewer groups at once"
+        )
+
+
+def table() -> str:
+    """Return the table of all APIs in Markdown."""
+    abouts = {row.api_key: row.about for row in _ROWS if row.about}
+    lines = [
+        f"| {APIS[key].name} | {_span(offered)} | {abouts[key]} |"
+        for key, offered in sorted(ADVERTISED.items())
+    ]
+    return "\n".join(["| API | versions | answer |", "| --- | --- | --- |", *lines])
+
+
+def _span(versions: range) -> str:
+    return str(versions[0]) if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"

@@ -1,0 +1,218 @@
+"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of.
+
+An end of a log that is not known shows in the leader of its partition: there is none, and clients leave the
+end out. Clients that cannot bear that are told that the end is -1 (`log_ends`).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from decoders.formats.java_values import ZERO_UUID
+from decoders.messages.reader import Message
+from streaming.common.arrays import Index
+from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.view import NODE_ID, View
+
+_BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
+
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+_GAPS: Final = 1_000
+"""Partitions that nothing has named, of one topic: with more of them only those that are named are shown, for
+a log may hold any number."""
+
+_MOST_PARTITIONS: Final = 2_000  # of one answer to DescribeTopicPartitions, as with brokers
+
+_GROUP, _TRANSACTION = 0, 1  # what FindCoordinator can be asked for
+
+
+# --- brokers -----------------------------------------------------------------------------------------------
+
+
+def answer_cluster(request: Message, view: View) -> Message:
+    """Answer DescribeCluster."""
+    kind = request.get("endpointType", _BROKERS)
+    if kind != _BROKERS:
+        is_known = kind == _CONTROLLERS
+        return {
+            "errorCode": Error.MISMATCHED_ENDPOINT_TYPE if is_known else Error.UNSUPPORTED_ENDPOINT_TYPE,
+            "errorMessage": (
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                if is_known
+                else f"Unsupported endpoint type {kind}"
+            ),
+            "endpointType": _BROKERS,
+            "clusterId": "",
+            "controllerId": -1,
+            "brokers": [],
+        }
+    return {
+        "endpointType": _BROKERS,
+        "clusterId": view.cluster_id,
+        "controllerId": NODE_ID,
+        "brokers": [{"brokerId": NODE_ID, **_address(view)}],
+        "clusterAuthorizedOperations": view.operations(request["includeClusterAuthorizedOperations"]),
+    }
+
+
+def answer_coordinators(request: Message, view: View) -> Message:
+    """Answer FindCoordinator: we coordinate every group, and nothing else."""
+    kind = request.get("keyType", _GROUP)
+    if "coordinatorKeys" not in request:
+        return _coordinator(kind, view)
+    return {"coordinators": [{"key": key, **_coordinator(kind, view)} for key in request["coordinatorKeys"]]}
+
+
+def _coordinator(kind: int, view: View) -> Message:
+    if kind == _GROUP:
+        return {"errorMessage": "", "nodeId": NODE_ID, **_address(view)}
+    is_transaction = kind == _TRANSACTION
+    error = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else Error.INVALID_REQUEST
+    why = "Only groups have a coordinator here: these are answers from tables."
+    return {"errorCode": error, "errorMessage": why, "nodeId": -1, "host": "", "port": -1}
+
+
+def _address(view: View) -> Message:
+    return {"host": view.address.host, "port": view.address.port}
+
+
+# --- topics ------------------------------------------------------------------------------------------------
+
+
+def answer_metadata(request: Message, view: View) -> Message:
+    """Answer Metadata."""
+    asked = request["topics"]
+    wants_operations = request.get("includeTopicAuthorizedOperations", False)
+    topics = _all_topics(view) if asked is None else [_asked_topic(one, view) for one in asked]
+    for topic in topics:
+        topic["topicAuthorizedOperations"] = view.operations(wants_operations and not topic["errorCode"])
+    wants_operations = request.get("includeClusterAuthorizedOperations", False)
+    return {
+        "brokers": [{"nodeId": NODE_ID, **_address(view)}],
+        "clusterId": view.cluster_id,
+        "controllerId": NODE_ID,
+        "topics": topics,
+        "clusterAuthorizedOperations": view.operations(wants_operations),
+    }
+
+
+def answer_oldest_metadata(request: Message, view: View) -> Message:
+    """Answer Metadata of version 0, where no topics are all of them."""
+    return answer_metadata({"topics": request["topics"] or None}, view)
+
+
+def metadata_weight(request: Message, view: View) -> int:
+    """How many partitions an answer to Metadata may have."""
+    topics = view.picture.topics
+    if request["topics"] is None:
+        return len(topics.topic)
+    places = [topics.names.place(one["name"]) for one in request["topics"] if one["name"] is not None]
+    return sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+
+
+def answer_topic_partitions(request: Message, view: View) -> Message:
+    """Answer DescribeTopicPartitions: topics in the order of their names, a page at a time."""
+    asked, cursor = {topic["name"] for topic in request["topics"]}, request["cursor"]
+    names = sorted(asked or (topic["name"] for topic in _named_topics(view)))
+    first_topic, first_partition = (
+        ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
+    )
+    left = min(request["responsePartitionLimit"], _MOST_PARTITIONS)
+    topics: list[Message] = []
+    for name in (name for name in names if name >= first_topic):
+        if left <= 0:
+            return {"topics": topics, "nextCursor": {"topicName": name, "partitionIndex": 0}}
+        topic = _topic_of(name, view)
+        begin = first_partition if name == first_topic else 0
+        partitions = [one for one in topic["partitions"] if one["partitionIndex"] >= begin]
+        topic["partitions"] = partitions[:left]
+        topic["topicAuthorizedOperations"] = view.operations(not topic["errorCode"])
+        topics.append(topic)
+        if len(partitions) > left:
+            cursor = {"topicName": name, "partitionIndex": partitions[left]["partitionIndex"]}
+            return {"topics": topics, "nextCursor": cursor}
+        left -= len(partitions)
+    return {"topics": topics, "nextCursor": None}
+
+
+def _asked_topic(asked: Message, view: View) -> Message:
+    """A topic that is asked for by its name or, where it has none, by its id."""
+    name, topic_id = asked["name"], asked.get("topicId", ZERO_UUID)
+    if name is not None:
+        return _topic_of(name, view)
+    topics = view.picture.topics
+    name = topics.name_of(topic_id)
+    place = None if name is None else topics.names.place(name)
+    if place is None or topics.id_of(place) != topic_id:
+        return {"errorCode": Error.UNKNOWN_TOPIC_ID, "name": None, "topicId": topic_id, "partitions": []}
+    return _topic(place, view)
+
+
+def _topic_of(name: str, view: View) -> Message:
+    place = view.picture.topics.names.place(name)
+    if place is not None and (topic := _topic(place, view))["partitions"]:
+        return topic
+    is_name = _NAME.fullmatch(name) and name not in {".", ".."}
+    error = Error.UNKNOWN_TOPIC_OR_PARTITION if is_name else Error.INVALID_TOPIC_EXCEPTION
+    return {"errorCode": error, "name": name, "isInternal": name in _INTERNAL, "partitions": []}
+
+
+def _all_topics(view: View) -> list[Message]:
+    return list(_named_topics(view))
+
+
+def _named_topics(view: View) -> Iterator[Message]:
+    """The topics of which anything is known: a partition at least."""
+    found = (_topic(place, view) for place in range(len(view.picture.topics)))
+    return (topic for topic in found if topic["partitions"])
+
+
+def _topic(place: int, view: View) -> Message:
+    topics = view.picture.topics
+    name = topics.names.name(place)
+    return {
+        "errorCode": Error.NONE,
+        "name": name,
+        "topicId": topics.id_of(place) or ZERO_UUID,
+        "isInternal": name in _INTERNAL,
+        "partitions": _partitions(place, view),
+    }
+
+
+_NODES: Final = [NODE_ID]
+
+
+def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
+    """The partitions of the topic at a place: those that are named, and those before them."""
+    picture = view.picture
+    start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
+    named = picture.topics.partition[start:stop]
+    is_there = ((picture.committing > 0) | (picture.topics.ends.log_end >= 0))[start:stop]
+    ends = picture.end_offsets[start:stop]
+    has_leader = np.full(len(named), not view.error) & (ends >= 0)
+    if view.client.needs_leaders:
+        has_leader[:] = True
+    known = dict(zip(named[is_there].tolist(), has_leader[is_there].tolist(), strict=True))
+    return [
+        {
+            "partitionIndex": partition,
+            "leaderId": NODE_ID if known.get(partition, view.client.needs_leaders) else -1,
+            "replicaNodes": _NODES,
+            "isrNodes": _NODES,
+            "eligibleLeaderReplicas": [],
+            "lastKnownElr": [],
+        }
+        for partition in _with_gaps(named[is_there])
+    ]
+
+
+def _with_gaps(named: Index) -> Iterable[int]:
+    """Partitions in order, and those between them from 0 on unless these are many."""
+    highest = int(named[-1]) if len(named) else -1
+    is_dense = highest < len(named) + _GAPS
+    return chain(named[named < 0].tolist(), range(highest + 1)) if is_dense else named.tolist()

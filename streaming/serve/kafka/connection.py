@@ -1,0 +1,243 @@
+"""One connection: bytes become frames, frames requests, and answers bytes, in the order of the requests.
+
+Nothing is read ahead: as long as an answer is being made, or the client does not take what was sent, no further
+frame is looked at and nothing more is read. So a client holds a frame, an answer, and buffers of its socket.
+"""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from decoders.errors import DecodeError
+from decoders.messages import Pieces, Request, read_request
+from streaming.serve.kafka.apis import MANY, UnansweredError, answer, client_of, weight_of
+from streaming.serve.kafka.limits import Limits
+from streaming.serve.kafka.view import Address, Client, View
+
+_SIZE: Final = struct.Struct(">i")
+_LARGE_FRAME: Final = 16 * 1024  # to read it as a request takes a millisecond or more
+_BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
+_PIECE: Final = 256 * 1024
+_TURN_S: Final = 0.002  # how long one connection is answered before it is the turn of others
+
+
+class Door(Protocol):
+    """What a connection needs of the listener that it came to."""
+
+    limits: Limits
+
+    def opened(self, connection: "Connection", peer: str) -> bool:
+        """Take a connection in, unless there are too many."""
+
+    def closed(self, connection: "Connection", peer: str) -> None:
+        """Forget a connection."""
+
+    def view(self, reached: Address, client: Client) -> View:
+        """What an answer to a client is made from now."""
+
+    def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        """Do what takes long while others are answered."""
+
+    def turn(self, weight: int) -> AbstractAsyncContextManager[object]:
+        """Wait until an answer of so many elements can be made and sent."""
+
+    def failed(self, error: Exception) -> None:
+        """Tell that an answer could not be made, for a reason that is not the client's."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection of a client, in the hands of asyncio; see the module."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._client = Client()
+        self._received = bytearray()
+        self._is_full = False  # the client does not take what was sent
+        self._is_ended = False  # it has said all that it wanted to
+        self._is_taken = False
+        self._task: asyncio.Future[None] | None = None
+        self._drained = asyncio.Event()
+        self._opened_at = self._asked_at = self._begun_at = self._sent_at = monotonic()
+        self._has_asked = False
+        self._unsent = 0
+
+    # --- asyncio's side ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection in."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self._peer = str(peer[0]) if peer else ""
+        self._reached = Address(*own[:2])
+        transport.set_write_buffer_limits(high=_BUFFERED)
+        self._is_taken = self._door.opened(self, self._peer)
+        if not self._is_taken:
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the connection, and the answer that it waits for."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._is_taken:
+            self._door.closed(self, self._peer)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the requests that are complete."""
+        if not self._received:
+            self._begun_at = monotonic()
+        self._received += data
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """Answer what was asked, and close."""
+        self._is_ended = True
+        return self._is_waiting
+
+    def pause_writing(self) -> None:
+        """Wait for the client, which does not take what was sent."""
+        self._is_full = True
+        self._drained.clear()
+        self._sent_at, self._unsent = monotonic(), self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has taken what was sent."""
+        self._is_full = False
+        self._drained.set()
+        self._go_on()
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._is_full or self._task is not None
+
+    def _go_on(self) -> None:
+        """Answer complete requests as long as nothing is to be waited for, and then read on."""
+        turn_ends = monotonic() + _TURN_S
+        while not (self._is_waiting or self._transport.is_closing()):
+            frame = self._next_frame()
+            if frame is None:
+                break
+            self._answer(frame)
+            if monotonic() > turn_ends and not self._is_waiting:
+                self._task = asyncio.ensure_future(asyncio.sleep(0))
+                self._task.add_done_callback(self._done)
+        if self._transport.is_closing():
+            return
+        if self._is_waiting:
+            self._transport.pause_reading()
+        elif self._is_ended:
+            self._transport.close()
+        else:
+            self._transport.resume_reading()
+
+    def _next_frame(self) -> bytes | None:
+        """Take the next frame from what was received; None: it is not complete yet, or never will be."""
+        received = self._received
+        if len(received) < _SIZE.size:
+            return None
+        (size,) = _SIZE.unpack_from(received)
+        if not 0 <= size <= self._door.limits.frame_bytes:
+            self._transport.close()  # as a broker does
+            return None
+        end = _SIZE.size + size
+        if len(received) < end:
+            return None
+        frame = bytes(received[_SIZE.size : end])
+        del received[:end]
+        self._has_asked = True
+        self._asked_at = self._begun_at = monotonic()
+        return frame
+
+    def _answer(self, frame: bytes) -> None:
+        try:
+            if len(frame) > _LARGE_FRAME:
+                self._start(self._read_elsewhere(frame))
+                return
+            request = read_request(frame)
+            self._client = client_of(request) or self._client
+            view = self._door.view(self._reached, self._client)
+            weight = weight_of(request, view)
+            if weight > MANY:
+                self._start(self._answer_elsewhere(request, view, weight))
+            else:
+                self._send(answer(request, view))
+        except Exception as error:
+            self._give_up(error)
+
+    def _send(self, made: bytes | Pieces) -> None:
+        """Send an answer that is made at once; it is small."""
+        self._transport.write(made if isinstance(made, bytes) else b"".join(made))
+
+    def _give_up(self, error: BaseException) -> None:
+        """Close the connection: there is no answer to what it asks."""
+        if isinstance(error, Exception) and not isinstance(error, DecodeError | UnansweredError):
+            self._door.failed(error)
+        self._transport.close()
+
+    # --- answers that take long --------------------------------------------------------------------------
+
+    def _start(self, work: Any) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[None]) -> None:
+        self._task = None
+        self._asked_at = self._begun_at = monotonic()
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            self._give_up(error)
+        else:
+            self._go_on()
+
+    async def _read_elsewhere(self, frame: bytes) -> None:
+        request = await self._door.elsewhere(read_request, frame)
+        self._client = client_of(request) or self._client
+        view = self._door.view(self._reached, self._client)
+        await self._answer_elsewhere(request, view, weight_of(request, view))
+
+    async def _answer_elsewhere(self, request: Request, view: View, weight: int) -> None:
+        async with self._door.turn(weight):
+            made = await self._door.elsewhere(answer, request, view)
+            pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
+            while (piece := await self._door.elsewhere(next, pieces, None)) is not None:
+                self._transport.write(piece)
+                if self._is_full:
+                    await self._drained.wait()
+
+    # --- limits of time ----------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Close the connection if the client takes too long; `now` is monotonic. To be called once a second."""
+        limits = self._door.limits
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent, self._sent_at = unsent, now
+        if now - self._sent_at > limits.unread_s:
+            self._transport.abort()
+        elif not self._is_waiting and self._is_late(now, limits):
+            self._transport.close()
+
+    def _is_late(self, now: float, limits: Limits) -> bool:
+        if not self._has_asked and now - self._opened_at > limits.first_frame_s:
+            return True
+        since, limit = (self._begun_at, limits.frame_s) if self._received else (self._asked_at, limits.idle_s)
+        return now - since > limit
+
+    def close(self) -> None:
+        """Close the connection once what was sent is taken."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+
+def _pieces(data: bytes) -> Iterator[memoryview]:
+    view = memoryview(data)
+    return (view[start : start + _PIECE] for start in range(0, len(view), _PIECE))

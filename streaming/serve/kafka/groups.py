@@ -1,0 +1,135 @@
+"""Answers about groups: which there are, and their members."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from decoders.messages import Columns
+from decoders.messages.reader import Message
+from streaming.common.arrays import from_mask, from_texts, to_mask
+from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.members import classic_member, consumer_member
+from streaming.serve.kafka.view import View
+
+_CLASSIC: Final = "classic"
+_CONSUMER: Final = "consumer"
+_STABLE: Final = "Stable"
+_DEAD: Final = "Dead"
+
+_LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "groupType": "type"}
+
+
+# --- which there are ---------------------------------------------------------------------------------------
+
+
+def answer_groups(request: Message, view: View) -> Message:
+    """Answer ListGroups: while some are being read those that were, and an error."""
+    error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.picture.loading else Error.NONE)
+    if view.error:
+        return {"errorCode": error, "groups": []}
+    held = view.picture.groups
+    is_listed = view.picture.listed()
+    for name, column in (("statesFilter", "state"), ("typesFilter", "type")):
+        if wanted := request.get(name):
+            is_listed &= _is_one_of(held.rows[column], wanted)
+    chosen = from_mask(is_listed)
+    rows = {
+        name: pc.fill_null(held.rows[column].filter(chosen).combine_chunks(), "")
+        for name, column in _LISTED.items()
+    }
+    return {"errorCode": error, "groups": Columns({"groupId": held.names.texts.filter(chosen), **rows})}
+
+
+def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
+    """Tell which texts are wanted, as brokers do: whatever the case, and with spaces around."""
+    texts = from_texts([text.strip().lower() for text in wanted])
+    return to_mask(pc.fill_null(pc.is_in(pc.utf8_lower(column), value_set=texts), False))
+
+
+# --- what each is ------------------------------------------------------------------------------------------
+
+
+def answer_descriptions(request: Message, view: View) -> Message:
+    """Answer DescribeGroups, which is about classic groups: others are dead to it, from version 6 on with an
+    error."""
+    return {"groups": [_classic(group, request, view) for group in request["groups"]]}
+
+
+def answer_old_descriptions(request: Message, view: View) -> Message:
+    """Answer DescribeGroups before version 6: a group that is not there is no error."""
+    answer = answer_descriptions(request, view)
+    for group in answer["groups"]:
+        if group["errorCode"] == Error.GROUP_ID_NOT_FOUND:
+            group["errorCode"] = Error.NONE
+            wants_operations = request.get("includeAuthorizedOperations", False)
+            group["authorizedOperations"] = view.operations(wants_operations)
+    return answer
+
+
+def _classic(group: str, request: Message, view: View) -> Message:
+    answer: Message = {
+        "errorCode": Error.NONE,
+        "groupId": group,
+        "groupState": "",
+        "protocolType": "",
+        "protocolData": "",
+        "members": [],
+    }
+    if error := view.error_of(group):
+        return {**answer, "errorCode": error}
+    row = view.picture.row_of(group)
+    if row is None or row["type"] != _CLASSIC:
+        why = f"Group {group} not found." if row is None else f"Group {group} is not a classic group."
+        not_found = {"errorCode": Error.GROUP_ID_NOT_FOUND, "errorMessage": why, "groupState": _DEAD}
+        return {**answer, **not_found}
+    is_stable = row["state"] == _STABLE
+    return {
+        **answer,
+        "groupState": row["state"],
+        "protocolType": row["protocol_type"] or "",
+        "protocolData": (row["protocol"] or "") if is_stable else "",
+        "members": [classic_member(member, is_stable=is_stable) for member in row["members"] or ()],
+        "authorizedOperations": view.operations(request.get("includeAuthorizedOperations", False)),
+    }
+
+
+def answer_consumer_groups(request: Message, view: View) -> Message:
+    """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol alone."""
+    wants_operations = request["includeAuthorizedOperations"]
+    return {"groups": [_consumer(group, view, wants_operations) for group in request["groupIds"]]}
+
+
+def _consumer(group: str, view: View, wants_operations: bool) -> Message:
+    error = view.error_of(group) if group else Error.INVALID_GROUP_ID
+    row = None if error else view.picture.row_of(group)
+    if row is None or row["type"] != _CONSUMER:
+        why = None
+        if not error:
+            error = Error.GROUP_ID_NOT_FOUND
+            why = f"Group {group} not found." if row is None else f"Group {group} is not a consumer group."
+        return {**_NO_CONSUMER_GROUP, "errorCode": error, "errorMessage": why, "groupId": group}
+    return {
+        "groupId": group,
+        "groupState": row["state"],
+        "groupEpoch": _number(row, "generation_or_epoch"),
+        "assignmentEpoch": _number(row, "assignment_epoch"),
+        "assignorName": row["protocol"] or "",
+        "members": [consumer_member(member, view) for member in row["members"] or ()],
+        "authorizedOperations": view.operations(wants_operations),
+    }
+
+
+_NO_CONSUMER_GROUP: Final = {
+    "groupState": "",
+    "groupEpoch": 0,
+    "assignmentEpoch": 0,
+    "assignorName": "",
+    "members": [],
+}
+
+
+def _number(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
+    return 0 if value is None else int(value)

@@ -1,0 +1,24 @@
+"""What clients may take of us: sizes, numbers and times. Who takes more loses the connection."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of the listener; times are in seconds.
+
+    A frame is a request as it is sent, behind its size. `first_frame_s` is how long a new connection may ask
+    nothing, `frame_s` how long a frame may take from its first byte to its last, `idle_s` how long nothing may
+    be asked, and `unread_s` how long a client may take nothing of what was sent. Of answers with more than
+    `large` elements `large_answers` are made and sent at a time; others wait.
+    """
+
+    frame_bytes: int = 1024 * 1024
+    connections: int = 1_000
+    connections_of_address: int = 100
+    first_frame_s: float = 5.0
+    frame_s: float = 30.0
+    idle_s: float = 600.0
+    unread_s: float = 30.0
+    large: int = 20_000
+    large_answers: int = 3

@@ -1,0 +1,157 @@
+"""The listener: takes connections, counts them, and says what they are answered from."""
+
+import asyncio
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
+from time import monotonic
+from typing import Any, Final
+
+from streaming.common.times import now_ms
+from streaming.model.errors import OffsetlakeError
+from streaming.serve.kafka.connection import Connection
+from streaming.serve.kafka.limits import Limits
+from streaming.serve.kafka.view import Address, Client, View
+from streaming.serve.picture.picture import Picture
+
+_CHECK_EVERY_S: Final = 1.0
+_END_LIMIT_S: Final = 1.0
+_TELL_EVERY_S: Final = 60.0
+_BACKLOG: Final = 512
+
+
+class DoorError(OffsetlakeError):
+    """The door cannot be opened."""
+
+
+def cluster_id_of(root: str) -> str:
+    """Return the cluster id of what is served from a table root: the same at every start, and not that of
+    the cluster that the tables are about, for this is another one."""
+    digest = hashlib.sha256(b"offsetlake:" + root.encode()).digest()
+    return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+
+
+class Listener:
+    """Answers Kafka's clients at one address within an `async with` block.
+
+    `picture` gives the newest picture; `say` gets what went wrong with answers, a sentence at a time. Clients
+    are told to reach us at `advertised`, or where they have reached us.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        picture: Callable[[], Picture],
+        say: Callable[[str], None],
+        *,
+        cluster_id: str,
+        max_age_ms: int,
+        advertised: Address | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.address = address
+        self._picture = picture
+        self._say = say
+        self._cluster_id = cluster_id
+        self._max_age_ms = max_age_ms
+        self._advertised = advertised
+        self._clock = clock
+        self._connections: set[Connection] = set()
+        self._of_address: Counter[str] = Counter()
+        self._told_at: dict[str, float] = {}
+        self._worker = ThreadPoolExecutor(1, "offsetlake-answers")
+
+    # --- open and close ----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Listener":
+        """Open the door; raises `DoorError`. `address` then has the port, if any was asked for (0)."""
+        self._large = asyncio.Semaphore(self.limits.large_answers)
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self), *self.address, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise DoorError(
+                f"listening on {self.address.host}:{self.address.port}: expected an address of this machine "
+                f"and a port that is free, found: {error.strerror or error}. Choose another with --kafka."
+            ) from error
+        self.address = Address(self.address.host, self._server.sockets[0].getsockname()[1])
+        self._checks = asyncio.create_task(self._check())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the door, and connections when they have got what was sent; soon in any case."""
+        self._checks.cancel()
+        self._server.close()
+        for connection in list(self._connections):
+            connection.close()
+        limit = monotonic() + _END_LIMIT_S
+        while self._connections and monotonic() < limit:
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections):
+            connection.abort()
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_EVERY_S)
+            now = monotonic()
+            for connection in list(self._connections):
+                connection.check(now)
+
+    # --- what connections need (`connection.Door`) -------------------------------------------------------
+
+    def opened(self, connection: Connection, peer: str) -> bool:
+        """Take a connection in, unless there are too many."""
+        if (
+            len(self._connections) >= self.limits.connections
+            or self._of_address[peer] >= self.limits.connections_of_address
+        ):
+            self._tell("connections", f"more connections than are allowed, closing one of {peer}")
+            return False
+        self._connections.add(connection)
+        self._of_address[peer] += 1
+        return True
+
+    def closed(self, connection: Connection, peer: str) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+        self._of_address[peer] -= 1
+        if not self._of_address[peer]:
+            del self._of_address[peer]
+
+    def view(self, reached: Address, client: Client) -> View:
+        """What an answer to a client is made from now."""
+        return View(
+            picture=self._picture(),
+            now=self._clock(),
+            max_age_ms=self._max_age_ms,
+            address=self._advertised or reached,
+            cluster_id=self._cluster_id,
+            client=client,
+        )
+
+    def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        """Do what takes long on a thread; one after the other, so that this is a thread at most."""
+        return asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
+
+    def turn(self, weight: int) -> AbstractAsyncContextManager[object]:
+        """Wait until an answer of so many elements can be made and sent: only few are large at a time."""
+        return self._large if weight > self.limits.large else nullcontext()
+
+    def failed(self, error: Exception) -> None:
+        """Tell that an answer could not be made."""
+        kind = type(error).__name__
+        self._tell(kind, f"an answer could not be made, closing the connection: {kind}: {error}")
+
+    def _tell(self, about: str, sentence: str) -> None:
+        """Say something, but of one kind only once in a while: any client may be the reason."""
+        now = monotonic()
+        if now - self._told_at.get(about, -_TELL_EVERY_S) >= _TELL_EVERY_S:
+            self._told_at[about] = now
+            self._say(sentence)

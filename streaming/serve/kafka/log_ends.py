@@ -1,0 +1,61 @@
+"""Answers to ListOffsets: where logs begin and end, as far as they were sampled.
+
+An end is the newest sample, or the largest commit of the partition if that is larger. At other moments than
+these two nothing is known, and -1 would be taken for a log that is empty: that is an error.
+"""
+
+from collections import Counter
+from typing import Final
+
+from decoders.messages.reader import Message
+from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.view import View
+from streaming.serve.picture.names import NONE
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+
+
+def answer_log_ends(request: Message, view: View) -> Message:
+    """Answer ListOffsets."""
+    return {
+        "topics": [
+            {"name": topic["name"], "partitions": _partitions(topic["name"], topic["partitions"], view)}
+            for topic in request["topics"]
+        ]
+    }
+
+
+def _partitions(topic: str, asked: list[Message], view: View) -> list[Message]:
+    times = Counter(one["partitionIndex"] for one in asked)
+    return [
+        {
+            "partitionIndex": one["partitionIndex"],
+            **(
+                _answered(topic, one, view)
+                if times[one["partitionIndex"]] == 1
+                else {"errorCode": Error.INVALID_REQUEST}
+            ),
+        }
+        for one in asked
+    ]
+
+
+def _answered(topic: str, asked: Message, view: View) -> Message:
+    place = view.picture.topics.place(topic, asked["partitionIndex"])
+    if place is None:
+        return {"errorCode": Error.UNKNOWN_TOPIC_OR_PARTITION}
+    if asked["timestamp"] not in {_LATEST, _EARLIEST}:
+        return {"errorCode": Error.UNSUPPORTED_VERSION}
+    end = view.log_end(place)
+    if end is None:  # those who can bear it were told that there is no leader
+        return {"errorCode": Error.NONE if view.client.needs_leaders else Error.NOT_LEADER_OR_FOLLOWER}
+    start = int(view.picture.topics.ends.log_start[place])
+    if asked["timestamp"] == _LATEST:
+        return {"offset": end}
+    return {"errorCode": Error.NOT_LEADER_OR_FOLLOWER} if start == NONE else {"offset": start}
+
+
+def log_ends_weight(request: Message, view: View) -> int:
+    """How many partitions an answer to ListOffsets has."""
+    return sum(len(topic["partitions"]) for topic in request["topics"])

@@ -1,0 +1,61 @@
+"""Members of groups as answers have them. What the log does not tell of a member is empty."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from decoders.messages.reader import Message
+from streaming.serve.kafka.view import View
+
+_CLASSIC, _CONSUMER, _UNKNOWN = 0, 1, -1  # types of members
+
+_NOTHING: Final = b""
+
+
+def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
+    """A member of a classic group; what it subscribes to and has counts as long as the group is stable."""
+    return {
+        **_identity(member, "groupInstanceId"),
+        "memberMetadata": (member.get("subscription_bytes") or _NOTHING) if is_stable else _NOTHING,
+        "memberAssignment": (member.get("assignment_bytes") or _NOTHING) if is_stable else _NOTHING,
+    }
+
+
+def consumer_member(member: Mapping[str, Any], view: View) -> Message:
+    """A member of a group of the consumer protocol."""
+    is_classic = member.get("is_classic")
+    return {
+        **_identity(member, "instanceId"),
+        "rackId": member.get("rack_id"),
+        "memberEpoch": member.get("member_epoch") or 0,
+        "subscribedTopicNames": member.get("subscribed_topics") or [],
+        "subscribedTopicRegex": member.get("subscribed_regex"),
+        "assignment": _assignment(member.get("assignment"), view),
+        "targetAssignment": _assignment(member.get("target_assignment"), view),
+        "memberType": _UNKNOWN if is_classic is None else _CLASSIC if is_classic else _CONSUMER,
+    }
+
+
+def _identity(member: Mapping[str, Any], instance_id: str) -> Message:
+    return {
+        "memberId": member["member_id"],
+        instance_id: member["group_instance_id"],
+        "clientId": member["client_id"] or "",
+        "clientHost": member["client_host"] or "",
+    }
+
+
+def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: View) -> Message:
+    """Partitions by topic. The log names topics by their ids: one whose name is not known is left out, as
+    brokers leave out topics that are gone."""
+    named = ((one["topic"] or _name_of(one["topic_id"], view), one) for one in assigned or ())
+    return {
+        "topicPartitions": [
+            {"topicId": one["topic_id"], "topicName": name, "partitions": one["partitions"]}
+            for name, one in named
+            if name is not None and one["topic_id"] is not None
+        ]
+    }
+
+
+def _name_of(topic_id: str | None, view: View) -> str | None:
+    return None if topic_id is None else view.picture.topics.name_of(topic_id)

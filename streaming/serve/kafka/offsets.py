@@ -1,0 +1,213 @@
+"""Answers to OffsetFetch: what groups have committed.
+
+A commit that could not be read is not known: who asks for that partition gets an error, who asks for all gets
+those that are known. Whether a transaction is about to commit further offsets is not known either: what is
+asked to be stable is answered as it was committed last.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from decoders.messages import Columns
+from decoders.messages.reader import Message
+from streaming.common.arrays import Index, from_numbers, from_texts
+from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.view import View
+from streaming.serve.picture.names import NONE
+from streaming.serve.picture.offsets import OffsetColumns
+
+_NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
+
+
+def answer_offsets(request: Message, view: View) -> Message:
+    """Answer OffsetFetch: of one group (to version 7), or of many."""
+    if "groups" in request:
+        return {"groups": [_of_group(group, view) for group in request["groups"]]}
+    return _of_group(request, view)
+
+
+def answer_oldest_offsets(request: Message, view: View) -> Message:
+    """Answer OffsetFetch of version 1, which has errors of partitions alone."""
+    answer = _of_group(request, view)
+    if not answer["errorCode"]:
+        return answer
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    _partition(number, answer["errorCode"]) for number in topic["partitionIndexes"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+def _of_group(asked: Message, view: View) -> Message:
+    """The answer about one group: of a group that is not there, that it has committed nothing."""
+    group = asked["groupId"]
+    error = view.error_of(group) or _error_of_member(asked, view)
+    if error:
+        return {"groupId": group, "topics": [], "errorCode": error}
+    columns = view.picture.offsets_of(group)
+    topics = _all(columns, view) if asked["topics"] is None else _some(asked["topics"], columns, view)
+    return {"groupId": group, "topics": topics, "errorCode": Error.NONE}
+
+
+def _all(columns: OffsetColumns, view: View) -> list[Message]:
+    topics = view.picture.topics
+    of_topics = topics.topic[columns.place]
+    names = topics.names
+    answered: list[Message] = []
+    last = NONE
+    for topic, partition in zip(of_topics.tolist(), _partitions(columns, view), strict=True):
+        if partition["errorCode"]:
+            continue
+        if topic != last:
+            answered.append({"name": names.name(topic), "partitions": []})
+            last = topic
+        answered[-1]["partitions"].append(partition)
+    return answered
+
+
+def _some(asked: Sequence[Message], columns: OffsetColumns, view: View) -> list[Message]:
+    """The partitions that are asked for, in this order."""
+    topics = view.picture.topics
+    return [
+        {
+            "name": topic["name"],
+            "partitions": _asked(topic["partitionIndexes"], topics.names.place(topic["name"]), columns, view),
+        }
+        for topic in asked
+    ]
+
+
+def _asked(numbers: list[int], topic: int | None, columns: OffsetColumns, view: View) -> list[Message]:
+    if topic is None:
+        return [_partition(number) for number in numbers]
+    starts = view.picture.topics.starts
+    first, last = np.searchsorted(columns.place, starts[topic : topic + 2]).tolist()
+    held = {one["partitionIndex"]: one for one in _partitions(columns.part(first, last), view)}
+    return [held.get(number) or _partition(number) for number in numbers]
+
+
+def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
+    """The answers about committed offsets; those that could not be read are errors."""
+    rows = zip(
+        view.picture.topics.partition[columns.place].tolist(),
+        columns.committed_offset.tolist(),
+        columns.leader_epoch.tolist(),
+        columns.metadata.to_pylist(),
+        _is_unknown(columns).tolist(),
+        strict=True,
+    )
+    return [
+        _partition(number, Error.UNKNOWN_SERVER_ERROR)
+        if is_unknown
+        else {
+            "partitionIndex": number,
+            "committedOffset": offset,
+            "committedLeaderEpoch": epoch,
+            "metadata": metadata.decode(),
+            "errorCode": Error.NONE,
+        }
+        for number, offset, epoch, metadata, is_unknown in rows
+    ]
+
+
+def _partition(number: int, error: int = Error.NONE) -> Message:
+    return {"partitionIndex": number, "errorCode": error, **_NOTHING}
+
+
+def _is_unknown(columns: OffsetColumns) -> Any:
+    return (columns.committed_offset == NONE) & (columns.unreadable_since != NONE)
+
+
+# --- members that ask --------------------------------------------------------------------------------------
+
+
+def _error_of_member(asked: Message, view: View) -> Error:
+    """What is wrong with the member that asks: groups of members with epochs answer no others."""
+    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
+    if member_id is None and epoch < 0:
+        return Error.NONE
+    row = view.picture.row_of(asked["groupId"])
+    if row is None or row["type"] not in {"consumer", "streams"}:
+        return Error.NONE
+    members = {member["member_id"]: member for member in row["members"] or ()}
+    return _error_of_epoch(members.get(member_id), epoch)
+
+
+def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
+    if member is None:
+        return Error.UNKNOWN_MEMBER_ID
+    if member.get("member_epoch") in {None, epoch}:
+        return Error.NONE
+    return Error.ILLEGAL_GENERATION if member.get("is_classic") else Error.STALE_MEMBER_EPOCH
+
+
+# --- many at once ------------------------------------------------------------------------------------------
+
+
+def offsets_weight(request: Message, view: View) -> int:
+    """How many partitions an answer to OffsetFetch has."""
+    groups = request["groups"] if "groups" in request else [request]
+    return sum(_weight(group, view) for group in groups)
+
+
+def _weight(asked: Message, view: View) -> int:
+    starts, place = view.picture.offsets.starts, view.picture.groups.place(asked["groupId"])
+    held = 0 if place is None else int(starts[place + 1] - starts[place])
+    if asked["topics"] is None:
+        return held
+    return sum(len(topic["partitionIndexes"]) for topic in asked["topics"]) + held
+
+
+def answer_many_offsets(request: Message, view: View) -> Message:
+    """Answer OffsetFetch as columns, where everything is asked for that groups have committed."""
+    groups = request["groups"] if "groups" in request else [request]
+    if any(group["topics"] is not None or group.get("memberId") is not None for group in groups):
+        return answer_offsets(request, view)
+    names = [group["groupId"] for group in groups]
+    errors = np.array([view.error_of(name) for name in names], np.int16)
+    places = [
+        NONE if error else view.picture.groups.place(name) for name, error in zip(names, errors, strict=True)
+    ]
+    topics, of_groups = _topics_of(np.array([NONE if place is None else place for place in places]), view)
+    if "groups" not in request:
+        return {"topics": Columns(topics.fields), "errorCode": int(errors[0])}
+    counts = np.bincount(of_groups, minlength=len(names))
+    topics = Columns(topics.fields, counts)
+    return {"groups": Columns({"groupId": from_texts(names), "topics": topics, "errorCode": errors})}
+
+
+def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
+    """The topics of the groups at n places (`NONE`: of none), one group after the other, and of which of the
+    n each is."""
+    offsets, topics = view.picture.offsets, view.picture.topics
+    begins = np.where(groups == NONE, 0, offsets.starts[groups])
+    counts = np.where(groups == NONE, 0, offsets.starts[groups + 1] - begins)
+    of_groups = np.repeat(np.arange(len(groups)), counts)
+    rows = np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    is_known = (offsets.columns.committed_offset[rows] != NONE) | (
+        offsets.columns.unreadable_since[rows] == NONE
+    )
+    rows, of_groups = rows[is_known], of_groups[is_known]
+    places = offsets.columns.place[rows]
+    of_topics = topics.topic[places]
+    is_first = np.append(True, (np.diff(of_topics) != 0) | (np.diff(of_groups) != 0))[: len(rows)]
+    first = np.flatnonzero(is_first)
+    columns = offsets.columns
+    partitions = {
+        "partitionIndex": topics.partition[places],
+        "committedOffset": columns.committed_offset[rows],
+        "committedLeaderEpoch": columns.leader_epoch[rows],
+        "metadata": columns.texts.at(columns.metadata_slot[rows]),
+        "errorCode": np.zeros(len(rows), np.int16),
+    }
+    names = topics.names.texts.take(from_numbers(of_topics[first]))
+    held = Columns(partitions, np.diff(np.append(first, len(rows))))
+    return Columns({"name": names, "partitions": held}), of_groups[first]

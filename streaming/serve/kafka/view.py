@@ -1,0 +1,86 @@
+"""What an answer is made from: one picture at one moment, who asks, and under which name we are reached."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from streaming.serve.kafka.errors import Error
+from streaming.serve.picture.names import NONE
+from streaming.serve.picture.picture import Picture
+
+NODE_ID: Final = 1
+"""The id of the one node of the cluster that we show, which also is its controller."""
+
+AUTHORIZED: Final = 1 << 8
+"""All that clients may do here, of clusters, topics and groups: DESCRIBE, as a set of bits (KIP-430)."""
+
+NOT_ASKED: Final = -(2**31)
+"""Stands for authorized operations that were not asked for."""
+
+_JAVA: Final = "apache-kafka-java"
+_KNOWS_LEADERLESS: Final = (4, 2)
+
+
+class Address(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+
+class Client(NamedTuple):
+    """The software of a client and its version, as it says (KIP-511); empty: it did not."""
+
+    software: str = ""
+    version: str = ""
+
+    @property
+    def needs_leaders(self) -> bool:
+        """Tell whether it asks for metadata again and again, without a pause, as long as a partition has no
+        leader: Java's Admin does so before 4.2."""
+        numbers = self.version.split(".")[:2]
+        return self.software == _JAVA and not (
+            len(numbers) == 2
+            and all(number.isdecimal() for number in numbers)
+            and tuple(map(int, numbers)) >= _KNOWS_LEADERLESS
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View:
+    """What one answer is made from. Times are ms; `address` is ours, as the client reaches it.
+
+    A picture whose heartbeat is older than `max_age_ms` at the moment `now` is not answered from: the job no
+    longer says that it reads, so groups may have gone on.
+    """
+
+    picture: Picture
+    now: int
+    max_age_ms: int
+    address: Address
+    cluster_id: str
+    client: Client
+
+    @cached_property
+    def error(self) -> Error:
+        """What is wrong with every group: nothing was read yet, or it is too old."""
+        if not self.picture.progress.partitions:
+            return Error.COORDINATOR_LOAD_IN_PROGRESS
+        if self.picture.age_ms(self.now) > self.max_age_ms:
+            return Error.COORDINATOR_NOT_AVAILABLE
+        return Error.NONE
+
+    def error_of(self, group: str) -> Error:
+        """What is wrong with one group, whether there is one of this name or not."""
+        if not self.error and self.picture.is_loading(group):
+            return Error.COORDINATOR_LOAD_IN_PROGRESS
+        return self.error
+
+    def log_end(self, place: int) -> int | None:
+        """Where the log of the topic partition at a place ends; None: not known, or too old."""
+        end = int(self.picture.end_offsets[place])
+        return None if end == NONE or self.error else end
+
+    def operations(self, is_asked: bool) -> int:
+        """The authorized operations, as answers have them."""
+        return AUTHORIZED if is_asked else NOT_ASKED
