@@ -46,7 +46,8 @@ ROOMS = {
     "serve/process": "serve/kafka serve/picture tables settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
     "demo": "job lag tables settings jvm model common",
-    "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
+    "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model "
+    "common decoders",
 }
 OWNERS = {
     "construct": "decoders",

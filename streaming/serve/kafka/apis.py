@@ -261,10 +261,8 @@ def _refuse_longer(size: int) -> None:
 def table() -> str:
     """Return the table of all APIs in Markdown."""
     abouts = {row.api_key: row.about for row in _ROWS if row.about}
-    lines = [
-        f"| {APIS[key].name} | {_span(offered)} | {abouts[key]} |"
-        for key, offered in sorted(ADVERTISED.items())
-    ]
+    rows = ((APIS[key].name, _span(offered), abouts[key]) for key, offered in ADVERTISED.items())
+    lines = [f"| {name} | {span} | {about} |" for name, span, about in sorted(rows)]
     return "\n".join(["| API | versions | answer |", "| --- | --- | --- |", *lines])
 
 

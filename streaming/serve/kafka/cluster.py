@@ -18,6 +18,9 @@ from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, View
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
+_OTHER_ENDPOINT: Final = (
+    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+)
 
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -41,11 +44,7 @@ def answer_cluster(request: Message, view: View) -> Message:
         is_known = kind == _CONTROLLERS
         return {
             "errorCode": Error.MISMATCHED_ENDPOINT_TYPE if is_known else Error.UNSUPPORTED_ENDPOINT_TYPE,
-            "errorMessage": (
-                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-                if is_known
-                else f"Unsupported endpoint type {kind}"
-            ),
+            "errorMessage": _OTHER_ENDPOINT if is_known else f"Unsupported endpoint type {kind}",
             "endpointType": _BROKERS,
             "clusterId": "",
             "controllerId": -1,

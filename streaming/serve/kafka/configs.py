@@ -1,4 +1,4 @@
-"""Answers to DescribeConfigs: as of when all other answers are. Nothing is known of how brokers are set up."""
+"""Answers to DescribeConfigs: as of when all other answers are. How brokers are set up is not known."""
 
 from collections.abc import Iterator
 from typing import Final

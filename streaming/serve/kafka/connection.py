@@ -1,7 +1,8 @@
 """One connection: bytes become frames, frames requests, and answers bytes, in the order of the requests.
 
-Nothing is read ahead: as long as an answer is being made, or the client does not take what was sent, no further
-frame is looked at and nothing more is read. So a client holds a frame, an answer, and buffers of its socket.
+Nothing is read ahead: as long as an answer is being made, or the client does not take what was sent, no
+further frame is looked at and nothing more is read. So a client holds a frame, an answer, and buffers of its
+socket.
 """
 
 import asyncio
@@ -213,7 +214,7 @@ class Connection(asyncio.Protocol):
     # --- limits of time ----------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
-        """Close the connection if the client takes too long; `now` is monotonic. To be called once a second."""
+        """Close the connection if the client takes too long; to be called every second (`now`: monotonic)."""
         limits = self._door.limits
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent or not unsent:

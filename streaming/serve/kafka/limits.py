@@ -8,9 +8,9 @@ class Limits:
     """Limits of the listener; times are in seconds.
 
     A frame is a request as it is sent, behind its size. `first_frame_s` is how long a new connection may ask
-    nothing, `frame_s` how long a frame may take from its first byte to its last, `idle_s` how long nothing may
-    be asked, and `unread_s` how long a client may take nothing of what was sent. Of answers with more than
-    `large` elements `large_answers` are made and sent at a time; others wait.
+    nothing, `frame_s` how long a frame may take from its first byte to its last, `idle_s` how long nothing
+    may be asked, and `unread_s` how long a client may take nothing of what was sent. Of answers with more
+    than `large` elements `large_answers` are made and sent at a time; others wait.
     """
 
     frame_bytes: int = 1024 * 1024

@@ -12,7 +12,7 @@ import numpy as np
 
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index, from_numbers, from_texts
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import View
 from streaming.serve.picture.names import NONE
@@ -101,7 +101,7 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
         columns.committed_offset.tolist(),
         columns.leader_epoch.tolist(),
         columns.metadata.to_pylist(),
-        _is_unknown(columns).tolist(),
+        _is_unknown(columns.committed_offset, columns.unreadable_since).tolist(),
         strict=True,
     )
     return [
@@ -122,8 +122,9 @@ def _partition(number: int, error: int = Error.NONE) -> Message:
     return {"partitionIndex": number, "errorCode": error, **_NOTHING}
 
 
-def _is_unknown(columns: OffsetColumns) -> Any:
-    return (columns.committed_offset == NONE) & (columns.unreadable_since != NONE)
+def _is_unknown(committed: Index, unreadable_since: Index) -> Mask:
+    is_unknown: Mask = (committed == NONE) & (unreadable_since != NONE)
+    return is_unknown
 
 
 # --- members that ask --------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 def offsets_weight(request: Message, view: View) -> int:
     """How many partitions an answer to OffsetFetch has."""
-    groups = request["groups"] if "groups" in request else [request]
+    groups = request.get("groups", [request])
     return sum(_weight(group, view) for group in groups)
 
 
@@ -168,20 +169,23 @@ def _weight(asked: Message, view: View) -> int:
 
 def answer_many_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for that groups have committed."""
-    groups = request["groups"] if "groups" in request else [request]
+    groups = request.get("groups", [request])
     if any(group["topics"] is not None or group.get("memberId") is not None for group in groups):
         return answer_offsets(request, view)
     names = [group["groupId"] for group in groups]
     errors = np.array([view.error_of(name) for name in names], np.int16)
-    places = [
-        NONE if error else view.picture.groups.place(name) for name, error in zip(names, errors, strict=True)
-    ]
-    topics, of_groups = _topics_of(np.array([NONE if place is None else place for place in places]), view)
+    places = [NONE if view.error_of(name) else _place(name, view) for name in names]
+    topics, of_groups = _topics_of(np.array(places, np.int64), view)
     if "groups" not in request:
         return {"topics": Columns(topics.fields), "errorCode": int(errors[0])}
     counts = np.bincount(of_groups, minlength=len(names))
     topics = Columns(topics.fields, counts)
     return {"groups": Columns({"groupId": from_texts(names), "topics": topics, "errorCode": errors})}
+
+
+def _place(group: str, view: View) -> int:
+    place = view.picture.groups.place(group)
+    return NONE if place is None else place
 
 
 def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
@@ -192,9 +196,7 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     counts = np.where(groups == NONE, 0, offsets.starts[groups + 1] - begins)
     of_groups = np.repeat(np.arange(len(groups)), counts)
     rows = np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    is_known = (offsets.columns.committed_offset[rows] != NONE) | (
-        offsets.columns.unreadable_since[rows] == NONE
-    )
+    is_known = ~_is_unknown(offsets.columns.committed_offset[rows], offsets.columns.unreadable_since[rows])
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
     of_topics = topics.topic[places]

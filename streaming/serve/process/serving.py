@@ -70,9 +70,8 @@ def _listening(door: KafkaDoor) -> Address:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except OSError as error:
         raise DoorError(f"listening on {door.listen}: its host is not known ({error.strerror}).") from error
-    others = [
-        str(one[4][0]) for one in found if not ipaddress.ip_address(str(one[4][0]).split("%")[0]).is_loopback
-    ]
+    hosts = [str(one[4][0]).partition("%")[0] for one in found]
+    others = [host for host in hosts if not ipaddress.ip_address(host).is_loopback]
     if others:
         raise MisuseError(
             f"listening on {door.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
@@ -88,8 +87,8 @@ def _advertised(door: KafkaDoor) -> Address | None:
     address = _address(door.advertise)
     if address.host in {"0.0.0.0", "::"} or not address.port:
         raise MisuseError(
-            f"advertising {door.advertise}: expected what clients can connect to, found an address that means "
-            "any. Give the host and port that they use."
+            f"advertising {door.advertise}: expected what clients can connect to, found an address that "
+            "means any. Give the host and port that they use."
         )
     return address
 
