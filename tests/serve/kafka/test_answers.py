@@ -1,0 +1,329 @@
+"""What the listener answers where a broker would not be asked: incomplete tables, unknown ends, refusals."""
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import kafka_clients as kafka
+import pytest
+from listening import CLUSTER_ID, Client, listening
+from log_end_rows import Sample, gone, rows_of
+from table_batches import Batch, append, beat, group, offset
+
+from decoders.messages import APIS, Columns, Request, response_bytes
+from streaming.common.times import MINUTE_MS, now_ms
+from streaming.model.progress import PartitionProgress, Rebuild
+from streaming.serve.kafka import apis
+from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.view import Address, View
+from streaming.serve.kafka.view import Client as Software
+from streaming.tables.tables import Tables
+
+LOADED = PartitionProgress(position=10, loaded=True)
+LATEST, EARLIEST = -1, -2
+TOPIC_ID = "AAAAAAAAAAEAAAAAAAAAAg"
+
+
+def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
+    progress = {"partitions": {0: LOADED}, "topic": "__consumer_offsets", "now": now_ms()}
+    append(tables, batch, **{**progress, **changed})
+
+
+def fetched(client: Client, *groups: str) -> dict[str, tuple[int, dict[tuple[str, int], int]]]:
+    """Return by group the error, and the offsets by topic and partition."""
+    answer = client.ask(9, 9, {"groups": [{"groupId": one, "topics": None} for one in groups]})
+    return {
+        one["groupId"]: (
+            one["errorCode"],
+            {
+                (topic["name"], partition["partitionIndex"]): partition["committedOffset"]
+                for topic in one["topics"]
+                for partition in topic["partitions"]
+            },
+        )
+        for one in answer["groups"]
+    }
+
+
+def errors_about(client: Client, name: str) -> dict[str, int]:
+    """Return the errors of all that can be asked about a group."""
+    asked = [{"name": "t", "partitionIndexes": [0]}]
+    [oldest] = client.ask(9, 1, {"groupId": name, "topics": asked})["topics"]
+    [newest] = client.ask(9, 9, {"groups": [{"groupId": name, "topics": asked}]})["groups"]
+    [described] = client.ask(15, 6, {"groups": [name]})["groups"]
+    [consumer] = client.ask(69, 1, {"groupIds": [name]})["groups"]
+    return {
+        "fetch 1": oldest["partitions"][0]["errorCode"],
+        "fetch 7": client.ask(9, 7, {"groupId": name, "topics": asked})["errorCode"],
+        "fetch 9": newest["errorCode"],
+        "describe": described["errorCode"],
+        "consumer": consumer["errorCode"],
+    }
+
+
+def settings_of(client: Client) -> dict[str, str]:
+    asked = {"resourceType": 4, "resourceName": "1", "configurationKeys": None}
+    [result] = client.ask(32, 4, {"resources": [asked]})["results"]
+    return {entry["name"]: entry["value"] for entry in result["configs"]}
+
+
+# --- what is not complete ----------------------------------------------------------------------------------
+
+
+def test_before_anything_is_read_every_group_is_loading(tables: Tables) -> None:
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
+        assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
+        assert client.ask(3, 13, {"topics": None})["topics"] == []
+
+
+def test_groups_of_partitions_that_are_not_read_to_their_end_are_loading(tables: Tables) -> None:
+    names = {kafka.partition_of(name, 2): name for name in "abcd"}
+    loaded, loading = names[0], names[1]
+    states = {0: LOADED, 1: replace(LOADED, loaded=False)}
+    fill(tables, {loaded: group(source_partition=0), loading: group(source_partition=1)}, partitions=states)
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert errors_about(client, loaded)["describe"] == Error.NONE
+        assert set(errors_about(client, loading).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
+        listed = client.ask(16, 5, {})
+        assert listed["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
+        assert [one["groupId"] for one in listed["groups"]] == [loaded]
+        assert settings_of(client)["offsetlake.loading.partitions"] == "1"
+
+
+def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tables: Tables) -> None:
+    now = now_ms()
+    fill(tables, {"g": group(source_partition=0)}, now=now - MINUTE_MS)
+    with listening(tables, max_age_ms=MINUTE_MS - 5_000) as door, Client(door.bootstrap) as client:
+        assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_NOT_AVAILABLE}
+        assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_NOT_AVAILABLE
+        beat(tables, now)
+        door.follower.look()
+        assert errors_about(client, "g")["fetch 9"] == Error.NONE
+
+
+def test_while_tables_are_rebuilt_they_are_answered_as_before(tables: Tables) -> None:
+    fill(
+        tables,
+        {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)},
+        rebuild=Rebuild(since=now_ms() - 5_000, reason="the topic was made anew"),
+    )
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert fetched(client, "g") == {"g": (Error.NONE, {("t", 0): 7})}
+        told = settings_of(client)
+        assert told["offsetlake.rebuilding.since"] != ""
+        assert told["offsetlake.read.until"] != ""
+
+
+# --- offsets -----------------------------------------------------------------------------------------------
+
+
+def test_an_offset_that_was_never_readable_is_an_error_where_it_is_asked_for(tables: Tables) -> None:
+    unreadable = offset(committed_offset=None, unreadable_since=9, source_partition=0)
+    fill(tables, {("g", "t", 0): offset(source_partition=0), ("g", "t", 1): unreadable})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert fetched(client, "g") == {"g": (Error.NONE, {("t", 0): 7})}
+        asked = {"groupId": "g", "topics": [{"name": "t", "partitionIndexes": [1, 0, 2]}]}
+        [topic] = client.ask(9, 7, asked)["topics"]
+        answers = [
+            (one["partitionIndex"], one["committedOffset"], one["errorCode"]) for one in topic["partitions"]
+        ]
+        assert answers == [(1, -1, Error.UNKNOWN_SERVER_ERROR), (0, 7, Error.NONE), (2, -1, Error.NONE)]
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> None:
+    names = ["a", "", "b\0", "gone", "grüße 🐢"]
+    batch: Batch = {
+        (name, topic, number): offset(
+            source_partition=0,
+            committed_offset=None if number == 3 else 100 * number,
+            unreadable_since=4 if number == 3 else None,
+            leader_epoch=None if number % 2 else number,
+            metadata="m" * number,
+        )
+        for name in names[:3]
+        for topic in ("t", "u" * 200)
+        for number in range(4)
+    }
+    fill(tables, {**batch, **{name: group(source_partition=0) for name in [*names[:3], names[4]]}})
+    with listening(tables) as door:
+        seen = View(
+            picture=door.follower.current,
+            now=now_ms(),
+            max_age_ms=MINUTE_MS,
+            address=Address("127.0.0.1", 1),
+            cluster_id=CLUSTER_ID,
+            client=Software(),
+        )
+    asked: dict[str, Any] = {"groups": [{"groupId": name, "topics": None} for name in names]}
+    asked = asked if version >= 8 else {"groupId": "a", "topics": None}
+    many = apis.offsets.answer_many_offsets(asked, seen)
+    assert any(isinstance(value, Columns) for value in many.values())
+    few = apis.offsets.answer_offsets(asked, seen)
+    pieces = apis.response_pieces(9, version, 1, many)
+    assert b"".join(pieces) == response_bytes(9, version, 1, few)
+
+
+# --- log ends ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends(tables: Tables) -> Tables:
+    """Committed offsets of topics whose ends are known, are less than a commit, and are not known."""
+    now = now_ms()
+    keys = {("known", 0): 5, ("late", 0): 12, ("gone", 0): 3}
+    batch: Batch = {
+        ("g", topic, number): offset(committed_offset=committed, source_partition=0, topic_id=TOPIC_ID)
+        for (topic, number), committed in keys.items()
+    }
+    fill(tables, {**batch, "g": group(source_partition=0)})
+    samples = [Sample(now - 1_000, topic, 0, 10, TOPIC_ID, 2) for topic in ("known", "late")]
+    tables.append_log_ends(rows_of([*samples, gone(now - 1_000, "gone")]))
+    return tables
+
+
+def log_ends(client: Client, timestamp: int) -> dict[str, tuple[int, int]]:
+    partitions = [{"partitionIndex": 0, "timestamp": timestamp}]
+    topics = [{"name": name, "partitions": partitions} for name in ("known", "late", "gone", "nope")]
+    answer = client.ask(2, 10, {"topics": topics})["topics"]
+    return {
+        one["name"]: (one["partitions"][0]["errorCode"], one["partitions"][0]["offset"]) for one in answer
+    }
+
+
+def leaders(client: Client) -> dict[str, tuple[int, list[int]]]:
+    answer = client.ask(3, 12, {"topics": None})["topics"]
+    return {
+        one["name"]: (one["errorCode"], [part["leaderId"] for part in one["partitions"]]) for one in answer
+    }
+
+
+@pytest.mark.parametrize("software", [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.0"), None])
+def test_a_partition_without_a_known_end_has_no_leader(
+    ends: Tables, software: tuple[str, str] | None
+) -> None:
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        if software is not None:
+            client.named(*software)
+        assert leaders(client) == {"known": (0, [1]), "late": (0, [1]), "gone": (0, [-1])}
+        assert log_ends(client, LATEST) == {
+            "known": (Error.NONE, 10),
+            "late": (Error.NONE, 12),  # no lag is negative
+            "gone": (Error.NOT_LEADER_OR_FOLLOWER, -1),
+            "nope": (Error.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        }
+        assert log_ends(client, EARLIEST)["late"] == (Error.NONE, 2)
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.1.2", "2.8.2"])
+def test_java_that_cannot_bear_a_partition_without_a_leader_gets_one(ends: Tables, version: str) -> None:
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        client.named("apache-kafka-java", version)
+        assert leaders(client)["gone"] == (0, [1])
+        assert log_ends(client, LATEST)["gone"] == (Error.NONE, -1)
+
+
+@pytest.mark.parametrize("timestamp", [0, 1_700_000_000_000, -3, -4, -5])
+def test_other_moments_are_an_error_and_never_an_empty_log(ends: Tables, timestamp: int) -> None:
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        answered = log_ends(client, timestamp)
+        assert answered["known"] == answered["gone"] == (Error.UNSUPPORTED_VERSION, -1)
+
+
+def test_a_partition_with_a_number_beyond_all_others_does_not_make_the_answer_huge(tables: Tables) -> None:
+    highest = 2**31 - 1
+    fill(tables, {("g", "t", number): offset(source_partition=0) for number in (0, 2, highest)})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        [topic] = client.ask(3, 12, {"topics": None})["topics"]
+        assert [one["partitionIndex"] for one in topic["partitions"]] == [0, 2, highest]
+
+
+# --- what is refused, and what closes the connection -------------------------------------------------------
+
+
+def test_whatever_would_change_something_is_refused(ends: Tables) -> None:
+    topics = [{"name": "known", "partitions": [{"partitionIndex": 0, "committedOffset": 1}]}]
+    refused = Error.GROUP_AUTHORIZATION_FAILED
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        for version in range(2, 10):
+            with_metadata = [{**topics[0]["partitions"][0], "committedMetadata": None}]  # type: ignore[index]
+            asked = {"groupId": "g", "topics": [{"name": "known", "partitions": with_metadata}]}
+            [topic] = client.ask(8, version, asked)["topics"]
+            assert topic["partitions"] == [{"partitionIndex": 0, "errorCode": refused}]
+        for version in range(3):
+            answer = client.ask(42, version, {"groupsNames": ["g", "nope"]})
+            assert [one["errorCode"] for one in answer["results"]] == [refused, refused]
+        assert client.ask(47, 0, {"groupId": "g", "topics": topics})["errorCode"] == refused
+        assert fetched(client, "g")["g"][1]["known", 0] == 5
+
+
+def test_transactions_and_share_groups_have_no_coordinator(ends: Tables) -> None:
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        errors = [
+            client.ask(10, 6, {"keyType": kind, "coordinatorKeys": ["x"]})["coordinators"][0]["errorCode"]
+            for kind in (0, 1, 2, 7)
+        ]
+    invalid = Error.INVALID_REQUEST
+    assert errors == [Error.NONE, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, invalid, invalid]
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(ends: Tables) -> None:
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        client.socket.sendall(bytes.fromhex("0000000b 0012 0005 00000007 ffff 00"))
+        answer = apis_of(client.frame())
+        assert answer == (7, Error.UNSUPPORTED_VERSION, [(18, 0, 4)])
+        assert client.ask(18, 4, {"clientSoftwareName": "a", "clientSoftwareVersion": "1"})["apiKeys"]
+        odd = {"clientSoftwareName": "a b", "clientSoftwareVersion": "1"}
+        assert client.ask(18, 3, odd)["errorCode"] == Error.INVALID_REQUEST
+
+
+def apis_of(frame: bytes) -> tuple[int, int, list[tuple[int, ...]]]:
+    number, error, count = struct.unpack_from(">ihi", frame)
+    return number, error, [struct.unpack_from(">hhh", frame, 10 + 6 * place) for place in range(count)]
+
+
+@pytest.mark.parametrize(
+    "request_hex",
+    [
+        "0000 0009 00000001 0000",  # Produce
+        "0009 000a 00000001 0000 00 01 00 00",  # OffsetFetch 10, whose topics have ids instead of names
+        "0010 0006 00000001 0000 00",  # ListGroups of a version that there is not yet
+        "0010 0004 00000001 0000 00 ff",  # a malformed one
+        "ffff ffff",
+        "",
+    ],
+)
+def test_what_is_not_answered_closes_the_connection_and_no_other(ends: Tables, request_hex: str) -> None:
+    frame = bytes.fromhex(request_hex)
+    with listening(ends) as door, Client(door.bootstrap) as client, Client(door.bootstrap) as other:
+        client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        assert client.frame() == b""
+        assert other.ask(16, 4, {})["groups"]
+        assert door.said == []
+
+
+def test_versions_that_are_offered_are_those_that_are_declared_but_for_topic_ids() -> None:
+    declared = {key: api.versions for key, api in APIS.items()}
+    offered = {**apis.ADVERTISED, 9: range(1, 11)}
+    assert offered == declared
+    assert apis.ADVERTISED[9] == range(1, 10)
+
+
+def test_an_answer_that_fails_closes_its_connection_and_is_told_once(
+    ends: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(request: Request, view: View) -> bytes:
+        raise ZeroDivisionError("of a test")
+
+    with listening(ends) as door, Client(door.bootstrap) as other:
+        assert other.ask(16, 4, {})["groups"]
+        with monkeypatch.context() as patch:
+            patch.setattr("streaming.serve.kafka.connection.answer", fail)
+            for _ in range(2):
+                with Client(door.bootstrap) as client:
+                    client.send(16, 4, {})
+                    assert client.frame() == b""
+        assert other.ask(16, 4, {})["groups"]
+        assert len(door.said) == 1
+        assert "ZeroDivisionError: of a test" in door.said[0]

@@ -1,0 +1,106 @@
+"""Groups of every type on a real broker, settled, and tables that say the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kafka_clients as kafka
+import raw_requests
+from group_actors import QUICK, GroupActors, start_group_actors
+from kafka_versions import Feature, KafkaVersion
+from replayed_tables import replay_broker
+
+from streaming.demo.local_broker import LocalBroker
+from streaming.tables.tables import Tables
+
+PARTITIONS = 3
+
+MEMBERS = {  # name: kind, group, topics, and more
+    "classic-1": ("classic", "classic", ("orders", "payments"), {}),
+    "classic-2": ("classic", "classic", ("payments",), {}),
+    "static-1": ("classic", "static", ("orders",), {"config": {"group.instance.id": "instance"}}),
+    "connect-1": ("raw", "connect", (), {}),
+    "consumer-1": ("consumer", "consumer", ("orders", "payments"), {}),
+    "consumer-2": ("consumer", "consumer", ("orders",), {}),
+    "range-1": ("consumer", "range", ("orders",), {"config": {"group.remote.assignor": "range"}}),
+    "regex-1": ("consumer", "regex", (), {"regex": "o.*"}),
+    "share-1": ("share", "share", ("orders",), {}),
+    "streams-1": ("streams", "streams", ("orders",), {}),
+}
+NEEDS = {
+    "consumer": Feature.CONSUMER_PROTOCOL,
+    "range": Feature.CONSUMER_PROTOCOL,
+    "regex": Feature.SUBSCRIPTION_PATTERNS,
+    "share": Feature.SHARE_GROUPS,
+    "streams": Feature.STREAMS_GROUPS,
+}
+SIMPLE = ("simple", "", "ünïcode 消費者", "transactional")
+ORDERS, PAYMENTS = "orders", "payments"
+
+
+@dataclass
+class World:
+    """The broker, the groups that it has, and the tables."""
+
+    broker: LocalBroker
+    actors: GroupActors
+    groups: list[str]
+    tables: Tables
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients of the broker connect to."""
+        return self.broker.bootstrap_servers
+
+
+@contextmanager
+def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iterator[World]:
+    """Start a broker and members of groups, and write tables once all is settled."""
+    options: dict[str, Any] = {"offsets_partitions": PARTITIONS, "overrides": QUICK}
+    with (
+        version.broker(directory / "broker", **options) as broker,
+        start_group_actors(java_jars, broker.bootstrap_servers) as actors,
+    ):
+        bootstrap = broker.bootstrap_servers
+        kafka.create_topics(bootstrap, {ORDERS: 2, PAYMENTS: 2, "empty": 1})
+        for topic, partition, count in ((ORDERS, 0, 20), (ORDERS, 1, 10), (PAYMENTS, 0, 5)):
+            kafka.produce_raw(bootstrap, topic, [(b"k", b"v")] * count, partition=partition)
+        _commit(bootstrap)
+        members = {
+            name: member
+            for name, member in MEMBERS.items()
+            if member[1] not in NEEDS or version.has(NEEDS[member[1]])
+        }
+        for name, (kind, group, topics, more) in members.items():
+            actors.join(name, kind, group, *topics, **more)
+        _settle(actors, {group for _, group, _, _ in members.values()})
+        tables = Tables(str(directory / "tables"))
+        tables.create()
+        replay_broker(tables, bootstrap, PARTITIONS)
+        groups = [*dict.fromkeys(group for _, group, _, _ in members.values()), *SIMPLE]
+        yield World(broker, actors, groups, tables)
+
+
+def _commit(bootstrap: str) -> None:
+    for number, group in enumerate(SIMPLE[:3]):
+        committed = kafka.CommittedOffset(3 + number, 0, f"metadata {group}")
+        raw_requests.offset_commit(
+            bootstrap, group, {(ORDERS, 0): committed, (PAYMENTS, 1): kafka.CommittedOffset(0, None, "")}
+        )
+    transaction = kafka.OffsetTransaction(bootstrap, "t1")
+    transaction.send("transactional", {(ORDERS, 1): 7})
+    transaction.commit()
+    kafka.stable_offsets(bootstrap, "transactional", [(ORDERS, 1)])
+
+
+def _settle(actors: GroupActors, groups: set[str]) -> None:
+    seen: list[dict[str, Any]] = [{}]
+
+    def are_settled() -> bool:
+        seen.append(actors.groups())
+        states = {name: group["state"] for name, group in seen[-1].items() if name in groups}
+        return states == dict.fromkeys(groups, "Stable") and seen[-1] == seen[-2]
+
+    kafka.wait_until(are_settled, "the groups to settle", timeout_s=40)

@@ -1,0 +1,126 @@
+"""A listener over real tables in this process, and clients that speak Kafka's protocol with plain sockets."""
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from decoders.messages import read_response, request_bytes
+from streaming.common.times import now_ms
+from streaming.serve.kafka.limits import Limits
+from streaming.serve.kafka.listener import Listener
+from streaming.serve.kafka.view import Address
+from streaming.serve.picture.follower import Follower
+from streaming.tables.tables import Tables
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+@dataclass
+class Listening:
+    """A listener that runs; `said` is what it complained about."""
+
+    follower: Follower
+    said: list[str] = field(default_factory=list)
+    address: Address = Address("127.0.0.1", 0)
+    listener: Listener | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to."""
+        return f"{self.address.host}:{self.address.port}"
+
+
+@contextmanager
+def listening(
+    tables: Tables, *, limits: Limits | None = None, max_age_ms: int = 180_000, clock: Any = now_ms
+) -> Iterator[Listening]:
+    """Answer from tables until the end of the block; the picture is as of its begin, and `follower.look()`."""
+    said: list[str] = []
+    follower = Follower(tables, said.append)
+    follower.look()
+    running = Listening(follower, said)
+    opened, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        listener = Listener(
+            running.address,
+            lambda: follower.current,
+            said.append,
+            cluster_id=CLUSTER_ID,
+            max_age_ms=max_age_ms,
+            limits=limits,
+            clock=clock,
+        )
+        async with listener:
+            running.address, running.listener = listener.address, listener
+            opened.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert opened.wait(10)
+        yield running
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        assert not thread.is_alive()
+        loop.close()
+
+
+class Client:
+    """A connection of a client that sends frames; `name` and `version` are what it says of its software."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self._stream = self.socket.makefile("rb")
+        self._asked = 0
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
+        self.socket.close()
+
+    def named(self, software: str, version: str) -> "Client":
+        """Say which software this is."""
+        self.ask(18, 3, {"clientSoftwareName": software, "clientSoftwareVersion": version})
+        return self
+
+    def ask(self, api_key: int, version: int, body: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and return the answer."""
+        number = self.send(api_key, version, body)
+        return self.answer(api_key, version, number)
+
+    def send(self, api_key: int, version: int, body: dict[str, Any]) -> int:
+        """Send a request; return its number."""
+        self._asked += 1
+        self.socket.sendall(request_bytes(api_key, version, self._asked, "tests", body))
+        return self._asked
+
+    def answer(self, api_key: int, version: int, number: int) -> dict[str, Any]:
+        """Read the next answer, which is that to a request by its number."""
+        found = read_response(api_key, version, self.frame())
+        assert found.correlation_id == number
+        return found.body
+
+    def frame(self) -> bytes:
+        """Read the next frame; empty where the connection was closed."""
+        size = self._stream.read(4)
+        if len(size) < 4:
+            return b""
+        (length,) = struct.unpack(">i", size)
+        data = self._stream.read(length)
+        return data if len(data) == length else b""

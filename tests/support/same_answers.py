@@ -1,0 +1,128 @@
+"""Requests of every API and version that the listener answers, and what may differ from a broker's answers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from decoders.messages import APIS
+
+LISTS_OF: Final = {
+    "topics": ("name", "topicId", "groupId"),
+    "groups": ("groupId",),
+    "members": ("memberId",),
+    "partitions": ("partitionIndex",),
+    "topicPartitions": ("topicName",),
+    "coordinators": ("key",),
+    "results": ("groupId", "resourceName"),
+    "subscribedTopicNames": (),
+}
+"""Arrays whose order means nothing, and the fields that their elements are told apart by."""
+
+DIFFERENT: Final[Mapping[str, Mapping[str, str]]] = {
+    "": {
+        "clusterId": "another cluster, of one node",
+        "host": "the listener's own address",
+        "port": "the listener's own address",
+        "throttleTimeMs": "nobody is throttled",
+        "topicAuthorizedOperations": "DESCRIBE alone",
+        "clusterAuthorizedOperations": "DESCRIBE alone",
+        "authorizedOperations": "DESCRIBE alone",
+        "leaderEpoch": "the log of group offsets does not tell it",
+    },
+    "ApiVersions": {
+        "apiKeys": "the table of what is answered",
+        "supportedFeatures": "none",
+        "finalizedFeatures": "none",
+        "finalizedFeaturesEpoch": "none",
+    },
+    "DescribeCluster": {"errorMessage": "words"},
+    "FindCoordinator": {"errorMessage": "words"},
+    "ConsumerGroupDescribe": {
+        "assignorName": "the log has it only where a member asked for it",
+    },
+}
+"""Fields that may differ, by API ("": all), and why."""
+
+
+def comparable(api: str, answer: Any, field: str = "") -> Any:
+    """Return an answer without what may differ, in an order of its own."""
+    different = {**DIFFERENT[""], **DIFFERENT.get(api, {})}
+    if isinstance(answer, dict):
+        return {name: comparable(api, value, name) for name, value in answer.items() if name not in different}
+    if isinstance(answer, list):
+        made = [comparable(api, value) for value in answer]
+        if field in LISTS_OF:
+            made.sort(key=lambda one: _place(one, LISTS_OF[field]))
+        return made
+    return answer
+
+
+def _place(element: Any, keys: tuple[str, ...]) -> str:
+    return str([element.get(key) for key in keys] if isinstance(element, dict) else element)
+
+
+def requests(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Name API, version and body of requests about groups and topics (by name, their ids)."""
+    for api_key, version, body in _bodies(groups, topics):
+        yield api_key, version, body
+
+
+def _bodies(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    asked = [*groups, "nope"]
+    names = [*topics, "nope"]
+    for version in APIS[3].versions:
+        yield 3, version, {"topics": [{"name": name} for name in [*names, "no/topic"]], **_NO_CREATION}
+        if version:
+            yield 3, version, {"topics": [], **_NO_CREATION}
+        if version >= 12:
+            ids = [*topics.values(), "AAAAAAAAAAAAAAAAAAAAAQ"]
+            yield 3, version, {"topics": [{"name": None, "topicId": one} for one in ids], **_NO_CREATION}
+    for version in APIS[60].versions:
+        for kind in (1, 2, 3)[: 3 if version else 1]:
+            yield 60, version, {"endpointType": kind, "includeClusterAuthorizedOperations": kind == 1}
+    for limit, cursor in ((2_000, None), (1, None), (3, {"topicName": names[0], "partitionIndex": 1})):
+        body = {"topics": [{"name": name} for name in names], "responsePartitionLimit": limit}
+        yield 75, 0, {**body, "cursor": cursor}
+    for version in APIS[10].versions:
+        for group in ("classic", "nope", ""):
+            yield 10, version, {"key": group, "coordinatorKeys": [group, "other"]}
+    for version in APIS[16].versions:
+        yield 16, version, {}
+        for states in ([], ["stable", " EMPTY "], ["Dead"], ["nonsense"]):
+            for types in ([], ["CONSUMER"], ["classic", "share"]):
+                if version >= (5 if types else 4):
+                    yield 16, version, {"statesFilter": states, "typesFilter": types}
+    for version in APIS[15].versions:
+        yield 15, version, {"groups": asked, "includeAuthorizedOperations": version > 3}
+    for version in APIS[69].versions:
+        yield 69, version, {"groupIds": [group for group in asked if group]}
+        yield 69, version, {"groupIds": ["consumer"], "includeAuthorizedOperations": True}
+    yield from _fetches(asked, names)
+    for version in APIS[2].versions:
+        partitions = [
+            {"partitionIndex": number, "timestamp": timestamp}
+            for number, timestamp in ((0, -1), (1, -2), (9, -1))
+        ]
+        body = {"topics": [{"name": name, "partitions": partitions} for name in names]}
+        yield 2, version, body
+        again = [{"partitionIndex": 0, "timestamp": timestamp} for timestamp in (-1, -2)]
+        yield 2, version, {"topics": [{"name": names[0], "partitions": again}]}
+
+
+_NO_CREATION: Final = {"allowAutoTopicCreation": False}
+
+
+def _fetches(groups: list[str], names: list[str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    some = [{"name": name, "partitionIndexes": [1, 0, 7]} for name in names]
+    for version in range(1, 10):
+        for topics in [some] if version == 1 else [some, None, []]:
+            if version < 8:
+                for group in groups:
+                    yield 9, version, {"groupId": group, "topics": topics}
+            else:
+                yield 9, version, {"groups": [{"groupId": one, "topics": topics} for one in groups]}
+    for member_id, epoch in (("nobody", 3), ("", -1), (None, 0)):
+        asked = [
+            {"groupId": group, "topics": None, "memberId": member_id, "memberEpoch": epoch}
+            for group in groups
+        ]
+        yield 9, 9, {"groups": asked}
