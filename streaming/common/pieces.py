@@ -132,4 +132,4 @@ def _nullable(rows: Index) -> pa.Array:
     numbers = from_numbers(rows)
     if not len(rows) or rows.min() >= 0:
         return numbers
-    return pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)
+    return from_numbers(rows, rows >= 0)
