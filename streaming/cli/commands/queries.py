@@ -64,8 +64,8 @@ def offsets(
 
     LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job takes once a
     minute; `>=`: the lag began before the first of them, or there was none since. With --bootstrap-server
-    or --command-config brokers are asked for log end offsets as of now. A group or topic that is named and
-    not there: exit code 1.
+    or --command-config brokers are asked for log end offsets as of now. CONSUMER-ID, HOST and CLIENT-ID are
+    of the member that has the partition. A group or topic that is named and not there: exit code 1.
 
     \b
       offsetlake offsets billing audit
@@ -99,6 +99,7 @@ def offsets(
     else:
         about = about.with_sampled_ends(rows, with_lag.max_age_ms)
     form = forms.OFFSETS_WITH_ENDS if asks_brokers else forms.OFFSETS
+    rows = client.with_owners(rows, asking.as_of)
     print_with_lines(rows, output, form, answer, about, missing)
     if search.groups and output == "table":
         _tell_members(client.describe_groups(search.groups, asking.as_of))
@@ -122,6 +123,8 @@ def offsets(
     metavar="T[,T]",
     help="Only groups of these types: classic, consumer, ...",
 )
+@click.option("--members", "by_member", is_flag=True, help="Print the members, one per line.")
+@click.option("--verbose", is_flag=True, help="With --members: also what they have, and are to have.")
 @asking_options
 @answer_options
 def groups(
@@ -129,6 +132,8 @@ def groups(
     only_names: bool,
     states: tuple[str, ...],
     types: tuple[str, ...],
+    by_member: bool,
+    verbose: bool,
     asking: Asking,
     table_root: str | None,
     output: "Output",
@@ -140,10 +145,12 @@ def groups(
       offsetlake groups --list
       offsetlake groups --state Stable,Empty --type consumer
       offsetlake groups billing --output json
+      offsetlake groups billing --members --verbose
       offsetlake groups --as-of 2026-11-20T14:03:00Z
     """
     from streaming.queries import queries
     from streaming.queries.answers import LOGGED_STATES, STATES, TYPES
+    from streaming.queries.members import in_words, with_identities
     from streaming.queries.names import Search
 
     if groups and (states or types):
@@ -151,6 +158,10 @@ def groups(
             "--group: expected no --state or --type beside it, found one. "
             "Named groups are shown whatever their state and type."
         )
+    if verbose and not by_member:
+        raise MisuseError("--verbose: expected --members beside it, found none.")
+    if by_member and (only_names or states or types):
+        raise MisuseError("--members: expected no --list, --state or --type beside it, found one.")
     wanted_states = words_of(states, STATES, name="--state", comparable=queries.comparable_state)
     wanted_types = words_of(types, TYPES, name="--type")
     settings = settings_of(config, table_root=table_root)
@@ -167,8 +178,15 @@ def groups(
     remarks = [f"brokers do not log the state {name}" for name in wanted_states if name not in LOGGED_STATES]
     if only_names and output == "table":
         _print_names(answer, about)
+    elif by_member:
+        rows = client.list_members(search.groups, asking.as_of).rows
+        form = forms.MEMBERS_VERBOSE if verbose else forms.MEMBERS
+        rows = in_words(rows, verbose=verbose) if output == "table" else rows
+        print_with_lines(rows, output, form, answer, about, missing)
+        if search.groups and output == "table":
+            _tell_members(client.describe_groups(search.groups, asking.as_of))
     else:
-        rows = answer.rows.select(["group"]) if only_names else answer.rows
+        rows = answer.rows.select(["group"]) if only_names else with_identities(answer.rows)
         print_with_lines(rows, output, forms.GROUPS, answer, about, missing)
     return tell(about, loading, missing, remarks)
 
