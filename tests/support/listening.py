@@ -17,6 +17,7 @@ from streaming.serve.kafka.view import Address
 from streaming.serve.picture.follower import Follower
 from streaming.tables.tables import Tables
 
+ANY_PORT = Address("127.0.0.1", 0)
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
@@ -26,7 +27,7 @@ class Listening:
 
     follower: Follower
     said: list[str] = field(default_factory=list)
-    address: Address = Address("127.0.0.1", 0)
+    address: Address = ANY_PORT
     listener: Listener | None = None
 
     @property
@@ -39,7 +40,7 @@ class Listening:
 def listening(
     tables: Tables, *, limits: Limits | None = None, max_age_ms: int = 180_000, clock: Any = now_ms
 ) -> Iterator[Listening]:
-    """Answer from tables until the end of the block; the picture is as of its begin, and `follower.look()`."""
+    """Answer from tables until the end of the block; the picture is as of its begin, or `follower.look()`."""
     said: list[str] = []
     follower = Follower(tables, said.append)
     follower.look()

@@ -1,4 +1,4 @@
-"""Requests of every API and version that the listener answers, and what may differ from a broker's answers."""
+"""Requests of every API and version that the listener answers, and what may differ from a broker."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -62,11 +62,6 @@ def _place(element: Any, keys: tuple[str, ...]) -> str:
 
 def requests(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Name API, version and body of requests about groups and topics (by name, their ids)."""
-    for api_key, version, body in _bodies(groups, topics):
-        yield api_key, version, body
-
-
-def _bodies(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
     asked = [*groups, "nope"]
     names = [*topics, "nope"]
     for version in APIS[3].versions:

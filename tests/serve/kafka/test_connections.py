@@ -1,0 +1,255 @@
+"""Connections: order, limits, and clients that are slow, malformed, many, or do not read."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from kafka_clients import wait_until
+from listening import Client, Listening, listening
+from table_batches import Batch, append, group, offset
+
+from decoders.messages import request_bytes
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress
+from streaming.serve.kafka.limits import Limits
+from streaming.tables.tables import Tables
+
+QUICK = Limits(first_frame_s=1.0, frame_s=1.0, idle_s=2.0, unread_s=1.0, connections_of_address=20)
+LISTED = (16, 4)
+ASK_VERSIONS = request_bytes(18, 0, 1, "tests", {})
+GROUPS, PARTITIONS = 30, 1_000
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Groups with so many offsets that all of them are a few megabytes in an answer."""
+    made = Tables(str(tmp_path_factory.mktemp("many") / "tables"))
+    made.create()
+    batch: Batch = {
+        (f"g{number}", "t", partition): offset(source_partition=0, metadata="m" * 50)
+        for number in range(GROUPS)
+        for partition in range(PARTITIONS)
+    }
+    batch |= {f"g{number}": group(source_partition=0) for number in range(GROUPS)}
+    append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
+    return made
+
+
+@pytest.fixture(scope="module")
+def door(tables: Tables) -> Iterator[Listening]:
+    with listening(tables, limits=QUICK, max_age_ms=10**9) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _all_connections_end(door: Listening) -> Iterator[None]:
+    """Whatever clients did, nothing of them is left, and others are answered."""
+    yield
+    with Client(door.bootstrap) as client:
+        assert client.ask(*LISTED, {})["groups"]
+    assert door.listener is not None
+    wait_until(lambda: not door.listener._connections, "connections to end", timeout_s=5)  # type: ignore[union-attr]
+    assert door.listener._of_address == {}
+
+
+def everything() -> bytes:
+    groups = [{"groupId": f"g{number}", "topics": None} for number in range(GROUPS)]
+    return request_bytes(9, 8, 1, "tests", {"groups": groups})
+
+
+def is_closed(client: Client, within_s: float) -> bool:
+    """Tell whether the connection is closed without an answer, within a time."""
+    client.socket.settimeout(within_s)
+    try:
+        return client.frame() == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+# --- order -------------------------------------------------------------------------------------------------
+
+
+def test_requests_that_come_at_once_are_answered_in_their_order(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        small = b"".join(request_bytes(18, 0, number, "tests", {}) for number in range(2_000))
+        client.socket.sendall(everything() + small)
+        numbers = [struct.unpack_from(">i", client.frame())[0] for _ in range(2_001)]
+        assert numbers == [1, *range(2_000)]
+
+
+def test_a_request_that_comes_byte_by_byte_is_answered(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        for byte in ASK_VERSIONS:
+            client.socket.sendall(bytes([byte]))
+        assert client.frame()[:4] == bytes([0, 0, 0, 1])
+
+
+def test_a_large_answer_comes_whole_and_others_are_answered_meanwhile(door: Listening) -> None:
+    with Client(door.bootstrap) as large, Client(door.bootstrap) as small:
+        large.socket.sendall(everything())
+        time.sleep(0.3)  # it is not read: its end is not made yet
+        for _ in range(20):
+            assert small.ask(18, 0, {})["errorCode"] == 0
+        assert len(large.frame()) > GROUPS * PARTITIONS * 60
+        assert large.ask(18, 0, {})["errorCode"] == 0
+
+
+def test_bytes_behind_a_request_are_overlooked(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        frame = ASK_VERSIONS[4:] + b"\0\0\0"
+        client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        assert client.frame()[:4] == bytes([0, 0, 0, 1])
+
+
+# --- sizes and numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [-1, 2**20 + 1, 2**31 - 1, -(2**31)])
+def test_a_frame_of_a_size_that_is_not_allowed_closes_the_connection(door: Listening, size: int) -> None:
+    with Client(door.bootstrap) as client:
+        client.socket.sendall(struct.pack(">i", size) + b"\0" * 100)
+        assert is_closed(client, 0.5)
+
+
+def test_a_large_frame_is_read_and_answered(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        names = [{"name": f"topic-{number}"} for number in range(50_000)]
+        assert len(client.ask(3, 4, {"topics": names})["topics"]) == len(names)
+
+
+def test_one_address_has_only_so_many_connections(door: Listening) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(Client(door.bootstrap)) for _ in range(QUICK.connections_of_address)]
+        for client in held:
+            assert client.ask(18, 0, {})["errorCode"] == 0
+        with Client(door.bootstrap) as other:
+            assert is_closed(other, 0.5)
+        held[0].close()
+        wait_until(lambda: _answers(door), "room for one more", timeout_s=2)
+    assert sum("more connections than are allowed" in sentence for sentence in door.said) == 1
+
+
+def _answers(door: Listening) -> bool:
+    with Client(door.bootstrap) as client:
+        client.socket.sendall(ASK_VERSIONS)
+        try:
+            return client.frame() != b""
+        except ConnectionResetError:
+            return False
+
+
+# --- times -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "what"),
+    [
+        (b"", "nothing is asked"),
+        (ASK_VERSIONS[:3], "not even a size comes"),
+        (ASK_VERSIONS[:-1], "a frame is begun"),
+    ],
+)
+def test_a_connection_is_closed_when(door: Listening, sent: bytes, what: str) -> None:
+    with Client(door.bootstrap) as client:
+        client.socket.sendall(sent)
+        began = time.monotonic()
+        assert is_closed(client, 4.0), what
+        assert 0.9 < time.monotonic() - began < 3.5
+
+
+def test_a_client_that_trickles_is_closed_though_it_always_sends_something(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        client.ask(18, 0, {})
+        client.socket.sendall(struct.pack(">i", 1_000))
+        began = time.monotonic()
+        with pytest.raises(OSError):  # noqa: PT011 - which one depends on the moment
+            while time.monotonic() - began < 5:
+                client.socket.sendall(b"\0")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 4
+
+
+def test_an_idle_client_is_closed_and_one_that_asks_is_not(door: Listening) -> None:
+    with Client(door.bootstrap) as idle, Client(door.bootstrap) as busy:
+        idle.ask(18, 0, {})
+        began = time.monotonic()
+        while time.monotonic() - began < 3.5:
+            busy.ask(18, 0, {})
+            time.sleep(0.2)
+        assert is_closed(idle, 0.5)
+        assert busy.ask(18, 0, {})["errorCode"] == 0
+
+
+def test_a_client_that_reads_nothing_is_not_read_from_and_is_closed_in_the_end(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.socket.settimeout(6)
+        sent = 0
+        with pytest.raises(OSError):  # noqa: PT011 - its connection ends, or nothing more is taken
+            while sent < 200_000_000:
+                sent += client.socket.send(ASK_VERSIONS * 1_000)
+        assert sent < 20_000_000
+
+
+def test_a_large_answer_that_nobody_reads_does_not_stop_further_ones(door: Listening) -> None:
+    with ExitStack() as stack:
+        deaf = [stack.enter_context(Client(door.bootstrap)) for _ in range(QUICK.large_answers + 2)]
+        for client in deaf:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.socket.sendall(everything())
+        with Client(door.bootstrap) as client:
+            client.socket.sendall(everything())
+            assert len(client.frame()) > GROUPS * PARTITIONS * 60
+
+
+# --- ends --------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_has_said_all_gets_its_answers_and_the_connection_is_closed(door: Listening) -> None:
+    with Client(door.bootstrap) as client:
+        client.socket.sendall(everything() + ASK_VERSIONS)
+        client.socket.shutdown(socket.SHUT_WR)
+        assert len(client.frame()) > GROUPS * PARTITIONS * 60
+        assert client.frame()[:4] == bytes([0, 0, 0, 1])
+        assert client.frame() == b""
+
+
+def test_clients_that_go_at_any_moment_leave_nothing_behind(door: Listening) -> None:
+    for wait_s in (0.0, 0.005, 0.05, 0.2):
+        client = Client(door.bootstrap)
+        client.socket.sendall(everything() + ASK_VERSIONS * 10)
+        time.sleep(wait_s)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+
+
+def test_garbage_of_many_clients_hurts_none_that_asks(door: Listening) -> None:
+    stop, failures = threading.Event(), []
+
+    def flood(seed: int) -> None:
+        data = bytes((seed * 31 + place * 17) % 256 for place in range(400))
+        while not stop.is_set():
+            try:
+                with Client(door.bootstrap) as client:
+                    client.socket.sendall(struct.pack(">i", 300) + data)
+            except OSError:
+                continue
+
+    threads = [threading.Thread(target=flood, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        with Client(door.bootstrap) as client:
+            for _ in range(200):
+                failures.append(client.ask(18, 0, {})["errorCode"])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == [0] * 200
