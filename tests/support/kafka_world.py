@@ -86,9 +86,9 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
 def _commit(bootstrap: str) -> None:
     for number, group in enumerate(SIMPLE[:3]):
         committed = kafka.CommittedOffset(3 + number, 0, f"metadata {group}")
-        raw_requests.offset_commit(
-            bootstrap, group, {(ORDERS, 0): committed, (PAYMENTS, 1): kafka.CommittedOffset(0, None, "")}
-        )
+        nothing = kafka.CommittedOffset(0, None, "")
+        offsets = {(ORDERS, 0): committed, (PAYMENTS, 0): nothing, (PAYMENTS, 1): nothing}
+        raw_requests.offset_commit(bootstrap, group, offsets)
     transaction = kafka.OffsetTransaction(bootstrap, "t1")
     transaction.send("transactional", {(ORDERS, 1): 7})
     transaction.commit()

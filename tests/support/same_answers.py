@@ -56,6 +56,18 @@ def comparable(api: str, answer: Any, field: str = "") -> Any:
     return answer
 
 
+def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
+    """Name the fields in which two answers differ, and what is in them."""
+    if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():
+        for name, value in expected.items():
+            yield from differences(value, found[name], f"{path}.{name}")
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for number, value in enumerate(expected):
+            yield from differences(value, found[number], f"{path}[{number}]")
+    elif expected != found:
+        yield f"{path}: expected {expected!r}, found {found!r}"
+
+
 def _place(element: Any, keys: tuple[str, ...]) -> str:
     return str([element.get(key) for key in keys] if isinstance(element, dict) else element)
 

@@ -27,17 +27,13 @@ def answer_log_ends(request: Message, view: View) -> Message:
 
 
 def _partitions(topic: str, asked: list[Message], view: View) -> list[Message]:
+    """The answers about partitions of a topic; one that is asked for twice gets an error, once."""
     times = Counter(one["partitionIndex"] for one in asked)
+    of_partitions = {one["partitionIndex"]: one for one in asked}
+    twice = {"errorCode": Error.INVALID_REQUEST}
     return [
-        {
-            "partitionIndex": one["partitionIndex"],
-            **(
-                _answered(topic, one, view)
-                if times[one["partitionIndex"]] == 1
-                else {"errorCode": Error.INVALID_REQUEST}
-            ),
-        }
-        for one in asked
+        {"partitionIndex": number, **(_answered(topic, one, view) if times[number] == 1 else twice)}
+        for number, one in of_partitions.items()
     ]
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka_versions import KafkaVersion
 from kafka_world import World, kafka_world
 from listening import Client, Listening, listening
-from same_answers import comparable, requests
+from same_answers import comparable, differences, requests
 
 from decoders.messages import APIS
 
@@ -35,11 +34,11 @@ def topic_ids(client: Client) -> dict[str, str]:
 
 
 def test_every_request_is_answered_as_by_the_broker(world: World, door: Listening) -> None:
-    different: dict[str, Any] = {}
+    different = set[str]()
     with Client(world.bootstrap) as broker, Client(door.bootstrap) as ours:
         for api_key, version, body in requests(world.groups, topic_ids(broker)):
             name = APIS[api_key].name
             expected, found = (comparable(name, one.ask(api_key, version, body)) for one in (broker, ours))
-            if expected != found:
-                different[f"{name} {version} {body}"] = (expected, found)
-    assert different == {}
+            different |= {f"{name} {version}: {one}" for one in differences(expected, found)}
+    print(*sorted(different), sep="\n")
+    assert different == set()

@@ -1,0 +1,152 @@
+"""The command `offsetlake serve`: doors that may be opened, a clean end, tables that come and go."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_clients import wait_until
+from listening import Client
+from table_batches import Batch, append, group, offset
+
+from streaming.common.times import now_ms
+from streaming.demo.local_broker import free_ports
+from streaming.model.progress import PartitionProgress
+from streaming.serve.kafka.errors import Error
+from streaming.tables.tables import Tables
+
+BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
+
+Serve = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def port() -> int:
+    [found] = free_ports(1)
+    return int(found)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, port: int) -> Iterator[Serve]:
+    """A function that starts the command and waits until it answers."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "streaming.cli", "serve", "--kafka", f"127.0.0.1:{port}"]
+        command += ["--table-root", str(tmp_path / "tables"), *arguments]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stderr is not None
+        while "answering Kafka's clients on" not in (line := process.stderr.readline()):
+            assert line, process.wait()
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def fill(tables: Tables) -> None:
+    append(tables, BATCH, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
+
+
+def offset_of(client: Client) -> tuple[int, int]:
+    asked = [{"groupId": "g", "topics": [{"name": "t", "partitionIndexes": [0]}]}]
+    [answered] = client.ask(9, 9, {"groups": asked})["groups"]
+    if answered["errorCode"]:
+        return answered["errorCode"], -1
+    return 0, answered["topics"][0]["partitions"][0]["committedOffset"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(tables: Tables, serve: Serve, port: int, number: signal.Signals) -> None:
+    fill(tables)
+    process = serve()
+    with closing(Client(f"127.0.0.1:{port}")) as client:
+        assert offset_of(client) == (0, 7)
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert client.frame() == b""
+    assert process.stderr is not None
+    assert "stopped" in process.stderr.read()
+
+
+def test_tables_may_come_change_vanish_and_come_again(tables: Tables, serve: Serve, port: int) -> None:
+    root = Path(tables.root)
+    shutil.rmtree(root)
+    serve()
+    with closing(Client(f"127.0.0.1:{port}")) as client:
+        assert offset_of(client) == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        tables.create()
+        fill(tables)
+        wait_until(lambda: offset_of(client) == (0, 7), "the tables to be seen")
+        append(
+            tables,
+            {("g", "t", 0): offset(source_partition=0, committed_offset=8)},
+            live=BATCH,
+            now=now_ms(),
+        )
+        wait_until(lambda: offset_of(client) == (0, 8), "the commit to be seen", timeout_s=2)
+        root.rename(root.with_name("elsewhere"))
+        assert offset_of(client) == (0, 8)
+        root.with_name("elsewhere").rename(root)
+        append(
+            tables,
+            {("g", "t", 0): offset(source_partition=0, committed_offset=9)},
+            live=BATCH,
+            now=now_ms(),
+        )
+        wait_until(lambda: offset_of(client) == (0, 9), "the tables to be seen again", timeout_s=20)
+
+
+def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port: int) -> None:
+    serve("--advertise", "kafka.example:9192")
+    with closing(Client(f"127.0.0.1:{port}")) as client:
+        [broker] = client.ask(3, 12, {"topics": []})["brokers"]
+        assert (broker["host"], broker["port"]) == ("kafka.example", 9192)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "serving: expected a door to open, found none"),
+        (["--kafka", "0.0.0.0:9192"], 2, "expected a loopback address, such as 127.0.0.1"),
+        (["--kafka", "[::]:9192"], 2, "expected a loopback address"),
+        (["--kafka", "192.0.2.1:9192"], 2, "found 192.0.2.1"),
+        (["--kafka", "9192"], 2, "--kafka: expected host:port"),
+        (["--kafka", "127.0.0.1:99999"], 2, "--kafka: expected host:port"),
+        (["--advertise", "a:1"], 2, "--advertise: expected --kafka beside it"),
+        (["--kafka", "127.0.0.1:0", "--advertise", "0.0.0.0:1"], 2, "an address that means any"),
+        (["--kafka", "nowhere.invalid:9192"], 1, "its host is not known"),
+    ],
+)
+def test_doors_that_may_not_be_opened(
+    offsetlake: Any, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    ended = offsetlake("serve", "--table-root", str(tmp_path), *arguments)
+    assert (ended.code, message in ended.err) == (code, True), ended.err
+
+
+def test_doors_stand_in_settings_and_a_taken_port_is_named(
+    offsetlake: Any, tmp_path: Path, tables: Tables, serve: Serve, port: int
+) -> None:
+    serve()
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'[[serve.kafka]]\nlisten = "127.0.0.1:{port}"\n')
+    ended = offsetlake("serve", "--config", str(settings), "--table-root", tables.root)
+    assert (ended.code, f"listening on 127.0.0.1:{port}" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("value", ['listen = "kafka"', 'listen = "127.0.0.1:1"\nadvertise = "x"', ""])
+def test_mistakes_in_doors_are_named(offsetlake: Any, tmp_path: Path, value: str) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"[[serve.kafka]]\n{value}\n")
+    ended = offsetlake("serve", "--config", str(settings))
+    assert ended.code == 2
+    assert "serve.kafka[1]" in ended.err
