@@ -127,7 +127,7 @@ def _fetches(groups: list[str], names: list[str]) -> Iterator[tuple[int, int, di
                     yield 9, version, {"groupId": group, "topics": topics}
             else:
                 yield 9, version, {"groups": [{"groupId": one, "topics": topics} for one in groups]}
-    for member_id, epoch in (("nobody", 3), ("", -1), (None, 0)):
+    for member_id, epoch in (("nobody", 3), ("", -1), (None, -1)):
         asked = [
             {"groupId": group, "topics": None, "memberId": member_id, "memberEpoch": epoch}
             for group in groups

@@ -1,0 +1,190 @@
+"""What the listener of `offsetlake serve` does: `python -m tests.benchmarks --only serve`.
+
+A process of the command over 1 M offsets in 20 k groups; a batch of 5,000 commits comes every 5 s, as when
+the job runs. Clients on 8 connections ask for one thing after the other: FindCoordinator, DescribeGroups and
+OffsetFetch of one group, Metadata of no topic. Requests a second of processor time are those of one core.
+"""
+
+import selectors
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from processes import processor_seconds
+
+from decoders.messages import request_bytes
+from streaming.demo.local_broker import free_ports
+from streaming.tables.tables import Tables
+from tests.benchmarks.bench_queries import STARTED, append, fill, offset_changes
+
+CONNECTIONS: Final = 8
+EVERY_S: Final = 5.0
+BATCH: Final = 5_000
+SETTINGS: Final = '[serve]\nmax_age = "36500d"\n'
+
+
+def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:
+    """Fill tables, serve them, ask, and print what it took."""
+    with tempfile.TemporaryDirectory(prefix="offsetlake-bench-") as root:
+        tables = Tables(f"{root}/tables")
+        fill(tables, offsets=offsets, groups=groups, unfolded=offsets // 20)
+        with _served(Path(root)) as (port, pid), _changed(tables, offsets, groups):
+            print(f"\n{offsets:,} offsets in {groups:,} groups, a batch of {BATCH:,} every {EVERY_S:g} s")
+            _measure_small(port, pid, groups, seconds)
+            names = [f"consumer-group-{number:06}" for number in range(groups)]
+            _measure_large("ListGroups of all groups", port, pid, request_bytes(16, 5, 1, "bench", {}))
+            some = [{"groupId": name, "topics": None} for name in names[: min(groups, 20_000)]]
+            frame = request_bytes(9, 8, 1, "bench", {"groups": some})
+            _measure_large("OffsetFetch of all groups", port, pid, frame)
+            _measure_beside("small requests beside it", port, frame, groups)
+
+
+@contextmanager
+def _served(root: Path) -> Iterator[tuple[int, int]]:
+    """Run the command; gives its port and process id."""
+    [port] = free_ports(1)
+    (root / "settings.toml").write_text(SETTINGS)
+    command = [sys.executable, "-m", "streaming.cli", "serve", "--kafka", f"127.0.0.1:{port}"]
+    command += ["--table-root", str(root / "tables"), "--config", str(root / "settings.toml")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        try:
+            yield port, process.pid
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _changed(tables: Tables, offsets: int, groups: int) -> Iterator[None]:
+    """Append a batch every few seconds while the block runs."""
+    stop = threading.Event()
+    names = pa.array([f"consumer-group-{number:06}" for number in range(groups)])
+
+    def change() -> None:
+        number = 100
+        while not stop.wait(EVERY_S):
+            number += 1
+            keys = np.random.default_rng(number).choice(offsets, min(BATCH, offsets), replace=False)
+            append(tables, offset_changes(keys, names, has_before=True), STARTED + 5_000 * number)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _cpu(pid: int) -> float:
+    """The processor time of a process so far."""
+    return sum(processor_seconds({pid: "serve"}).values())
+
+
+def _frames(groups: int) -> list[bytes]:
+    names = [f"consumer-group-{number:06}" for number in range(0, groups, max(1, groups // 97))]
+    frames = []
+    for name in names:
+        frames += [
+            request_bytes(10, 6, 1, "bench", {"coordinatorKeys": [name]}),
+            request_bytes(15, 6, 1, "bench", {"groups": [name]}),
+            request_bytes(9, 8, 1, "bench", {"groups": [{"groupId": name, "topics": None}]}),
+            request_bytes(3, 13, 1, "bench", {"topics": []}),
+        ]
+    return frames
+
+
+def _measure_small(port: int, pid: int, groups: int, seconds: float) -> None:
+    _ask_small(port, groups, 1.0)
+    cpu = _cpu(pid)
+    began = time.perf_counter()
+    took = _ask_small(port, groups, seconds)
+    wall, cpu = time.perf_counter() - began, _cpu(pid) - cpu
+    _print_small("small requests", took, wall)
+    print(f"{'':40}{len(took) / cpu:9,.0f} requests a second of processor time")
+
+
+def _print_small(what: str, took: list[float], wall: float) -> None:
+    cuts = statistics.quantiles(took, n=1_000)
+    shown = {"p50": cuts[499], "p99": cuts[989], "p99.9": cuts[998], "longest": max(took)}
+    times = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in shown.items())
+    print(f"{what:40}{len(took) / wall:9,.0f} requests/s, {times}")
+
+
+def _ask_small(port: int, groups: int, seconds: float) -> list[float]:
+    """Ask on all connections, each as soon as it has its answer; return how long each answer took."""
+    frames, number, took = _frames(groups), 0, []
+    selector = selectors.DefaultSelector()
+    asked: dict[socket.socket, float] = {}
+    for _ in range(CONNECTIONS):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        selector.register(client, selectors.EVENT_READ)
+        client.sendall(frames[(number := number + 1) % len(frames)])
+        asked[client] = time.perf_counter()
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        for key, _ in selector.select():
+            client = key.fileobj
+            assert isinstance(client, socket.socket)
+            data = client.recv(65_536)
+            while len(data) < 4 + struct.unpack_from(">i", data)[0]:
+                data += client.recv(65_536)
+            now = time.perf_counter()
+            took.append(now - asked[client])
+            asked[client] = now
+            client.sendall(frames[(number := number + 1) % len(frames)])
+    for client in asked:
+        client.close()
+    return took
+
+
+def _ask_large(port: int, frame: bytes) -> int:
+    with socket.create_connection(("127.0.0.1", port)) as client, client.makefile("rb") as stream:
+        client.sendall(frame)
+        (size,) = struct.unpack(">i", stream.read(4))
+        left = size
+        while left:
+            left -= len(stream.read(min(left, 1 << 20)))
+        return int(size)
+
+
+def _measure_large(what: str, port: int, pid: int, frame: bytes) -> None:
+    _ask_large(port, frame)
+    walls, cpus = [], []
+    for _ in range(7):
+        wall, cpu = time.perf_counter(), _cpu(pid)
+        size = _ask_large(port, frame)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(_cpu(pid) - cpu)
+    wall, cpu = statistics.median(walls), statistics.median(cpus)
+    print(f"{what:40}{wall * 1e3:9.0f} ms, {cpu * 1e3:.0f} ms of processor time, {size / 1e6:.1f} MB")
+
+
+def _measure_beside(what: str, port: int, frame: bytes, groups: int) -> None:
+    """Ask small things while large answers are made one after the other."""
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            _ask_large(port, frame)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    began = time.perf_counter()
+    took = _ask_small(port, groups, 4.0)
+    _print_small(what, took, time.perf_counter() - began)
+    stop.set()
+    thread.join()
