@@ -147,7 +147,8 @@ def _child(structs: pa.Array, name: str) -> pa.Array:
 def _names_of(ids: pa.Array, at: Snapshot, moment: int) -> pa.Array:
     """Return the names of topics by their ids, null where samples up to a moment (ms) know none."""
     seen = at.topics_over_time(None, as_of=moment)
-    found = pc.index_in(ids, value_set=seen["topic_id"].combine_chunks())
+    known = pc.SetLookupOptions(seen["topic_id"].combine_chunks(), skip_nulls=True)
+    found = pc.index_in(ids, options=known)
     return seen["topic"].combine_chunks().take(found)
 
 

@@ -402,12 +402,14 @@ def test_fresh_tables_have_fresh_progress(tmp_path: Path) -> None:
 
 
 def test_groups_of_an_older_release_are_described_anew_once_the_state_has_their_batch(job: Job) -> None:
-    records = [record(2, classic(classic_member("m", "t", assignment=b"\0\1\0\0\0\0\0\0\0\0"))), commit(3)]
+    records = [record(2, classic(classic_member("m", "t", assignment=b"\0\1\0\0\0\0\0\0\0\0")))]
+    records += [commit(3), commit(4, group="simple")]
     shard, changes = replay(Shard.empty(), packed(records))
-    identities = [name for name in MEMBER.names if name not in MEMBER_IDENTITY.names]
+    later = [name for name in MEMBER.names if name not in MEMBER_IDENTITY.names]
     former = changes.to_pylist()
-    for member in former[1]["after"]["members"]:
-        member.update(dict.fromkeys(identities))
+    for row in former:
+        for member in row["after"]["members"] or ():
+            member.update(dict.fromkeys(later))
     writer = job.start()
     writer.apply(results(*former), 0)
     writer.progress = replace(writer.progress, groups_format=1)
@@ -426,7 +428,8 @@ def test_groups_of_an_older_release_are_described_anew_once_the_state_has_their_
     assert asked == [0, 0], "once is enough"
     assert [member["assignment"] for member in members_in(job)] == [[]]
     assert members_in(job)[0]["subscribed_topics"] == ["t"]
-    assert (writer.progress.sequence, writer.rows_since_fold) == (2, 3)
+    assert (writer.progress.sequence, writer.rows_since_fold) == (2, 5)
+    assert sorted(job.tables.read().groups["group"].to_pylist()) == ["g", "simple"]
     writer.apply(results(set_offset("g", 4)), 1)
     assert (job.tables.progress().sequence, job.tables.progress().groups_format) == (3, GROUPS_FORMAT)
     assert job.start().describe_groups(held) is True
