@@ -29,7 +29,7 @@ from streaming.serve.picture.changes import (
 from streaming.serve.picture.picture import Picture
 from streaming.serve.picture.samples import NAMES_OF_SAMPLES, SAMPLE_COLUMNS, SampleRows, newest_rows
 from streaming.tables.folding import ROWS, fold_mark
-from streaming.tables.log_ends import Samples, topics_over_time
+from streaming.tables.log_ends import Samples
 from streaming.tables.select import FilesGoneError
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -186,7 +186,6 @@ def _with_all_samples(tables: Tables, reading: Reading, until: int) -> Reading:
         return replace(reading, picture=picture, log_ends=None)
     followed = LogTail.of(tables, table)
     rows = SampleRows()
-    rows.add_spans(topics_over_time(table, None, as_of=until))
     for batch in newest_rows(Samples(table), until=until):
         rows.add(batch)
         if len(rows) > _MANY_ROWS:
