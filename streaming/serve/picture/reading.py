@@ -180,12 +180,12 @@ class _Growing:
 
 def _with_all_samples(tables: Tables, reading: Reading, until: int) -> Reading:
     table = tables.delta_if_any("log_ends")
-    topics = reading.picture.topics.without_ends()
-    picture = replace(reading.picture, topics=topics)
+    if table is None and reading.log_ends is None:
+        return reading  # an older release writes these tables
+    picture = reading.picture.without_ends()
     if table is None:
         return replace(reading, picture=picture, log_ends=None)
-    followed = LogTail.of(tables, table)
-    rows = SampleRows()
+    followed, rows = LogTail.of(tables, table), SampleRows()
     for batch in newest_rows(Samples(table), until=until):
         rows.add(batch)
         if len(rows) > _MANY_ROWS:

@@ -155,8 +155,14 @@ def test_tables_of_a_release_without_samples_gain_them(tables: Tables, follower:
     shutil.rmtree(f"{tables.root}/log_ends")
     commit(tables, 5)
     assert follower.look()
-    assert follower.current.end_offset("orders", 0) is None
+    before = follower.current
+    assert before.end_offset("orders", 0) is None
+    assert follower.look()
+    assert follower.current is before
     tables.create()
     sample(tables, T0, 40)
     assert follower.look()
     assert follower.current.end_offset("orders", 0) == 40
+    shutil.rmtree(f"{tables.root}/log_ends")
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) is None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from alert_tables import DAY, START, Lake
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from maintenance_rounds import KEPT, round_at
 from pictures import (
     check_whole,
@@ -24,14 +24,16 @@ from pictures import (
     offsets_in,
     whole,
 )
-from table_batches import Batch, append, beat, group, offset, running
+from table_batches import Batch, append, beat, changes_of, group, offset, running
 
-from streaming.common.times import DAY_MS
+from streaming.common.times import DAY_MS, day_of
 from streaming.model.progress import PartitionEnds, Progress, Rebuild
 from streaming.serve.picture import follower as follower_module
 from streaming.serve.picture import reading
 from streaming.serve.picture.follower import Follower
 from streaming.serve.picture.picture import Picture
+from streaming.tables.files import append_rows
+from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables, TablesMissingError
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -230,6 +232,19 @@ def delete_rows(tables: Tables) -> None:
     DeltaTable(f"{tables.root}/changes").delete('"topic" = \'t\' AND "partition" = 1')
 
 
+def delete_files(tables: Tables) -> None:
+    """Delete whole files of `changes`: no other is written in their place."""
+    table = DeltaTable(f"{tables.root}/changes")
+    table.delete(f"\"day\" = '{day_of(START)}'")
+
+
+def append_rows_only(tables: Tables) -> None:
+    """Append rows to `changes` that are no batch of the job: the commit says no progress."""
+    rows, _ = change_rows(changes_of({("h", "t", 0): offset()}, {}), sequence=5, batch_time=START)
+    table = tables.delta("changes")
+    append_rows(table, tables.storage(table), rows, CommitProperties())
+
+
 def restore(tables: Tables) -> None:
     """Restore `changes` to an earlier version, and go on from there."""
     DeltaTable(f"{tables.root}/changes").restore(2)
@@ -240,7 +255,9 @@ def alter(tables: Tables) -> None:
     DeltaTable(f"{tables.root}/changes").alter.set_table_properties({"x.y": "1"}, raise_if_not_exists=False)
 
 
-@pytest.mark.parametrize("event", [trim, cut_log, make_anew, delete_rows, restore, alter])
+@pytest.mark.parametrize(
+    "event", [trim, cut_log, make_anew, delete_rows, delete_files, append_rows_only, restore, alter]
+)
 def test_what_cannot_be_followed_is_read_again(
     tables: Tables, follower: Follower, wholes: list[int], event: Callable[[Tables], None]
 ) -> None:
