@@ -122,9 +122,6 @@ def _whole(tables: Tables, reading: Reading, at: Snapshot) -> Reading:
 def _held(tables: Tables, at: Snapshot, name: Literal["offsets", "groups"]) -> Iterator[pa.RecordBatch]:
     """Read a folded table as it stands, part by part; what changed since is to be applied to it."""
     base = at.bases[name]
-    if fold_mark(base) > at.progress.sequence:  # the changes were restored: what is too new is undone
-        yield from (at.offsets() if name == "offsets" else at.groups()).to_batches()
-        return
     storage = tables.storage(base)
     columns, names = _READ[name]
     for file in files_of(base):

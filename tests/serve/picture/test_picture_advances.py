@@ -53,7 +53,7 @@ def do(step: Batch | str, tables: Tables, follower: Follower) -> None:
             append(tables, step)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
 @given(steps=st.lists(STEPS, max_size=10), is_spare=st.booleans())
 def test_an_advanced_picture_is_the_whole_one_and_what_the_tables_answer(
     steps: list[Batch | str], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory

@@ -71,7 +71,7 @@ def test_texts_that_nothing_refers_to_are_dropped(tables: Tables, monkeypatch: p
     monkeypatch.setattr(texts, "_SPARE_TEXTS", 4)
     follower = Follower(tables, complain)
     assert follower.look()
-    for number in range(40):
+    for number in range(15):
         append(tables, {("g", "t", 0): offset(metadata=f"number {number}"), "g": group()})
         assert follower.look()
         assert follower.current.offsets_of("g").metadata.to_pylist() == [f"number {number}".encode()]
