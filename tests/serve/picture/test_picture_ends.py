@@ -137,6 +137,27 @@ def test_samples_of_a_clock_that_was_ahead_do_not_hide_later_ones(tables: Tables
     assert whole(tables, LATER).end_offset("orders", 0) == 40
 
 
+def test_samples_that_were_taken_by_a_clock_that_was_set_back_are_forgotten(tables: Tables) -> None:
+    clock = [LATER + 2 * HOUR_MS]
+    follower = Follower(tables, complain, clock=lambda: clock[0])
+    sample(tables, LATER + HOUR_MS, 99)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 99
+    clock[0] = LATER
+    sample(tables, LATER - HOUR_MS, 40)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == whole(tables, LATER).end_offset("orders", 0) == 40
+
+
+def test_a_partition_that_is_no_longer_sampled_has_no_end(tables: Tables, follower: Follower) -> None:
+    for number, minutes in ((0, 0), (1, 14), (2, 16)):
+        at = T0 + minutes * MINUTE_MS
+        tables.append_log_ends(rows_of([Sample(at, "orders", number, 5), of_topic(at, "orders", "id-1")]))
+        assert follower.look()
+    for picture in (follower.current, whole(tables, LATER)):
+        assert [picture.end_offset("orders", number) for number in range(3)] == [None, 5, 5]
+
+
 def test_files_that_maintenance_joins_are_no_new_samples(tables: Tables, follower: Follower) -> None:
     for number in range(9):
         sample(tables, T0 + number * 1_000, number)
