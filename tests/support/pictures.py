@@ -109,7 +109,7 @@ def ends_answered(tables: Tables, samples: list[Sample], until: int) -> Rows:
     latest = max((sample.at for sample in samples if sample.at <= until), default=0)
     rows = newest_ends(tables.delta("log_ends"), None, as_of=latest).to_pylist()
     return sorted(
-        ({name: as_ms(value) for name, value in row.items()} for row in rows),
+        ({name: _as_written(name, as_ms(value)) for name, value in row.items()} for row in rows),
         key=lambda row: (row["topic"].encode(), row["partition"]),
     )
 

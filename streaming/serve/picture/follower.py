@@ -1,7 +1,7 @@
 """Keeps the newest picture: looks at the tables every second, on a thread of its own."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, Self
@@ -18,7 +18,7 @@ EVERY_S: Final = 0.5
 
 _STEPS: Final = {"offsets and groups": read_batches, "log ends": read_log_ends, "alerts": read_alerts}
 _PATIENCE: Final = 10
-"""A look that failed is repeated after so many times as long as it took: it may have read everything."""
+"""What could not be read is tried again after so many times as long as that took: it may have been all."""
 
 _LONGEST_WAIT_S: Final = 30.0
 _END_LIMIT_S: Final = 15.0
@@ -26,10 +26,10 @@ _END_LIMIT_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Look:
-    """When the tables were last looked at (ms), and by what of them could not be read why."""
+    """When the tables were last looked at (ms), and why what of them could not be read."""
 
     at: int
-    failures: tuple[tuple[str, str], ...] = ()
+    failures: Mapping[str, str]
 
 
 class Follower(threading.Thread):
@@ -54,6 +54,8 @@ class Follower(threading.Thread):
         self._clock = clock
         self._complaints = Complaints(say)
         self._reading = Reading(picture=Picture.none())
+        self._failures: Mapping[str, str] = {}
+        self._not_before: dict[str, float] = {}
         self._done = threading.Event()
 
     @property
@@ -61,31 +63,34 @@ class Follower(threading.Thread):
         """The newest picture; before the first look that nothing has been read yet."""
         return self._reading.picture
 
-    def look(self) -> bool:
-        """Look at the tables once, and return whether all could be read. For the thread, or without one."""
-        now, reading, failures = self._clock(), self._reading, []
+    def look(self, *, patiently: bool = False) -> bool:
+        """Look at the tables once, and return whether all could be read; `patiently` what could not be read
+        the last time only after a while. For the thread, or without one."""
+        now, reading, failures = self._clock(), self._reading, dict[str, str]()
         for about, read in _STEPS.items():
+            began = monotonic()
+            if patiently and began < self._not_before.get(about, began):
+                failures[about] = self._failures[about]
+                continue
             try:
                 reading = read(self._tables, reading, now)
             except Exception as error:  # whatever it is, what is known is still known
-                failures.append((about, in_one_line(error)))
+                failures[about] = in_one_line(error)
+                wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
+                self._not_before[about] = monotonic() + wait
                 self._complaints.make(
-                    about, f"the picture of {about} is not renewed, retrying: {in_one_line(error)}"
+                    about, f"the picture of {about} is not renewed, retrying: {failures[about]}"
                 )
             else:
                 self._complaints.settle(about, f"the picture of {about} is renewed again")
-        self._reading = reading
-        self.last_look = Look(now, tuple(failures))
+        self._reading, self._failures = reading, failures
+        self.last_look = Look(now, failures)
         return not failures
 
     def run(self) -> None:
         """Look, wait, and so on, until told to end."""
-        while not self._done.is_set():
-            began = monotonic()
-            is_good = self.look()
-            took = monotonic() - began
-            wait = self._every_s if is_good else min(_PATIENCE * took, _LONGEST_WAIT_S)
-            self._done.wait(max(wait, self._every_s))
+        while not self._done.wait(self._every_s):
+            self.look(patiently=True)
 
     def __enter__(self) -> Self:
         """Look once, so that there is a picture, and go on looking."""

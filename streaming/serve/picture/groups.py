@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, no_rows, numbers_or
-from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import GROUPS
@@ -56,10 +55,6 @@ class Groups:
     def source_partitions(self) -> Index:
         """Return the offsets partition of each group (n), -1 where it has no row."""
         return numbers_or(self.rows["source_partition"], NONE)
-
-    def hashed_partitions(self, partition_count: int) -> Index:
-        """Return the offsets partition (n) that Kafka puts each group into, of so many."""
-        return offsets_partitions(self.names.texts, partition_count).astype(np.int64)
 
     def with_names(self, names: Names, moved: Index) -> "Groups":
         """Return the groups under other names; `moved` says where those of before are now (`NONE`: gone)."""

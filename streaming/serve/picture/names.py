@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_numbers, numbers_or
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or
 
 Int32 = npt.NDArray[np.int32]
 
@@ -97,13 +97,13 @@ class Names:
         """Return the names with those of `new` (texts, known or not) and, of the old ones, with those kept
         (n; None: all); and the place of each old one among them (n, `NONE` where it was not kept)."""
         fresh = pc.unique(new.cast(TEXTS).drop_null())
-        fresh = fresh.filter(pc.is_null(pc.index_in(fresh, value_set=self.texts)))
-        is_whole = is_kept is None or bool(is_kept.all())
-        if not len(fresh) and is_whole:
+        is_kept = np.ones(len(self), np.bool_) if is_kept is None else is_kept
+        fresh = fresh.filter(from_mask(~np.append(is_kept, False)[self.places_of(fresh)]))
+        if not len(fresh) and is_kept.all():
             return self, np.arange(len(self))
-        kept = np.arange(len(self)) if is_kept is None else np.flatnonzero(is_kept)
+        kept = np.flatnonzero(is_kept)
         fresh = fresh.take(pc.sort_indices(fresh))
-        held = list(self.places) if is_kept is None else list(compress(self.places, is_kept.tolist()))
+        held = list(compress(self.places, is_kept.tolist()))
         added = fresh.to_pylist()
         before = np.array([bisect_left(held, name) for name in added], np.int64)  # how many stand before each
         moved = np.full(len(self), NONE, np.int64)

@@ -150,6 +150,10 @@ class Picture:
         """Return the picture with newer topics, whose places have moved."""
         return replace(self, topics=topics, offsets=self.offsets.with_moved(moved))._counted()
 
+    def without_ends(self) -> "Picture":
+        """Return the picture as before any sample of log ends was read."""
+        return replace(self, topics=self.topics.without_ends())._counted()
+
     def _counted(self) -> "Picture":
         """Return it with what follows from offsets and log ends together."""
         columns, ends = self.offsets.columns, self.topics.ends

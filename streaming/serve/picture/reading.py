@@ -29,7 +29,7 @@ from streaming.serve.picture.changes import (
 from streaming.serve.picture.picture import Picture
 from streaming.serve.picture.samples import NAMES_OF_SAMPLES, SAMPLE_COLUMNS, SampleRows, newest_rows
 from streaming.tables.folding import ROWS, fold_mark
-from streaming.tables.log_ends import Samples, topics_over_time
+from streaming.tables.log_ends import Samples
 from streaming.tables.select import FilesGoneError
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -122,9 +122,6 @@ def _whole(tables: Tables, reading: Reading, at: Snapshot) -> Reading:
 def _held(tables: Tables, at: Snapshot, name: Literal["offsets", "groups"]) -> Iterator[pa.RecordBatch]:
     """Read a folded table as it stands, part by part; what changed since is to be applied to it."""
     base = at.bases[name]
-    if fold_mark(base) > at.progress.sequence:  # the changes were restored: what is too new is undone
-        yield from (at.offsets() if name == "offsets" else at.groups()).to_batches()
-        return
     storage = tables.storage(base)
     columns, names = _READ[name]
     for file in files_of(base):
@@ -180,13 +177,12 @@ class _Growing:
 
 def _with_all_samples(tables: Tables, reading: Reading, until: int) -> Reading:
     table = tables.delta_if_any("log_ends")
-    topics = reading.picture.topics.without_ends()
-    picture = replace(reading.picture, topics=topics)
+    if table is None and reading.log_ends is None:
+        return reading  # an older release writes these tables
+    picture = reading.picture.without_ends()
     if table is None:
         return replace(reading, picture=picture, log_ends=None)
-    followed = LogTail.of(tables, table)
-    rows = SampleRows()
-    rows.add_spans(topics_over_time(table, None, as_of=until))
+    followed, rows = LogTail.of(tables, table), SampleRows()
     for batch in newest_rows(Samples(table), until=until):
         rows.add(batch)
         if len(rows) > _MANY_ROWS:

@@ -1,4 +1,4 @@
-"""Reads samples of log ends: those near the newest of all, and then what each commit adds."""
+"""Samples of log ends on their way into a picture: those near the newest, then what each commit adds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -7,21 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
-from streaming.common.times import HOUR_MS, MINUTE_MS
+from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TOPIC_GONE
 from streaming.serve.picture.log_ends import Sampled
 from streaming.serve.picture.names import NONE, Coded, joined
 from streaming.serve.picture.topics import Moved, Topics
 from streaming.tables.log_ends import NEWEST_WITHIN_MS, SampleFile, Samples
-from streaming.tables.tail.rows import field_of
 
 SAMPLE_COLUMNS: Final = [field.name for field in LOG_ENDS if field.name != "day"]
 NAMES_OF_SAMPLES: Final = ("topic", "topic_id")
-
-_TOLD_WITHIN_MS: Final = HOUR_MS + 5 * MINUTE_MS
-"""Whether a topic is there, and its id, is said once an hour at least."""
 
 
 class SampleRows:
@@ -49,13 +44,6 @@ class SampleRows:
         )
         self._gone.append(to_mask(pc.is_in(rows["error"], value_set=from_texts([TOPIC_GONE]))))
 
-    def add_spans(self, spans: pa.Table) -> None:
-        """Add which ids topics had when (schema `TOPICS_OVER_TIME`), as rows about topics as a whole."""
-        for batch in spans.to_batches():
-            columns = {"sampled_at": batch["last_at"], "topic": batch["topic"], "topic_id": batch["topic_id"]}
-            held = pa.record_batch(columns)
-            self.add(pa.record_batch({f: field_of(held, f, LOG_ENDS.field(f).type) for f in SAMPLE_COLUMNS}))
-
     def taken_by(self, topics: Topics, *, until: int) -> tuple[Topics, Moved]:
         """Return topics with these samples, and where places have moved; what was sampled after a moment
         (ms) is left out, since a clock was wrong."""
@@ -80,10 +68,11 @@ class SampleRows:
 
 
 def newest_rows(samples: Samples, *, until: int) -> Iterator[pa.RecordBatch]:
-    """Read the samples (`SAMPLE_COLUMNS`) that can be the newest up to a moment (ms), and what was last said
-    of topics as a whole."""
-    latest = max((min(file.last_at, until) for file in samples.between(None, until)), default=until)
-    for file in samples.between(latest - _TOLD_WITHIN_MS, until):
+    """Read the samples (`SAMPLE_COLUMNS`) that can be the newest up to a moment (ms), and all that was said
+    of topics as a whole; the newest file last."""
+    files = samples.between(None, until)[::-1]
+    latest = max((min(file.last_at, until) for file in files), default=until)
+    for file in files:
         is_near = file.last_at >= latest - NEWEST_WITHIN_MS
         if is_near or file.topic_rows:
             yield from _rows(samples, file, of_topics=not is_near)
@@ -91,4 +80,4 @@ def newest_rows(samples: Samples, *, until: int) -> Iterator[pa.RecordBatch]:
 
 def _rows(samples: Samples, file: SampleFile, *, of_topics: bool) -> Iterator[pa.RecordBatch]:
     for batch in samples.batches(file, SAMPLE_COLUMNS, topics=None, of_topics=of_topics):
-        yield batch.filter(from_mask(to_mask(pc.is_null(batch["partition"])))) if of_topics else batch
+        yield batch.filter(pc.is_null(batch["partition"])) if of_topics else batch

@@ -57,7 +57,7 @@ def rows_of(
             held = [name for name in file.schema_arrow.names if name in columns]
             for number in _parts_after(file.metadata, after):
                 rows = file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=held, use_threads=False)
-                yield from rows
+                yield from map(_with_texts, rows)
     except FileNotFoundError as error:
         raise FilesGoneError(f"reading a table: expected the file {path}, found none.") from error
 
@@ -76,6 +76,25 @@ def field_of(rows: pa.RecordBatch | pa.StructArray, name: str, kind: pa.DataType
     if pa.types.is_dictionary(values.type) and pa.types.is_string(kind):
         return values
     return values if values.type == kind else values.cast(kind)
+
+
+def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with texts for what delta-rs writes as `string_view`, which Arrow cannot take from."""
+    kinds = [_with_text(kind) for kind in rows.schema.types]
+    if kinds == rows.schema.types:
+        return rows
+    columns = [column.cast(kind) for column, kind in zip(rows.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
+def _with_text(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_text(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_text(kind.value_type)))
+    return kind
 
 
 def _parts_after(about: Any, after: int | None) -> Iterator[int]:

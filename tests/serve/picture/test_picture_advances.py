@@ -13,13 +13,27 @@ from pictures import (
     offsets_in,
     whole,
 )
-from table_batches import BATCHES, Batch, append, beat, in_one_partition
+from table_batches import GROUPS, OFFSETS, Batch, append, beat, in_one_partition, optional
 
 from streaming.serve.picture import reading, texts
 from streaming.serve.picture.follower import Follower
 from streaming.tables.tables import Tables
 
-STEPS = st.one_of(BATCHES.map(in_one_partition), st.sampled_from(["fold", "compact", "beat", "look", "look"]))
+FEW_GROUPS = st.sampled_from(["", "g", "g\0"])
+BATCHES = st.builds(
+    lambda offsets, groups: {**offsets, **groups},
+    st.dictionaries(
+        st.tuples(FEW_GROUPS, st.sampled_from(["t", "t\0"]), st.integers(-1, 1)),
+        optional(OFFSETS),
+        max_size=8,
+    ),
+    st.dictionaries(FEW_GROUPS, optional(GROUPS), max_size=2),
+)
+"""Batches of few keys, so that most are there and change several times."""
+
+STEPS = st.one_of(
+    BATCHES.map(in_one_partition), BATCHES, st.sampled_from(["fold", "compact", "beat", "look", "look"])
+)
 
 
 def do(step: Batch | str, tables: Tables, follower: Follower) -> None:
@@ -39,8 +53,8 @@ def do(step: Batch | str, tables: Tables, follower: Follower) -> None:
             append(tables, step)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[*HealthCheck])
-@given(steps=st.lists(STEPS, max_size=9), is_spare=st.booleans())
+@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
+@given(steps=st.lists(STEPS, max_size=10), is_spare=st.booleans())
 def test_an_advanced_picture_is_the_whole_one_and_what_the_tables_answer(
     steps: list[Batch | str], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
