@@ -11,7 +11,7 @@ from message_strategies import REQUESTS, SIZE_BYTES, body_of, request_frames
 
 from decoders import DecodeError
 from decoders.formats.wire import VARINT, ReadsLeft
-from decoders.messages import APIS, Api, read_request, request_bytes
+from decoders.messages import APIS, Api, prepare, read_request, request_bytes
 from decoders.messages.api import REQUEST_HEADERS
 from decoders.rows.reference import MESSAGE_READS
 
@@ -87,6 +87,7 @@ SMALLEST = {  # the smallest element that there is
 
 def peak_of(frame: bytes) -> int:
     """The memory that reading a frame takes at most."""
+    prepare()
     tracemalloc.start()
     try:
         read_request(frame)
