@@ -53,7 +53,7 @@ class Columns:
     def __len__(self) -> int:
         if self.counts is not None:
             return int(self.counts.sum())
-        first = next(iter(self.fields.values()))
+        first = next(iter(self.fields.values()), ())
         return len(first.counts) if isinstance(first, Columns) and first.counts is not None else len(first)
 
 

@@ -23,8 +23,8 @@ from decoders.rows.source import UNREADABLE
 
 pytestmark = pytest.mark.broker
 
-MESSAGES_OF_A_VERSION = 25
-DAMAGED = 6_000
+MESSAGES_OF_A_VERSION = 15
+DAMAGED = 4_000
 
 LAYOUTS: dict[str, Struct] = {
     **{f"{api.name}Request/{v}": api.request_layout(v) for api in APIS.values() for v in api.versions},

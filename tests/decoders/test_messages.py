@@ -16,6 +16,7 @@ from decoders.messages import (
     APIS,
     Request,
     UnwritableError,
+    prepare,
     read_request,
     read_response,
     request_bytes,
@@ -128,6 +129,18 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 def test_apiversions_of_any_version_is_answered(version: int, header_end: str) -> None:
     frame = frame_of("0012", f"{version & 0xFFFF:04x}", "00000007 000163", header_end, "ff" * 5)
     assert read_request(frame) == Request(API_VERSIONS, version, 7, "c", None)
+
+
+def test_what_is_prepared_is_not_written_at_its_first_use() -> None:
+    reader_of.cache_clear()
+    writer_of.cache_clear()
+    prepare()
+    written = reader_of.cache_info().misses, writer_of.cache_info().misses
+    for version in APIS[LIST_GROUPS].versions:
+        end = "00 01 01 00" if version == 5 else "00 01 00" if version == 4 else "00 00"
+        read_request(frame_of(f"0010 {version:04x} 00000001 0000", end))
+        response_bytes(LIST_GROUPS, version, 1, {"groups": []})
+    assert (reader_of.cache_info().misses, writer_of.cache_info().misses) == written
 
 
 # --- responses ---------------------------------------------------------------------------------------------
@@ -253,6 +266,13 @@ def test_only_known_versions_are_written() -> None:
             "groups",
             16,
             "OffsetFetch request v9: expected 2147483646 bytes for groups at byte 16, found 2",
+        ),
+        (
+            "00100005 00000001 ffff 01 07 ffffffff0f 00",
+            "malformed",
+            "tags",
+            17,
+            "ListGroups request v5: expected a length of 0 or more for tags at byte 17, found -1",
         ),
         (
             "002a0000 00000001 ffff ffffffff",
