@@ -269,6 +269,6 @@ def test_the_messages_that_are_explained_are_those_of_the_code() -> None:
     rows = [row.split(" | ")[0] for table in tables for row in table.splitlines()]
     quoted = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
     fragments = [part.strip(" ,.:") for message in quoted for part in PLACEHOLDERS.split(message)]
-    assert len(tables) == 7
+    assert len(tables) == 8
     texts = texts_of_code()
     assert [fragment for fragment in fragments if not is_said(fragment, texts)] == []

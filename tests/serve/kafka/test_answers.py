@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import kafka_clients as kafka
@@ -327,3 +328,8 @@ def test_an_answer_that_fails_closes_its_connection_and_is_told_once(
         assert other.ask(16, 4, {})["groups"]
         assert len(door.said) == 1
         assert "ZeroDivisionError: of a test" in door.said[0]
+
+
+def test_the_table_of_apis_in_the_documentation_is_that_of_the_code() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "clients.md").read_text(encoding="utf-8")
+    assert f"\n{apis.table()}\n" in page
