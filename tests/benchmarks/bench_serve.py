@@ -14,8 +14,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, cycle
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +41,7 @@ def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="offsetlake-bench-") as root:
         tables = Tables(f"{root}/tables")
         fill(tables, offsets=offsets, groups=groups, unfolded=offsets // 20)
-        with _served(Path(root)) as (port, pid), _changed(tables, offsets, groups):
+        with _served(Path(root)) as (port, pid), _changed(Path(root), offsets, groups):
             print(f"\n{offsets:,} offsets in {groups:,} groups, a batch of {BATCH:,} every {EVERY_S:g} s")
             _measure_small(port, pid, groups, seconds)
             names = [f"consumer-group-{number:06}" for number in range(groups)]
@@ -67,25 +69,24 @@ def _served(root: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _changed(tables: Tables, offsets: int, groups: int) -> Iterator[None]:
-    """Append a batch every few seconds while the block runs."""
-    stop = threading.Event()
+def _changed(root: Path, offsets: int, groups: int) -> Iterator[None]:
+    """Append a batch every few seconds while the block runs: in another process, as the job does."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_serve", str(root), str(offsets), str(groups)]
+    with subprocess.Popen(command) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def _change(root: str, offsets: int, groups: int) -> None:
+    """Append batches until this process is ended."""
+    tables = Tables(f"{root}/tables")
     names = pa.array([f"consumer-group-{number:06}" for number in range(groups)])
-
-    def change() -> None:
-        number = 100
-        while not stop.wait(EVERY_S):
-            number += 1
-            keys = np.random.default_rng(number).choice(offsets, min(BATCH, offsets), replace=False)
-            append(tables, offset_changes(keys, names, has_before=True), STARTED + 5_000 * number)
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    for number in count(100):
+        time.sleep(EVERY_S)
+        keys = np.random.default_rng(number).choice(offsets, min(BATCH, offsets), replace=False)
+        append(tables, offset_changes(keys, names, has_before=True), STARTED + 5_000 * number)
 
 
 def _cpu(pid: int) -> float:
@@ -108,12 +109,12 @@ def _frames(groups: int) -> list[bytes]:
 
 def _measure_small(port: int, pid: int, groups: int, seconds: float) -> None:
     _ask_small(port, groups, 1.0)
-    cpu = _cpu(pid)
-    began = time.perf_counter()
-    took = _ask_small(port, groups, seconds)
-    wall, cpu = time.perf_counter() - began, _cpu(pid) - cpu
-    _print_small("small requests", took, wall)
-    print(f"{'':40}{len(took) / cpu:9,.0f} requests a second of processor time")
+    for what, rate in (("small requests, 4,000 a second", 4_000), ("small requests, no pause", None)):
+        cpu, began = _cpu(pid), time.perf_counter()
+        took = _ask_small(port, groups, seconds, rate)
+        wall, cpu = time.perf_counter() - began, _cpu(pid) - cpu
+        _print_small(what, took, wall)
+        print(f"{'':40}{len(took) / cpu:9,.0f} requests a second of processor time")
 
 
 def _print_small(what: str, took: list[float], wall: float) -> None:
@@ -123,30 +124,35 @@ def _print_small(what: str, took: list[float], wall: float) -> None:
     print(f"{what:40}{len(took) / wall:9,.0f} requests/s, {times}")
 
 
-def _ask_small(port: int, groups: int, seconds: float) -> list[float]:
-    """Ask on all connections, each as soon as it has its answer; return how long each answer took."""
-    frames, number, took = _frames(groups), 0, []
+def _ask_small(port: int, groups: int, seconds: float, rate: int | None = None) -> list[float]:
+    """Ask on all connections, so often a second (None: each as soon as it has its answer); return how long
+    each answer took from when it was due to be asked for."""
+    frames, took = cycle(_frames(groups)), list[float]()
     selector = selectors.DefaultSelector()
-    asked: dict[socket.socket, float] = {}
+    idle = deque[socket.socket]()
     for _ in range(CONNECTIONS):
         client = socket.create_connection(("127.0.0.1", port))
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(client, selectors.EVENT_READ)
-        client.sendall(frames[(number := number + 1) % len(frames)])
-        asked[client] = time.perf_counter()
-    ends = time.perf_counter() + seconds
-    while time.perf_counter() < ends:
-        for key, _ in selector.select():
+        idle.append(client)
+    clients, asked = list(idle), dict[socket.socket, float]()
+    due = began = time.perf_counter()
+    while (now := time.perf_counter()) < began + seconds:
+        while idle and (rate is None or due <= now):
+            client = idle.popleft()
+            asked[client] = now if rate is None else due
+            client.sendall(next(frames))
+            due += 1 / rate if rate else 0
+        wait = None if rate is None or not idle else max(0.0, due - time.perf_counter())
+        for key, _ in selector.select(wait):
             client = key.fileobj
             assert isinstance(client, socket.socket)
             data = client.recv(65_536)
             while len(data) < 4 + struct.unpack_from(">i", data)[0]:
                 data += client.recv(65_536)
-            now = time.perf_counter()
-            took.append(now - asked[client])
-            asked[client] = now
-            client.sendall(frames[(number := number + 1) % len(frames)])
-    for client in asked:
+            took.append(time.perf_counter() - asked[client])
+            idle.append(client)
+    for client in clients:
         client.close()
     return took
 
@@ -188,3 +194,7 @@ def _measure_beside(what: str, port: int, frame: bytes, groups: int) -> None:
     _print_small(what, took, time.perf_counter() - began)
     stop.set()
     thread.join()
+
+
+if __name__ == "__main__":
+    _change(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
