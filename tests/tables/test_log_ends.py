@@ -29,6 +29,7 @@ from streaming.tables.log_ends import (
     NEWEST_ENDS,
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
+    Samples,
     newest_ends,
     topics_over_time,
 )
@@ -39,7 +40,7 @@ TOPICS = ("a", "a.b", "b", "a\0", "t" * 249, "ü𝄞")
 
 
 def crossed(tables: Tables, positions: list[Position], as_of: int = NOW) -> list[dict[str, object]]:
-    found = crossings(tables.delta("log_ends"), positions_of(positions), as_of=as_of)
+    found = crossings(Samples(tables.delta("log_ends")), positions_of(positions), as_of=as_of)
     assert found.schema == CROSSINGS
     answer: list[dict[str, object]] = found.to_pylist()
     return answer
@@ -108,7 +109,7 @@ def test_partitions_that_a_topic_made_anew_lacks_have_no_end(tables: Tables, tel
     tables.append_log_ends(rows_of([of_topic(FIRST, "a", "id-1"), *old, Sample(FIRST, "b", 5, 7), tells]))
 
     def ends(as_of: int) -> set[tuple[object, ...]]:
-        found = newest_ends(tables.delta("log_ends"), None, as_of=as_of)
+        found = newest_ends(Samples(tables.delta("log_ends")), None, as_of=as_of)
         return {tuple(row.values()) for row in found.select(["topic", "partition", "log_end"]).to_pylist()}
 
     before = {("a", 0, 1_000), ("a", 5, 1_000), ("a", 6, 9), ("b", 5, 7)}
@@ -122,7 +123,7 @@ def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
     tables.append_log_ends(
         rows_of([Sample(FIRST, "a", 0, 5), Sample(later.at - MINUTE_MS, "b", 0, 7), later])
     )
-    found = newest_ends(tables.delta("log_ends"), None, as_of=later.at + NEWEST_WITHIN_MS)
+    found = newest_ends(Samples(tables.delta("log_ends")), None, as_of=later.at + NEWEST_WITHIN_MS)
     assert found["topic"].to_pylist() == ["b"]
 
 
@@ -157,11 +158,13 @@ def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables
 
 def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
-    assert newest_ends(tables.delta("log_ends"), None, as_of=NOW) == NEWEST_ENDS.empty_table()
-    assert topics_over_time(tables.delta("log_ends"), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
+    assert newest_ends(Samples(tables.delta("log_ends")), None, as_of=NOW) == NEWEST_ENDS.empty_table()
+    assert (
+        topics_over_time(Samples(tables.delta("log_ends")), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
+    )
     tables.append_log_ends(rows_of(minutes(5)))
     assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
-    assert newest_ends(tables.delta("log_ends"), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
+    assert newest_ends(Samples(tables.delta("log_ends")), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
 
 
 # --- however they are stored -----------------------------------------------------------------------------
@@ -252,13 +255,13 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
         expected = [expected_crossing(sampled, position, as_of) for position in positions]
         assert crossed(tables, positions, as_of) == expected
         for topics in (None, ["a\0", "b"], ["t" * 249], []):
-            found = newest_ends(table, topics, as_of=as_of)
+            found = newest_ends(Samples(table), topics, as_of=as_of)
             assert found.schema == NEWEST_ENDS
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
     assert sorted(
-        map(tuple, (row.values() for row in topics_over_time(table, None, as_of=NOW).to_pylist()))
+        map(tuple, (row.values() for row in topics_over_time(Samples(table), None, as_of=NOW).to_pylist()))
     ) == sorted((one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen)
     rows = pa.Table.from_pylist(table.to_pyarrow_table().to_pylist(), rows_of([]).schema)
     assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, rows_of(sampled).to_pylist()))
@@ -269,13 +272,13 @@ def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables)
     tables.append_log_ends(
         rows_of([*one, of_topic(FIRST + 3 * DAY_MS, "a", "id-2"), of_topic(FIRST, "b", "x")])
     )
-    found = topics_over_time(tables.delta("log_ends"), ["a"], as_of=NOW)
+    found = topics_over_time(Samples(tables.delta("log_ends")), ["a"], as_of=NOW)
     assert found.schema == TOPICS_OVER_TIME
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + 2 * DAY_MS)),
         ("a", "id-2", from_ms(FIRST + 3 * DAY_MS), from_ms(FIRST + 3 * DAY_MS)),
     ]
-    before = topics_over_time(tables.delta("log_ends"), ["a"], as_of=FIRST + DAY_MS)
+    before = topics_over_time(Samples(tables.delta("log_ends")), ["a"], as_of=FIRST + DAY_MS)
     assert [tuple(row.values()) for row in before.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + DAY_MS))
     ]
