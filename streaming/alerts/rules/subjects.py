@@ -70,12 +70,16 @@ class GroupPolicies:
         """Return the rows of groups for which one of some rules is on."""
         if not self.has_on(*rules):
             return rows.slice(0, 0)
+        if all(policy.rules.intersection(rules) for policy in self._all):
+            return rows
         codes, groups = numbered(rows["group"])
         is_on = [bool(self.of(name).rules.intersection(rules)) for name in groups.to_pylist()]
-        return rows.filter(from_mask(np.array(is_on, np.bool_)[codes]))
+        return rows if all(is_on) else rows.filter(from_mask(np.array(is_on, np.bool_)[codes]))
 
     def lag_ms(self, rows: pa.Table) -> Index:
         """Return how much lag time the groups of n rows may have (ms)."""
+        if not self._patterns:
+            return np.full(len(rows), self._default.lag_ms, np.int64)
         codes, groups = numbered(rows["group"])
         return np.array([self.of(name).lag_ms for name in groups.to_pylist()], np.int64)[codes]
 

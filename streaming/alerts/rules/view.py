@@ -109,7 +109,8 @@ def cannot_be_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
 def of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
     """Return the rows that came from some offsets partitions."""
     wanted = pa.array(sorted(partitions), pa.int32())
-    return rows.filter(pc.is_in(rows["source_partition"], value_set=wanted))
+    is_wanted = pc.is_in(rows["source_partition"], value_set=wanted)
+    return rows if pc.all(is_wanted).as_py() else rows.filter(is_wanted)
 
 
 def not_history(rows: pa.Table, progress: Progress) -> pa.Table:
