@@ -1,13 +1,14 @@
 """Samples of where logs began and ended: their files, the newest of each partition, which topics there were.
 
 The table `log_ends` is read file by file, the newest first: what is asked is near the end most of the time.
-In days that have ended maintenance has sorted rows by topic, partition and time; rows about topics as a whole
-are then in a file of their own. When ends passed positions is asked in `streaming.tables.crossings`.
+Rows that maintenance has joined are sorted by topic, partition and time; those about topics as a whole are in
+a file of their own. When ends passed positions is asked in `streaming.tables.crossings`.
 """
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TIMESTAMP, TOPIC_GONE
+from streaming.tables.files import RecentFiles
 from streaming.tables.select import FilesGoneError
 
 NEWEST_ENDS: Final = pa.schema(
@@ -47,8 +49,11 @@ older ones are asked for."""
 
 _DICTIONARIES: Final = ["topic", "topic_id"]
 
+_COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
 _WHOLE_BYTES: Final = 1024 * 1024  # up to this, a file is read in one go: a round of 100,000 partitions
-_ROWS_TOGETHER: Final = 500_000  # of small files, held at a time
+_HELD_BYTES: Final = 64 * 1024  # up to this, its rows are held: a round of 10,000
+_RECENT: Final = RecentFiles(128)
+_ROWS_TOGETHER: Final = 500_000  # of small files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +76,8 @@ class SampleFile:
 
     def may_be_of(self, topics: Sequence[str]) -> bool:
         """Tell whether it may have rows of one of some topics (sorted)."""
-        if self.first_topic is None or self.last_topic is None:
-            return True
-        return _has_between(topics, self.first_topic, self.last_topic)
+        first, last = self.first_topic, self.last_topic
+        return first is None or last is None or _has_between(topics, first, last)
 
 
 class Samples:
@@ -84,6 +88,7 @@ class Samples:
         self._storage = PyFileSystem(
             DeltaStorageHandler.from_table(table._table, table._storage_options, sizes)
         )
+        self._root = table.table_uri
         self.files: Final = _files_of(table)
 
     def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
@@ -104,13 +109,12 @@ class Samples:
 
         A round of samples is a file of some rows: what is done with each costs more than to read it.
         """
-        held, rows = list[pa.RecordBatch](), 0
+        held, rows, wanted = list[pa.RecordBatch](), 0, None if topics is None else from_texts(topics)
         for file in files:
-            batches = self.batches(file, columns, topics=topics, of_topics=of_topics)
             if file.size > _WHOLE_BYTES:
-                yield from batches
+                yield from self.batches(file, columns, topics=topics, of_topics=of_topics)
                 continue
-            held += batches
+            held += [_chosen(batch.select(columns), wanted) for batch in self._whole(file)]
             rows += file.rows
             if rows >= _ROWS_TOGETHER:
                 yield from _in_one(held)
@@ -146,6 +150,11 @@ class Samples:
         except FileNotFoundError as error:
             raise FilesGoneError(f"reading log ends: expected the file {file.path}, found none.") from error
 
+    def _whole(self, file: SampleFile) -> Iterable[pa.RecordBatch]:
+        """Read all of a small file, or take what was read of it lately."""
+        read = partial(self.batches, file, _COLUMNS, topics=None)
+        return _RECENT.rows(f"{self._root}/{file.path}", read) if file.size <= _HELD_BYTES else read()
+
     def _open(self, file: SampleFile) -> pa.NativeFile:
         """Open a file; a small one is read in one go, instead of piece by piece."""
         source = self._storage.open_input_file(file.path)
@@ -164,12 +173,11 @@ def newest_ends(
     least); where there are none, before the newest sample up to then. Left out are samples without a log end,
     and those of topics that were gone or made anew afterwards.
     """
-    wanted, within_ms = _in_order(topics), max(within_ms, NEWEST_WITHIN_MS)
+    wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
     rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
     if not pc.all(_tells_id(rows), min_count=0).as_py():
         return _newest(rows)
-    latest = _latest(samples, as_of)
-    if latest is None:
+    if (latest := _latest(samples, as_of)) is None:
         return no_rows(NEWEST_ENDS)
     return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
 
@@ -179,7 +187,7 @@ def ends_between(
 ) -> pa.Table:
     """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after a moment and up to another (ms),
     and the newest ones up to the first, as `newest_ends` does. In no order."""
-    rows = _rows_between(samples, _in_order(topics), since + 1, until)
+    rows = _rows_between(samples, None if topics is None else sorted(set(topics)), since + 1, until)
     rows = rows.filter(pc.is_valid(rows["log_end"])).select(NEWEST_ENDS.names).cast(NEWEST_ENDS)
     return pa.concat_tables([newest_ends(samples, topics, as_of=since, within_ms=within_ms), rows])
 
@@ -189,8 +197,10 @@ def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of:
 
     Of what was seen up to `as_of` (ms).
     """
-    wanted = _in_order(topics)
-    columns = ("sampled_at", "topic", "topic_id", "partition")
+    wanted, columns = (
+        None if topics is None else sorted(set(topics)),
+        ("sampled_at", "topic", "topic_id", "partition"),
+    )
     files = [file for file in samples.between(None, as_of, wanted) if file.topic_rows]
     rows = [
         batch.filter(
@@ -212,10 +222,8 @@ def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of:
 
 
 def _latest(samples: Samples, as_of: int) -> int | None:
-    """Return when (ms) the newest row up to a moment was sampled; None: there is none."""
-    latest = None
-    files = samples.between(None, as_of)
-    for file in sorted(files, key=lambda file: min(file.last_at, as_of), reverse=True):
+    latest: int | None = None  # ms
+    for file in sorted(samples.between(None, as_of), key=lambda file: min(file.last_at, as_of), reverse=True):
         if latest is not None and latest >= min(file.last_at, as_of):
             break
         found = file.last_at if file.last_at <= as_of else _latest_in(samples, file, as_of)
@@ -225,7 +233,7 @@ def _latest(samples: Samples, as_of: int) -> int | None:
 
 def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
     """Return the time (ms) of the newest row of a file up to a moment that is not before all of them."""
-    batches = samples.batches(file, ["sampled_at"], topics=None)
+    batches = samples.joined([file], ["sampled_at"], topics=None)
     times = np.concatenate([milliseconds(batch["sampled_at"]) for batch in batches])
     return int(times[times <= as_of].max())
 
@@ -233,7 +241,6 @@ def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
 def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
     """Read the samples with a log end between two moments (ms), and the rows that say that a topic is gone,
     or which id it has. Names are dictionaries."""
-    columns = [*NEWEST_ENDS.names, "error"]
     rows = [
         batch.filter(
             _all(
@@ -243,9 +250,9 @@ def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, un
                 pc.or_(pc.or_(pc.is_valid(batch["log_end"]), _says_gone(batch)), _tells_id(batch)),
             )
         )
-        for batch in samples.joined(samples.between(since, until, topics), columns, topics=topics)
+        for batch in samples.joined(samples.between(since, until, topics), _COLUMNS, topics=topics)
     ]
-    return _with_names_once(rows) if rows else as_table(rows, columns)
+    return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
 
 
 def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
@@ -296,17 +303,12 @@ def _is_later(rows: pa.Table, others: pa.Table) -> Mask:
 # --- rows ------------------------------------------------------------------------------------------------
 
 
-def _in_order(topics: Collection[str] | None) -> list[str] | None:
-    return None if topics is None else sorted(set(topics))
-
-
 def _in_one(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return batches with dictionaries as one, or none where they have no rows."""
     return _with_names_once(batches).combine_chunks().to_batches() if any(map(len, batches)) else []
 
 
 def _with_names_once(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Make one table of batches, whose chunks have one dictionary."""
     return pa.Table.from_batches(batches).unify_dictionaries()
 
 
@@ -324,7 +326,6 @@ def _all(*masks: pa.Array | None) -> pa.Array:
 
 
 def _is_wanted(batch: pa.RecordBatch, topics: Sequence[str] | None) -> pa.Array | None:
-    """Tell for n rows whether they are of one of the topics; None: all are asked for."""
     return None if topics is None else is_about(batch, from_texts(topics))
 
 
@@ -332,6 +333,11 @@ def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
     """Tell for n rows, as `Samples.batches` reads them, whether they are of one of the topics."""
     column = batch["topic"]
     return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
+
+
+def _chosen(batch: pa.RecordBatch, topics: pa.Array | None) -> pa.RecordBatch:
+    is_all = topics is None or len(batch) < 1_000  # of few rows others may be added, too
+    return batch if is_all else batch.filter(is_about(batch, topics))
 
 
 def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:

@@ -24,6 +24,7 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
 from streaming.maintenance import samples
 from streaming.maintenance.maintenance import compact, maintain
 from streaming.queries.sql import run_sql
+from streaming.tables import log_ends
 from streaming.tables.crossings import CROSSINGS, crossings
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
@@ -33,6 +34,7 @@ from streaming.tables.log_ends import (
     newest_ends,
     topics_over_time,
 )
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 FIRST = NOW - 3 * DAY_MS - 12 * HOUR_MS  # the start of a day
@@ -282,6 +284,82 @@ def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables)
     assert [tuple(row.values()) for row in before.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + DAY_MS))
     ]
+
+
+# --- which version is read -----------------------------------------------------------------------------
+
+
+def test_a_question_reads_one_version_and_the_next_one_the_newest(tables: Tables) -> None:
+    first, second, third = minutes(5, 8, 12)
+    append(tables, {("g", "a", 0): offset()})
+    tables.append_log_ends(rows_of([first]))
+    asked = positions_of([("a", 0, 6)])
+
+    def ends(at: Snapshot) -> tuple[list[object], list[dict[str, object]]]:
+        newest = at.newest_ends(["a"], as_of=third.at)["log_end"].to_pylist()
+        return newest, at.crossings(asked, as_of=third.at).to_pylist()
+
+    def twice(at: Snapshot) -> list[object]:
+        before = ends(at)
+        tables.append_log_ends(rows_of([second]))
+        compact(tables, "log_ends", lambda: True)
+        return [before, ends(at)]
+
+    assert tables.ask(twice) == [([5], [crossing((0, 5), None)])] * 2
+    assert tables.ask(ends) == ([8], [crossing((0, 5), (1, 8))])
+    tables.append_log_ends(rows_of([third]))
+    assert tables.ask(ends) == ([12], [crossing((0, 5), (1, 8))])
+
+
+def test_files_that_went_after_they_were_listed_are_looked_for_in_the_newest_version(tables: Tables) -> None:
+    append(tables, {("g", "a", 0): offset()})
+    for one in minutes(5, 8, 12):
+        tables.append_log_ends(rows_of([one]))
+    asked = positions_of([("a", 0, 6)])
+    listed = []
+
+    def question(at: Snapshot) -> list[dict[str, object]]:
+        assert at.samples is not None
+        listed.append(len(at.samples.files))
+        if len(listed) == 1:
+            compact(tables, "log_ends", lambda: True)
+            table = tables.delta("log_ends")
+            table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        return at.crossings(asked, as_of=NOW).to_pylist()
+
+    assert tables.ask(question) == [crossing((0, 5), (1, 8))]
+    assert listed == [3, 1]
+
+
+def test_small_files_are_held_a_bounded_number_of_rows_at_a_time(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = history(seed=4)
+    store_by_rounds(tables, rounds)
+    table = Samples(tables.delta("log_ends"))
+    expected = sorted(map(repr, rows_in(table)))
+    for rows, whole in ((1, 2**20), (40, 2**20), (40, 0)):
+        monkeypatch.setattr(log_ends, "_ROWS_TOGETHER", rows)
+        monkeypatch.setattr(log_ends, "_WHOLE_BYTES", whole)  # 0: all are large
+        assert sorted(map(repr, rows_in(table))) == expected
+    monkeypatch.setattr(log_ends, "_WHOLE_BYTES", 2**20)
+    most = max(len(sampled) for sampled in rounds)
+    assert max(map(len, batches_of(table))) < 40 + most
+
+
+def batches_of(table: Samples) -> list[pa.RecordBatch]:
+    return [*table.joined(table.files, ["sampled_at", "topic", "partition", "log_end"], topics=None)]
+
+
+def rows_in(table: Samples) -> list[dict[str, object]]:
+    return [row for batch in batches_of(table) for row in batch.to_pylist()]
+
+
+def test_files_without_a_topic_are_not_opened(tables: Tables) -> None:
+    for topic in ("a", "m", "z"):
+        tables.append_log_ends(rows_of([Sample(FIRST, topic, 0, 5)]))
+    table = Samples(tables.delta("log_ends"))
+    assert [len(table.between(None, NOW, topics)) for topics in (None, ["m"], ["b", "y"], [])] == [3, 1, 0, 0]
 
 
 # --- maintenance -----------------------------------------------------------------------------------------
