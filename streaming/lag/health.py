@@ -221,7 +221,8 @@ def _numbers_of(statuses: pa.ChunkedArray) -> Index:
 
 def _milliseconds(seconds: pa.ChunkedArray) -> Index:
     """Return seconds as int64 milliseconds, -1 where they are null."""
-    return numbers_or(pc.multiply(seconds, 1_000.0).cast(pa.int64(), safe=False), NONE)
+    thousand = from_numbers(np.array([1_000.0]))[0]  # `pc.multiply` would import pandas for one of Python
+    return numbers_or(pc.multiply(seconds, thousand).cast(pa.int64(), safe=False), NONE)
 
 
 # --- keys ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_mask, from_numbers, to_mask
+from streaming.common.arrays import from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
@@ -96,12 +96,12 @@ def with_health(
     window = rules.window_ms
     reaches = sorted({2 * window, 12 * window, rules.long_silence_ms + window})
     judging = Judging(positions, now=moment, max_age_ms=max_age_ms, rules=rules)
-    is_behind = to_mask(pc.greater(positions["lag"], rules.min_lag))
+    is_behind = to_mask(positions["lag"].is_valid()) & (numbers_or(positions["lag"], 0) > rules.min_lag)
     pending = np.flatnonzero(is_behind)
     behind = positions.select(KEY_NAMES).filter(from_mask(is_behind))
     keys, codes = Numbering.of(behind, KEY_NAMES)
     row_of = np.append(pending[firsts(codes)], NONE)
-    held, until = Commits.none(), None
+    held, until, too_few = Commits.none(), None, from_texts([TOO_FEW_COMMITS])
     numbers = [np.flatnonzero(~is_behind)]
     no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
     found = [judging.facts(numbers[0], held, no_samples)]
@@ -128,7 +128,8 @@ def with_health(
         )
         facts = judging.facts(judged, held, samples)
         is_pace_known[judged] = to_mask(facts["pace_is_known"])
-        is_done = is_pace_known[judged] & ~to_mask(pc.equal(facts["reason"], TOO_FEW_COMMITS)) | is_last
+        is_open = ~is_pace_known[judged] | to_mask(pc.is_in(facts["reason"], value_set=too_few))
+        is_done = ~is_open | is_last
         found.append(facts.filter(from_mask(is_done)))
         numbers.append(judged[is_done])
         pending = np.setdiff1d(pending, judged[is_done], assume_unique=True)
