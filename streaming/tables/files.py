@@ -37,6 +37,9 @@ ROWS_WORTH_A_FILE: Final = 200_000
 """From twice as many rows of one partition on, cores share them: so many are worth a file."""
 
 
+_HELD_FILE_BYTES: Final = 4_096  # about what objects take, however few rows there are
+
+
 class RecentFiles:
     """Rows of files that were read lately, for whoever asks about the same table again and again.
 
@@ -44,8 +47,8 @@ class RecentFiles:
     up in the log each time. So rows that are held cannot be old ones. Threads may share it.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most  # files
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
         self._held: OrderedDict[str, list[pa.RecordBatch]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,10 +60,17 @@ class RecentFiles:
                 return self._held[name]
         rows = list(read())
         with self._lock:
-            self._held[name] = rows
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
+            if name not in self._held:  # no other thread has read it meanwhile
+                self._held[name] = rows
+                self._left -= _size_of(rows)
+            while self._left < 0:
+                _, oldest = self._held.popitem(last=False)
+                self._left += _size_of(oldest)
         return rows
+
+
+def _size_of(rows: Sequence[pa.RecordBatch]) -> int:
+    return _HELD_FILE_BYTES + sum(batch.nbytes for batch in rows)
 
 
 CORES: Final = os.cpu_count() or 1

@@ -52,7 +52,7 @@ _DICTIONARIES: Final = ["topic", "topic_id"]
 _COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
 _WHOLE_BYTES: Final = 1024 * 1024  # up to this, a file is read in one go: a round of 100,000 partitions
 _HELD_BYTES: Final = 64 * 1024  # up to this, its rows are held: a round of 10,000
-_RECENT: Final = RecentFiles(128)
+_RECENT: Final = RecentFiles(16 * 1024 * 1024)
 _ROWS_TOGETHER: Final = 500_000  # of small files
 
 
