@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
@@ -99,34 +99,24 @@ def with_health(
     is_behind = to_mask(positions["lag"].is_valid()) & (numbers_or(positions["lag"], 0) > rules.min_lag)
     pending = np.flatnonzero(is_behind)
     behind = positions.select(KEY_NAMES).filter(from_mask(is_behind))
-    keys, codes = Numbering.of(behind, KEY_NAMES)
-    row_of = np.append(pending[firsts(codes)], NONE)
-    held, until, too_few = Commits.none(), None, from_texts([TOO_FEW_COMMITS])
-    numbers = [np.flatnonzero(~is_behind)]
+    commits = _CommitsBack(at, behind, pending)
     no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
-    found = [judging.facts(numbers[0], held, no_samples)]
-    is_pace_known = np.full(len(positions), rules.min_commits <= 1)
+    numbers = [np.flatnonzero(~is_behind)]
+    found = [judging.facts(numbers[0], commits.held, no_samples)]
+    is_pace_known, too_few = np.full(len(positions), rules.min_commits <= 1), from_texts([TOO_FEW_COMMITS])
     for reach in reaches:
-        if not len(pending):
-            break
         since, is_last = moment - reach, reach == reaches[-1]
         if len(behind) > len(pending):
             behind = take(positions.select(KEY_NAMES), pending)
-        rows = at.commits(_named(behind), since=since, until=until, in_order=False)
-        new, until = Commits.of(row_of[keys.codes_of(rows)], rows), since - 1
-        held = Commits.joined(held, new)
         is_news = is_pace_known | is_last  # what has no more commits than before has no pace still
-        is_news[new.keys] = True
+        if len(pending):
+            is_news[commits.read(behind, since)] = True
         judged = pending[is_news[pending]]
         if not len(judged):
             continue
-        samples = at.ends_between(
-            topics_in(behind.select(["topic"]).filter(from_mask(is_news[pending]))),
-            since=since,
-            until=moment,
-            within_ms=max_age_ms,
-        )
-        facts = judging.facts(judged, held, samples)
+        topics = topics_in(behind.select(["topic"]).filter(from_mask(is_news[pending])))
+        samples = at.ends_between(topics, since=since, until=moment, within_ms=max_age_ms)
+        facts = judging.facts(judged, commits.held, samples)
         is_pace_known[judged] = to_mask(facts["pace_is_known"])
         is_open = ~is_pace_known[judged] | to_mask(pc.is_in(facts["reason"], value_set=too_few))
         is_done = ~is_open | is_last
@@ -135,6 +125,26 @@ def with_health(
         pending = np.setdiff1d(pending, judged[is_done], assume_unique=True)
     order = np.argsort(np.concatenate(numbers))
     return with_columns(positions, take(pa.concat_tables(found), order))
+
+
+class _CommitsBack:
+    """The commits of positions, read step by step, each step further back."""
+
+    def __init__(self, at: Reader, positions: pa.Table, numbers: Index) -> None:
+        """Take n positions (`KEY`), and the n numbers that they have among all."""
+        self._at = at
+        self._keys, codes = Numbering.of(positions, KEY_NAMES)
+        self._numbers = np.append(numbers[firsts(codes)], NONE)  # the last is that of `NONE`
+        self._until: int | None = None
+        self.held = Commits.none()
+
+    def read(self, pending: pa.Table, since: int) -> Index:
+        """Add the commits of some of the positions from where they were read to back to a moment (ms); return
+        the numbers of the positions that have any there."""
+        rows = self._at.commits(_named(pending), since=since, until=self._until, in_order=False)
+        more = Commits.of(self._numbers[self._keys.codes_of(rows)], rows)
+        self.held, self._until = Commits.joined(self.held, more), since - 1
+        return more.keys
 
 
 def _named(positions: pa.Table) -> list[str] | None:
