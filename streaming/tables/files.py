@@ -70,7 +70,8 @@ class RecentFiles:
 
 
 def _size_of(rows: Sequence[pa.RecordBatch]) -> int:
-    return _HELD_FILE_BYTES + sum(batch.nbytes for batch in rows)
+    own: int = sum(batch.nbytes for batch in rows)
+    return _HELD_FILE_BYTES + own
 
 
 CORES: Final = os.cpu_count() or 1
