@@ -54,10 +54,10 @@ def status_changes(
     if not len(commits) or not len(moments):
         return STATUS_CHANGES.empty_table()
     sampled = Samples.of(samples)
-    runs = Runs.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
-    by_group = np.argsort(numbered(runs.keys["group"])[0], kind="stable")
-    codes, groups = numbered(take(runs.keys, by_group)["group"])
-    places = sampled.places.codes_of(runs.keys)[by_group]
+    runs, keys_of = Runs.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
+    by_group = np.argsort(numbered(keys_of["group"])[0], kind="stable")
+    codes, groups = numbered(take(keys_of, by_group)["group"])
+    places = sampled.places.codes_of(keys_of)[by_group]
     starts = np.searchsorted(codes, np.arange(len(groups)))
     held = np.full(len(groups), NONE, np.int64)
     found = [STATUS_CHANGES.empty_table()]
@@ -70,7 +70,7 @@ def status_changes(
             if len(changed):
                 own = (row * len(codes) + np.flatnonzero(codes == group) for group in changed)
                 deciding = [view.deciding(keys_of_group) for keys_of_group in own]
-                found.append(view.rows(np.array(deciding), held[changed]))
+                found.append(view.rows(keys_of, np.array(deciding), held[changed]))
                 held[changed] = worst[changed]
     return pa.concat_tables(found)
 
@@ -120,7 +120,7 @@ class _View:
         """Return which of a group's keys at a moment decides: the worst, and of these the furthest behind."""
         return int(own[np.lexsort((-self._lags[own], -self.ranks[own]))[0]])
 
-    def rows(self, numbers: Index, before: Index) -> pa.Table:
+    def rows(self, keys_of: pa.Table, numbers: Index, before: Index) -> pa.Table:
         """Return rows (schema `STATUS_CHANGES`) of some of the keys at moments; `before` are the statuses
         that their groups had."""
         own = self._numbers[numbers]
@@ -134,7 +134,7 @@ class _View:
         )
         names = pa.array(STATUSES, pa.string())
         columns = dict(zip(PARTITION_HEALTH.names, facts(self._runs, some), strict=True))
-        keys = take(self._runs.keys, self._keys[numbers])
+        keys = take(keys_of, self._keys[numbers])
         is_known = self._is_known[own]
         columns |= {name: keys[name] for name in KEY_NAMES}
         columns |= {

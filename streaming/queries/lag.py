@@ -78,13 +78,12 @@ class LagQueries:
         """
 
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-            rows = offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
+            rows = self._with_lag(at, about, offsets)
             if not with_former:
                 return rows
             return with_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=about.moment))
 
-        rows, about = self._ask(question, groups, topics, as_of)
-        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+        return _in_order(self._answer(question, groups, topics, as_of))
 
     def list_lag(
         self,
@@ -102,7 +101,7 @@ class LagQueries:
         """
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
-        answer = self.list_offsets(groups, topics, as_of)
+        answer = self._answer(self._with_lag, groups, topics, as_of)
         rows = far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
         return replace(answer, rows=rows)
 
@@ -137,8 +136,8 @@ class LagQueries:
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
-        runs = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
-        order = to_numbers(sorted_by(_numbered(runs.keys), *KEY_NAMES)["number"])
+        runs, own = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
+        order = to_numbers(sorted_by(_numbered(own), *KEY_NAMES)["number"])
         if len(order) * len(moments) > _MOST_ROWS:
             raise MisuseError(
                 f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
@@ -148,7 +147,7 @@ class LagQueries:
         lasts = runs.last_until(keys, at)
         is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
         lasts = lasts[is_there]
-        rows = take(runs.keys, keys[is_there])
+        rows = take(own, keys[is_there])
         columns = [
             to_timestamps(from_numbers(at[is_there])),
             *rows.columns,
@@ -167,7 +166,7 @@ class LagQueries:
         as_of: datetime | None = None,
     ) -> Answer:
         """Return the status of the named groups or of all (schema `GROUP_HEALTH`), the worst first."""
-        answer = self.partition_health(groups, topics, as_of)
+        answer = self._answer(self._with_health, groups, topics, as_of)
         return replace(answer, rows=group_health(answer.rows))
 
     def partition_health(
@@ -176,18 +175,9 @@ class LagQueries:
         topics: Sequence[TopicPartitions] = (),
         as_of: datetime | None = None,
     ) -> Answer:
-        """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`."""
-
-        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-            moment = about.moment
-            rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=self.max_age_ms)
-            rows = with_currency(
-                rows, at.progress, is_observed=at.gap is None, moment=moment, max_age_ms=self.max_age_ms
-            )
-            return with_health(at, rows, moment=moment, max_age_ms=self.max_age_ms, rules=self.rules)
-
-        rows, about = self._ask(question, groups, topics, as_of)
-        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+        """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`, sorted
+        by key."""
+        return _in_order(self._answer(self._with_health, groups, topics, as_of))
 
     def health_changes(
         self,
@@ -241,8 +231,7 @@ class LagQueries:
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
             return contradictions(offsets, at.topics_over_time(topics_in(offsets), as_of=about.moment))
 
-        rows, about = self._ask(question, groups, (), as_of)
-        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+        return _in_order(self._answer(question, groups, (), as_of))
 
     def restore(
         self,
@@ -266,6 +255,27 @@ class LagQueries:
         return Answer(found, about, about.loading_of(groups))
 
     # ---------------------------------------------------------------------------------------------------
+
+    def _with_lag(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+        return offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
+
+    def _with_health(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+        moment, max_age_ms = about.moment, self.max_age_ms
+        rows = self._with_lag(at, about, offsets)
+        is_observed = at.gap is None
+        rows = with_currency(rows, at.progress, is_observed=is_observed, moment=moment, max_age_ms=max_age_ms)
+        return with_health(at, rows, moment=moment, max_age_ms=max_age_ms, rules=self.rules)
+
+    def _answer(
+        self,
+        question: Callable[[Snapshot, AsOf, pa.Table], pa.Table],
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions],
+        as_of: datetime | None,
+    ) -> Answer:
+        """Answer about the offsets of groups, in no order."""
+        rows, about = self._ask(question, groups, topics, as_of)
+        return Answer(rows, about, about.loading_of(groups))
 
     def _ask(
         self,
@@ -338,6 +348,10 @@ class LagQueries:
                 f"every {every_ms} ms. Choose a shorter time, or longer steps."
             )
         return np.append(np.arange(start, end, every_ms, dtype=np.int64), end)
+
+
+def _in_order(answer: Answer) -> Answer:
+    return replace(answer, rows=sorted_by(answer.rows, *KEY_NAMES))
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
