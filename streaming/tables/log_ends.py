@@ -169,6 +169,25 @@ def topics_over_time(table: DeltaTable, topics: Sequence[str] | None, *, as_of: 
     return spans.rename_columns(TOPICS_OVER_TIME.names).sort_by([("first_at", "ascending")])
 
 
+def gone_at(samples: Samples, topics: Sequence[str], as_of: int) -> dict[str, int]:
+    """Return when (ms) topics (sorted) were last seen gone up to a moment (ms), those that were."""
+    columns = ("sampled_at", "topic", "partition", "error")
+    rows = [
+        batch.filter(
+            _all(
+                _is_wanted(batch, topics),
+                pc.less_equal(batch["sampled_at"], timestamp(as_of)),
+                _says_gone(batch),
+            )
+        )
+        for file in samples.between(None, as_of)
+        if file.topic_rows
+        for batch in samples.batches(file, columns, topics=topics, of_topics=True)
+    ]
+    last = _last_of_each(as_table(rows, columns), ["topic"])
+    return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
+
+
 # --- the newest samples ----------------------------------------------------------------------------------
 
 

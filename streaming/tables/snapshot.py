@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from streaming.common.arrays import from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.model.progress import Progress
-from streaming.model.schemas import KEY
+from streaming.model.schemas import KEY, TOPIC_GONE
 from streaming.tables.crossings import crossings, nothing_crossed
 from streaming.tables.feed import (
     commits_between,
@@ -45,6 +45,8 @@ Among = Literal["groups", "live", "history"]
 _MOST_NAMED: Final = 500
 """Groups or topics that are named in a query; of more, all rows are read and chosen from: SQL would be
 megabytes."""
+
+_TELLS_OF_TOPIC: Final = f"""("partition" IS NULL AND ("topic_id" IS NOT NULL OR "error" = '{TOPIC_GONE}'))"""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,11 @@ class Snapshot:
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
     ) -> pa.Table:
         """Read the samples (schema `NEWEST_ENDS`) of topics (None: all) between two moments (ms), and the
-        newest ones before, as `newest_ends` does. In no order; of very many topics those of others, too."""
+        newest ones before, as `newest_ends` does. In no order; of very many topics those of others, too.
+
+        Among them are rows about topics (`partition` and `log_end` null): which id one has, or with none that
+        it is gone.
+        """
         wanted = None if topics is None or len(topics) > _MOST_NAMED else list(topics)
         if self.log_ends is None or wanted == []:
             return no_rows(NEWEST_ENDS)
@@ -189,7 +195,8 @@ class Snapshot:
         rows = select(
             f"""
             SELECT {names(NEWEST_ENDS.names)} FROM log_ends
-            WHERE "log_end" IS NOT NULL AND {between("sampled_at", since + 1, until)} AND {of_these}
+            WHERE ("log_end" IS NOT NULL OR {_TELLS_OF_TOPIC}) AND {between("sampled_at", since + 1, until)}
+                AND {of_these}
             """,
             log_ends=self.log_ends,
         ).cast(NEWEST_ENDS)
