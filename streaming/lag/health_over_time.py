@@ -12,6 +12,7 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, facts
 from streaming.lag.lag_time import CLOCKS_DIFFER_MS
+from streaming.lag.log_ends import lag_of
 from streaming.lag.rules import STATUSES, HealthRules, Judged, ends_before, judge
 from streaming.lag.runs import Runs
 from streaming.lag.samples import NONE, Samples
@@ -100,11 +101,12 @@ class _View:
         is_later = (offsets > ends) & (runs.at[self._lasts] > sampled_at - CLOCKS_DIFFER_MS)
         self._ends = np.where(is_later, offsets, ends)
         self._is_known = is_known
+        lags = lag_of(self._ends, offsets)
         self._judged = judge(
             runs,
             self._lasts,
             now,
-            lags=from_numbers(self._ends - offsets, is_known),
+            lags=from_numbers(lags, is_known),
             ends_before=ends_before(samples, own, now, rules),
             is_current=np.ones(len(own), np.bool_),
             rules=rules,
@@ -114,7 +116,7 @@ class _View:
         self._numbers = np.full(len(keys), NONE, np.int64)
         self._numbers[self._present] = np.arange(len(self._present))
         self._lags = np.full(len(keys), NONE, np.int64)
-        self._lags[self._present] = np.where(is_known, self._ends - offsets, NONE)
+        self._lags[self._present] = np.where(is_known, lags, NONE)
 
     def deciding(self, own: Index) -> int:
         """Return which of a group's keys at a moment decides: the worst, and of these the furthest behind."""

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.common.times import DAY_MS, MINUTE_MS
+from streaming.lag.log_ends import lag_of
 from streaming.lag.runs import Runs, counted
 from streaming.lag.samples import NONE, Samples
 
@@ -135,7 +136,7 @@ def judge(
     is_silent = silence > np.where(
         has_enough, np.maximum(last_at - runs.at[windows], rules.window_ms), rules.long_silence_ms
     )
-    is_waited_for = ends_before - last_offset > rules.min_lag
+    is_waited_for = lag_of(ends_before, last_offset) > rules.min_lag
     turns = _turns(runs, windows, lasts)
     is_rewound = (turns != NONE) & (moments - runs.at[turns] >= rules.rewind_after_ms)
 

@@ -16,6 +16,7 @@ from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
 from streaming.common.timestamps import to_milliseconds
+from streaming.lag.log_ends import lag_of
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -158,8 +159,8 @@ class Runs:
             is_readable=is_readable,
             is_removed=commits.is_removed,
             chains=_chains(starts, is_readable),
-            lags=np.where(is_near & is_readable, np.maximum(ends[before] - offsets, 0), NONE),
-            lags_after=np.where(is_seen & is_readable, np.maximum(ends[after] - offsets, 0), NONE),
+            lags=np.where(is_near & is_readable, np.maximum(lag_of(ends[before], offsets), 0), NONE),
+            lags_after=np.where(is_seen & is_readable, np.maximum(lag_of(ends[after], offsets), 0), NONE),
             after_at=np.where(is_seen, sampled_at[after], 0),
             _ranked=ranked,
             _low=low,

@@ -53,6 +53,7 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
 
     sums = np.zeros(len(names), np.int64)
     np.add.at(sums, codes, np.maximum(lags, 0))
+    sums[np.bincount(codes, np.maximum(lags, 0), len(names)) >= _LAST] = _LAST
     longest = times[worst]
     furthest = take(rows, worst)
     columns = {

@@ -15,7 +15,7 @@ from streaming.common.arrays import Index, Mask, from_numbers, to_numbers
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import TIMESTAMP
-from streaming.tables.log_ends import SampleFile, Samples, milliseconds
+from streaming.tables.log_ends import SampleFile, Samples, gone_at, milliseconds
 
 CROSSINGS: Final = pa.schema(
     [
@@ -49,7 +49,8 @@ def crossings(samples: Samples, positions: pa.Table, *, as_of: int) -> pa.Table:
 
     Positions have `topic`, `partition` and `committed_offset` (with a null in any nothing is known). Of the
     samples up to `as_of` (ms) those count that are of the log which the newest sample of the
-    partition is of: not those before a sample with another topic id.
+    partition is of: not those before a sample with another topic id; nor, where brokers have no ids, those
+    from before the topic was gone, or before the log end fell: it may be another log.
     """
     is_whole = _is_whole(positions)
     asked = positions.filter(is_whole)
@@ -106,13 +107,18 @@ class _Search:
         self._oldest = _Found(k)  # sample so far
         self._topic_id = np.full(k, -1, np.int64)
         self._ids: dict[str, int] = {}
+        self._gone_at: Index | None = None  # of each topic; read when ids are not known
         self._is_whole: Mask = np.zeros(k, np.bool_)  # an older sample is of another log
 
     def go_back_through(self, samples: Samples, files: Sequence[SampleFile], as_of: int) -> None:
         """Look for open positions in files that are older than all before, or of other partitions."""
         is_wanted = np.zeros(len(self._keys), np.bool_)
         is_wanted[self._code[self.open]] = True
-        rows = self._of_one_log(self._read(samples, files, is_wanted, as_of))
+        rows = self._read(samples, files, is_wanted, as_of)
+        if self._gone_at is None and (rows.topic_id < 0).any():
+            gone = gone_at(samples, self.topics, as_of)
+            self._gone_at = np.array([gone.get(topic, -_MOST) for topic in self.topics], np.int64)
+        rows = self._of_one_log(rows)
         if len(rows.code):
             starts = _starts(rows.code)
             self._find(rows, starts)
@@ -155,7 +161,7 @@ class _Search:
         return _Rows(code, at, to_numbers(batch["log_end"]), ids).where(is_asked)
 
     def _of_one_log(self, rows: _Rows) -> _Rows:
-        """Leave out samples before the last of another topic id; their partitions need no older ones."""
+        """Leave out samples up to the last one of another log; their partitions need no older ones."""
         if not len(rows.code):
             return rows
         starts, numbers = _starts(rows.code), np.arange(len(rows.code))
@@ -164,11 +170,25 @@ class _Search:
         is_new = (self._topic_id[codes] < 0) & (newest >= 0)
         self._topic_id[codes[is_new]] = rows.topic_id[newest[is_new]]
         is_other = (rows.topic_id >= 0) & (rows.topic_id != self._topic_id[rows.code])
+        is_other |= self._may_be_former(rows, starts)
         if not is_other.any():
             return rows
         last = np.maximum.reduceat(np.where(is_other, numbers, -1), starts)
         self._is_whole[codes[last >= 0]] = True
         return rows.where(numbers > np.repeat(last, np.diff(starts, append=len(numbers))))
+
+    def _may_be_former(self, rows: _Rows, starts: Index) -> Mask:
+        """Tell which samples without a topic id may be of a former log: the topic was gone after them, or the
+        next log end is less. (It may fall a little in an unclean election, too: nobody tells them apart.)"""
+        if self._gone_at is None:
+            return np.zeros(len(rows.code), np.bool_)
+        lasts = np.append(starts[1:], len(rows.code)) - 1
+        codes = rows.code[lasts]
+        next_end = np.append(rows.end[1:], 0)
+        next_end[lasts] = np.where(self._oldest.is_found[codes], self._oldest.end[codes], rows.end[lasts])
+        is_before = (next_end < rows.end) | (rows.at < self._gone_at[self._keys[rows.code] >> 32])
+        is_former: Mask = is_before & (rows.topic_id < 0)
+        return is_former
 
     def _find(self, rows: _Rows, starts: Index) -> None:
         """Find the open positions whose last sample that is not above them is among these.

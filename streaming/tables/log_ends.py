@@ -6,7 +6,7 @@ a file of their own. When ends passed positions is asked in `streaming.tables.cr
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -47,6 +47,9 @@ NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
 """A partition whose newest sample is older than the newest of all by more than this has no newest end, unless
 older ones are asked for."""
 
+Topics = Sequence[str] | None  # sorted; None: all
+Batches = list[pa.RecordBatch]
+Tells = Callable[[pa.RecordBatch], pa.Array]
 _DICTIONARIES: Final = ["topic", "topic_id"]
 
 _COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
@@ -98,12 +101,7 @@ class Samples:
         return [file for file in own if (since is None or file.last_at >= since) and file.first_at <= until]
 
     def joined(
-        self,
-        files: Iterable[SampleFile],
-        columns: Sequence[str],
-        *,
-        topics: Sequence[str] | None,
-        of_topics: bool = False,
+        self, files: Iterable[SampleFile], columns: Sequence[str], *, topics: Topics, of_topics: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Read several files as `batches` does one: the rows of small ones come together.
 
@@ -122,12 +120,7 @@ class Samples:
         yield from _in_one(held)
 
     def batches(
-        self,
-        file: SampleFile,
-        columns: Sequence[str],
-        *,
-        topics: Sequence[str] | None,
-        of_topics: bool = False,
+        self, file: SampleFile, columns: Sequence[str], *, topics: Topics, of_topics: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Read columns of the parts of a file that may have rows of some topics (sorted; None: all), of which
         there may be others; with `of_topics` rows about topics as a whole.
@@ -186,10 +179,11 @@ def ends_between(
     samples: Samples, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
 ) -> pa.Table:
     """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after a moment and up to another (ms),
-    and the newest ones up to the first, as `newest_ends` does. In no order."""
+    and the newest ones up to the first, as `newest_ends` does. In no order. Among them are rows about topics
+    (`partition` and `log_end` null): which id one has, or with none that it is gone."""
     rows = _rows_between(samples, None if topics is None else sorted(set(topics)), since + 1, until)
-    rows = rows.filter(pc.is_valid(rows["log_end"])).select(NEWEST_ENDS.names).cast(NEWEST_ENDS)
-    return pa.concat_tables([newest_ends(samples, topics, as_of=since, within_ms=within_ms), rows])
+    before = newest_ends(samples, topics, as_of=since, within_ms=within_ms)
+    return pa.concat_tables([before, rows.select(NEWEST_ENDS.names).cast(NEWEST_ENDS)])
 
 
 def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
@@ -197,25 +191,17 @@ def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of:
 
     Of what was seen up to `as_of` (ms).
     """
-    wanted, columns = (
-        None if topics is None else sorted(set(topics)),
-        ("sampled_at", "topic", "topic_id", "partition"),
-    )
-    files = [file for file in samples.between(None, as_of, wanted) if file.topic_rows]
-    rows = [
-        batch.filter(
-            _all(
-                _is_wanted(batch, wanted),
-                pc.less_equal(batch["sampled_at"], timestamp(as_of)),
-                _tells_id(batch),
-            )
-        )
-        for batch in samples.joined(files, columns, topics=wanted, of_topics=True)
-    ]
-    seen = as_table(rows, columns).group_by(["topic", "topic_id"])
-    spans = seen.aggregate([("sampled_at", "min"), ("sampled_at", "max")])
+    rows = _where(samples, None if topics is None else sorted(set(topics)), None, as_of, _tells_id)
+    seen = as_table(rows, _COLUMNS)
+    spans = seen.group_by(["topic", "topic_id"]).aggregate([("sampled_at", "min"), ("sampled_at", "max")])
     spans = spans.select(["topic", "topic_id", "sampled_at_min", "sampled_at_max"])
     return spans.rename_columns(TOPICS_OVER_TIME.names).sort_by([("first_at", "ascending")])
+
+
+def gone_at(samples: Samples, topics: Sequence[str], as_of: int) -> dict[str, int]:
+    """Return when (ms) topics (sorted) were last seen gone up to a moment (ms), those that were."""
+    last = _last_of_each(as_table(_where(samples, topics, None, as_of, _says_gone), _COLUMNS), ["topic"])
+    return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
 
 
 # --- the newest samples ----------------------------------------------------------------------------------
@@ -241,18 +227,29 @@ def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
 def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
     """Read the samples with a log end between two moments (ms), and the rows that say that a topic is gone,
     or which id it has. Names are dictionaries."""
-    rows = [
+    rows = _where(samples, topics, since, until, _says_something)
+    return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
+
+
+def _where(samples: Samples, topics: Topics, since: int | None, until: int, tells: Tells) -> Batches:
+    """Read the rows between two moments (ms) that tell something; since None: of rows about topics alone."""
+    files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
+    last, first = timestamp(until), None if since is None else timestamp(since)
+    return [
         batch.filter(
             _all(
                 _is_wanted(batch, topics),
-                pc.greater_equal(batch["sampled_at"], timestamp(since)),
-                pc.less_equal(batch["sampled_at"], timestamp(until)),
-                pc.or_(pc.or_(pc.is_valid(batch["log_end"]), _says_gone(batch)), _tells_id(batch)),
+                None if first is None else pc.greater_equal(batch["sampled_at"], first),
+                pc.less_equal(batch["sampled_at"], last),
+                tells(batch),
             )
         )
-        for batch in samples.joined(samples.between(since, until, topics), _COLUMNS, topics=topics)
+        for batch in samples.joined(files, _COLUMNS, topics=topics, of_topics=since is None)
     ]
-    return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
+
+
+def _says_something(rows: pa.RecordBatch) -> pa.Array:
+    return pc.or_(pc.or_(pc.is_valid(rows["log_end"]), _says_gone(rows)), _tells_id(rows))
 
 
 def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:

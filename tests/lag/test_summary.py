@@ -40,6 +40,12 @@ POSITIONS = timed(
 )
 
 
+def test_a_sum_that_no_number_holds_is_the_largest_one() -> None:
+    most = 2**63 - 1
+    rows = timed([row("a t 0", most, 1.0), row("a t 1", most, 1.0), row("b t 0", 2**62, 1.0)], ROWS)
+    assert lag_by(rows, "group")["lag"].to_pylist() == [most, 2**62]
+
+
 def test_groups_come_by_the_time_that_they_are_behind() -> None:
     found = lag_by(POSITIONS, "group")
     assert found.schema == LAG_BY["group"]

@@ -4,8 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from log_end_rows import Sample, of_topic, rows_of
+from log_end_rows import Sample, gone, of_topic, rows_of
 from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, beat, group, offset
 
@@ -241,6 +242,40 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["it is beyond the log end"] * 2
     assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [WARNINGS[0]]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
+
+
+def test_a_series_knows_when_a_topic_was_gone_or_lost_partitions(tmp_path: pytest.TempPathFactory) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    times = {"commit_timestamp": T0, "source_timestamp": T0}
+    keys = [("g", topic, number) for topic, number in (("a", 0), ("b", 0), ("b", 5), ("c", 0), ("c", 1))]
+    batch: Batch = {key: offset(committed_offset=1, **times) for key in keys}
+    batch["h", "a", 0] = offset(committed_offset=4, **times)
+    append(tables, batch, now=T0, partitions={3: PartitionProgress(position=1, loaded=True)})
+    ids = {"a": "a-1", "b": "b-1", "c": None}
+    tables.append_log_ends(rows_of([Sample(T0, *key[1:], 4, ids[key[1]]) for key in keys]))
+    anew = [of_topic(T0 + M, "b", "b-2"), Sample(T0 + M, "c", 0, 5, None)]
+    tables.append_log_ends(rows_of([gone(T0 + M, "a"), *anew]))
+    again = [Sample(T0 + 2 * M, "a", 0, 4, "a-1"), Sample(T0 + 2 * M, "b", 0, 3, "b-2")]
+    tables.append_log_ends(rows_of([*again, gone(T0 + 2 * M, "c")]))
+    for minute in range(1, 4):
+        beat(tables, T0 + minute * M)
+    queries = LagQueries(tables)
+    series = queries.lag_over_time(["g"], since=at(0), until=at(3), every_ms=M).rows
+    lags = [series.filter(pc.equal(series["at"], at(n)))["lag"].to_pylist() for n in range(4)]
+    assert lags == [
+        [3, 3, 3, 3, 3],
+        [None, None, None, 4, 3],
+        [3, 2, None, None, None],  # b has no partition 5 any more
+        [3, 2, None, None, None],
+    ]
+    assert lags == [queries.list_offsets(["g"], as_of=at(n)).rows["lag"].to_pylist() for n in range(4)]
+    changes = queries.health_changes(["h"], since=at(0), until=at(3)).rows
+    assert [tuple(row.values()) for row in changes.select(["at", "reason"]).to_pylist()] == [
+        (at(0), "caught up"),
+        (at(1), "its log end is not known"),
+        (at(2), "caught up"),
+    ]
 
 
 def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory) -> None:

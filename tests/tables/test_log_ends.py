@@ -143,6 +143,33 @@ def test_an_unknown_id_is_like_any(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 6)]) == [crossing((1, 6), (2, 8))]
 
 
+@pytest.mark.parametrize("files", ["one", "many"])
+def test_without_ids_what_may_be_of_a_former_topic_does_not_count(tables: Tables, files: str) -> None:
+    fell, unnamed = minutes(5, 50, 3, 9, topic_id=None), minutes(5, 7, 8, 9, topic_id=None)
+    grown = [replace_topic(one, "b") for one in (unnamed[0], gone(unnamed[1].at, "a"), *unnamed[2:])]
+    named = [replace_topic(one, "c") for one in (*minutes(5), gone(FIRST + 1, "a"), *minutes(5, 7, 8)[1:])]
+    rows = sorted([*fell, *grown, *named], key=lambda one: one.at)
+    for held in [rows] if files == "one" else [[one] for one in rows]:
+        tables.append_log_ends(rows_of(held))
+    asked: list[Position] = [("a", 0, 2), ("a", 0, 6), ("b", 0, 6), ("b", 0, 8), ("c", 0, 6)]
+    assert crossed(tables, asked) == [
+        crossing(None, (2, 3)),
+        crossing((2, 3), (3, 9)),
+        crossing(None, (2, 8)),
+        crossing((2, 8), (3, 9)),
+        crossing((0, 5), (1, 7)),  # its id says that it is the same
+    ]
+    assert crossed(tables, asked[:3], FIRST + MINUTE_MS - 1) == [
+        crossing(None, (0, 5)),
+        crossing((0, 5), None),
+        crossing((0, 5), None),
+    ]
+
+
+def replace_topic(one: Sample, topic: str) -> Sample:
+    return one._replace(topic=topic)
+
+
 def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables) -> None:
     tables.append_log_ends(rows_of(minutes(5)))
     nothing = crossing(None, None)
