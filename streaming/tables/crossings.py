@@ -187,8 +187,9 @@ class _Search:
         codes = rows.code[lasts]
         next_end = np.append(rows.end[1:], 0)
         next_end[lasts] = np.where(self._oldest.is_found[codes], self._oldest.end[codes], rows.end[lasts])
-        is_before = (next_end < rows.end) | (rows.at < self._gone_at[self._keys[rows.code] >> 32])
-        return is_before & (rows.topic_id < 0)
+        is_before: Mask = (next_end < rows.end) | (rows.at < self._gone_at[self._keys[rows.code] >> 32])
+        is_before &= rows.topic_id < 0
+        return is_before
 
     def _find(self, rows: _Rows, starts: Index) -> None:
         """Find the open positions whose last sample that is not above them is among these.
