@@ -134,6 +134,8 @@ def test_a_series_has_the_lag_at_regular_moments(queries: LagQueries) -> None:
         queries.lag_over_time(["dead"], since=at(5), until=at(4), every_ms=M)
     with pytest.raises(MisuseError, match="expected at most 100000 moments"):
         queries.lag_over_time(["dead"], since=at(5), until=at(20), every_ms=1)
+    with pytest.raises(MisuseError, match="found one every 0 ms"):
+        queries.lag_over_time(["dead"], since=at(5), until=at(5.001), every_ms=0)
 
 
 def test_a_series_that_would_be_too_large_is_refused(
