@@ -163,10 +163,15 @@ def topics_over_time(table: DeltaTable, topics: Sequence[str] | None, *, as_of: 
         if file.topic_rows
         for batch in samples.batches(file, columns, topics=wanted, of_topics=True)
     ]
-    seen = as_table(rows, columns).group_by(["topic", "topic_id"])
-    spans = seen.aggregate([("sampled_at", "min"), ("sampled_at", "max")])
-    spans = spans.select(["topic", "topic_id", "sampled_at_min", "sampled_at_max"])
-    return spans.rename_columns(TOPICS_OVER_TIME.names).sort_by([("first_at", "ascending")])
+    seen = as_table(rows, columns)
+    times, codes = milliseconds(seen["sampled_at"]), key_codes([seen["topic"], seen["topic_id"]])
+    order = np.lexsort((times, codes))  # groups of a table would be those of Acero, which imports pandas
+    is_first = np.append(True, np.diff(codes[order]) != 0)[: len(order)]
+    firsts, lasts = order[is_first], order[np.roll(is_first, -1)]
+    by_first = np.argsort(times[firsts], kind="stable")
+    first, last = (seen.take(from_numbers(some[by_first])) for some in (firsts, lasts))
+    columns_of_spans = [first["topic"], first["topic_id"], first["sampled_at"], last["sampled_at"]]
+    return pa.Table.from_arrays(columns_of_spans, schema=TOPICS_OVER_TIME)
 
 
 # --- the newest samples ----------------------------------------------------------------------------------
