@@ -1,7 +1,7 @@
 """Evaluates the alert rules on the tables, and writes what opens, changes and closes. Needs no Spark."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -44,7 +44,7 @@ class Evaluator:
         health: HealthSettings | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        rules = HealthRules() if health is None else HealthRules(**asdict(health))
+        rules = HealthRules() if health is None else HealthRules.of(health)
         self._tables = tables
         self._alerts = alerts
         self._settings = settings

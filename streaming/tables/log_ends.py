@@ -20,7 +20,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
 from streaming.common.arrays import Index, Mask, from_mask, from_texts, no_rows, to_mask, to_numbers
-from streaming.common.keys import key_codes
+from streaming.common.keys import firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
@@ -191,11 +191,14 @@ def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of:
 
     Of what was seen up to `as_of` (ms).
     """
-    rows = _where(samples, None if topics is None else sorted(set(topics)), None, as_of, _tells_id)
-    seen = as_table(rows, _COLUMNS)
-    spans = seen.group_by(["topic", "topic_id"]).aggregate([("sampled_at", "min"), ("sampled_at", "max")])
-    spans = spans.select(["topic", "topic_id", "sampled_at_min", "sampled_at_max"])
-    return spans.rename_columns(TOPICS_OVER_TIME.names).sort_by([("first_at", "ascending")])
+    wanted = None if topics is None else sorted(set(topics))
+    seen = as_table(_where(samples, wanted, None, as_of, _tells_id), _COLUMNS)
+    seen = take(seen, np.argsort(milliseconds(seen["sampled_at"]), kind="stable"))
+    codes = key_codes([seen["topic"], seen["topic_id"]])  # groups of Acero would import pandas
+    lasts = len(codes) - 1 - firsts(codes[::-1])
+    first, last_at = take(seen, firsts(codes)), take(seen, lasts)["sampled_at"]
+    spans = [*(first[name] for name in ("topic", "topic_id", "sampled_at")), last_at]
+    return pa.Table.from_arrays(spans, schema=TOPICS_OVER_TIME)
 
 
 def gone_at(samples: Samples, topics: Sequence[str], as_of: int) -> dict[str, int]:
