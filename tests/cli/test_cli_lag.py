@@ -243,7 +243,7 @@ def test_watching_on_a_terminal_draws_a_screen_that_is_gone_at_the_end(
     for frame in frames:
         assert re.findall(r"H(old|dead|live|lost) ", frame) == ["old", "dead", "live", "lost"]
         assert "LAG-TIME" in frame
-    shapes = [len(set(re.findall(r"\x1b\[(\d+);1H", frame))) for frame in frames]
+    shapes = [set(re.findall(r"\x1b\[(\d+);1H", frame)) for frame in frames]  # a line may take two rows, too
     assert shapes
     assert all(one != other for one, other in pairwise(shapes))  # drawn anew for a reason
 
