@@ -60,8 +60,9 @@ soak: setup ## Run the job while a million groups come and go (ARGS="--for 25m -
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.soak $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz the decoders until stopped (requires atheris: pip install atheris)
-	@$(BIN)/python tests/fuzz/fuzz_decoders.py $(ARGS)
+FUZZ ?= decoders
+fuzz: setup ## Fuzz the decoders until stopped, or requests (FUZZ=messages); requires atheris: pip install atheris
+	@$(BIN)/python tests/fuzz/fuzz_$(FUZZ).py $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check style and types

@@ -1,7 +1,7 @@
 """Decodes the records of Kafka's `__consumer_offsets`: bytes and Arrow in, values or reasons out.
 
-Knows nothing of Spark, of Kafka's clients or of tables. `formats` declares every format once; the readers
-of single records (`rows`) and of whole columns (`columns`) are derived from it.
+Knows nothing of Spark, Kafka's clients or tables. `formats` declares every format once; the readers of single
+records (`rows`) and of columns (`columns`) follow from it. `messages` has the requests and responses.
 """
 
 from decoders.columns.decode import RECORD_SCHEMA, decode_columns

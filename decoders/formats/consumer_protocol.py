@@ -16,8 +16,9 @@ from construct import Default, Struct
 from decoders.errors import DecodeError, ErrorKind
 from decoders.formats.faults import WireError
 from decoders.formats.wire import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, array
-from decoders.rows.compiler import UNREADABLE, reader_of
+from decoders.rows.compiler import reader_of
 from decoders.rows.reference import PREFIX_BYTES, Document, malformed, parse_message, read_prefix
+from decoders.rows.source import UNREADABLE
 
 _TOPIC_PARTITIONS: Final = Struct("topic" / STRING, "partitions" / array(INT32))
 

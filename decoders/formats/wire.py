@@ -1,8 +1,8 @@
 """Kafka's wire types as `construct` declarations: the alphabet in which every format is declared.
 
 Each type below is a class that states *what* the bytes hold (`length`, `nullable`, `tags`, ...), because the
-fast readers are derived by walking these attributes (`rows.compiler`, `columns`). Its `_parse` is the
-reference that those readers are tested against; its `_build` makes the bytes for tests.
+fast readers and writers are derived by walking these attributes (`rows.compiler`, `columns`, `messages`). Its
+`_parse` is the reference that those readers are tested against, and `_build` that of the writers.
 
 All integers are big-endian. The oddities follow Kafka's own reader (`org.apache.kafka.common.protocol`): a
 length is null when it is negative, a varint drops the bits above 32, text is never refused for its bytes.
@@ -86,6 +86,16 @@ class Integer(FormatField):
     def _parse(self, stream: IO[bytes], context: Container, path: str) -> int:
         (value,) = struct.unpack(self.fmtstr, _read(stream, self.length, path))
         return int(value)
+
+
+class Boolean(FormatField):
+    """A byte that is 0 for false; every other is true."""
+
+    def __init__(self) -> None:
+        super().__init__(">", "?")
+
+    def _parse(self, stream: IO[bytes], context: Container, path: str) -> bool:
+        return _read(stream, self.length, path) != b"\0"
 
 
 class Varint(Construct):
@@ -292,6 +302,7 @@ class NullableStruct(Subconstruct):
         return obj
 
 
+BOOL: Final = Boolean()
 INT8: Final = Integer("b")
 INT16: Final = Integer("h")
 UINT16: Final = Integer("H")
@@ -310,9 +321,9 @@ NULLABLE_BYTES: Final = Blob(INT32, nullable=True)
 COMPACT_BYTES: Final = Blob(COMPACT_LENGTH)
 
 
-def array(element: Construct) -> Sequence:
+def array(element: Construct, *, nullable: bool = False) -> Sequence:
     """The elements behind an int32 count (versions that are not flexible)."""
-    return Sequence(INT32, element)
+    return Sequence(INT32, element, nullable=nullable)
 
 
 def compact_array(element: Construct, *, nullable: bool = False) -> Sequence:

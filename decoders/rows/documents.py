@@ -14,10 +14,11 @@ from construct import Struct
 from decoders.formats.record_type import RecordType, RecordTypes
 from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16, FlexibleStruct
-from decoders.rows.compiler import UNREADABLE, reader_of
+from decoders.rows.compiler import reader_of
 from decoders.rows.key_cache import KeyCache
 from decoders.rows.reference import PREFIX_BYTES, Search, parse_message, read_key, read_value
 from decoders.rows.runtime import with_kafkas_escapes
+from decoders.rows.source import UNREADABLE
 
 # What is known of a key: the text of the record up to its value, and what makes the whole of that text and
 # the value (None for a tombstone); a search is for what is wrong with it.

@@ -20,7 +20,8 @@ from decoders.rows.key_cache import KeyCache
 SHORT: Final = 100
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at a byte, and the byte after it."""
     value = 0
     for index in range(MAX_VARINT_BYTES):
         byte = data[at + index]
@@ -30,15 +31,21 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-def _compact_length(data: bytes, at: int) -> tuple[int, int]:
-    length, at = _varint(data, at)
+def compact_length(data: bytes, at: int) -> tuple[int, int]:
+    """The length in front of a compact type at a byte, and the byte after it."""
+    length, at = varint(data, at)
     return as_int32(length - 1), at
 
 
-def _long_text(data: bytes) -> str:
+def long_text(data: bytes) -> str:
+    """Text of any length up to Kafka's limit."""
     if len(data) > MAX_TEXT_BYTES:
         raise IndexError
-    return encode_basestring(decode_text(data))
+    return decode_text(data)
+
+
+def _quoted_long_text(data: bytes) -> str:
+    return encode_basestring(long_text(data))
 
 
 _ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
@@ -72,11 +79,11 @@ def _integers(count: int, letter: str, data: bytes, at: int) -> str:
 
 
 NAMES: Final = {
-    "varint": _varint,
-    "compact_length": _compact_length,
+    "varint": varint,
+    "compact_length": compact_length,
     "uuids": KeyCache[bytes, str](decode_uuid, most_keys=4_096, longest=16),
     "quoted": encode_basestring,
-    "long_text": _long_text,
+    "long_text": _quoted_long_text,
     "with_kafkas_escapes": with_kafkas_escapes,
     "base64": _base64,
     "integers": _integers,

@@ -1,5 +1,5 @@
-"""What `make bench` measures: the column reader, questions to the tables and about lag, the job beside a raw
-read.
+"""What `make bench` measures: the column reader, requests, questions to the tables and about lag, the job
+beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -10,7 +10,14 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from tests.benchmarks import bench_columns, bench_cost, bench_follow, bench_growth, bench_start
+from tests.benchmarks import (
+    bench_columns,
+    bench_cost,
+    bench_follow,
+    bench_growth,
+    bench_messages,
+    bench_start,
+)
 from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_lag import measure_lag
 from tests.benchmarks.bench_queries import measure_queries
@@ -27,6 +34,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "columns"):
         sys.argv[1:] = ["--rounds", "3"] if options.quick else []
         bench_columns.main()
+    if options.only in (None, "messages"):
+        bench_messages.main()
     if options.only in (None, "queries"):
         part = 10 if options.quick else 1
         measure_queries(offsets=1_000_000 // part, groups=20_000 // part, unfolded=100_000 // part)
@@ -49,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", choices=["columns", "queries", "lag", "job", *FROM_OUTSIDE], help="one of the benchmarks"
+        "--only",
+        choices=["columns", "messages", "queries", "lag", "job", *FROM_OUTSIDE],
+        help="one of the benchmarks",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
     sizes = {"A": (12_000_000, 50_000, 500), "C": (1_000_000, 1_000_000, 20_000)}

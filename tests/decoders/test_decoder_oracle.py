@@ -1,19 +1,18 @@
 """Kafka's own generated classes as the judge: what they write we read the same, what they refuse we refuse.
 
-A Java process (`java/RecordOracle.java`, with the jars of a broker) makes random messages of every type and
+A Java process (`java/MessageOracle.java`, with the jars of a broker) makes random messages of every type and
 version and says how Kafka shows them.
 """
 
 import json
 import random
-import subprocess
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka_versions import Feature, KafkaVersion
+from message_oracle import Line, RunOracle, answered, damaged, from_hex, generated, run, to_hex
 from record_strategies import column_rows, outcome_of, table_row
 
 from decoders import (
@@ -29,7 +28,6 @@ from decoders.rows.documents import document_text
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs(Feature.RECORD_CLASSES)]
 
-ORACLE = Path(__file__).parents[1] / "support" / "java" / "RecordOracle.java"
 MESSAGES_OF_A_VERSION = 60
 DAMAGED = 6_000
 
@@ -38,52 +36,14 @@ OLDER_TYPES = {9}  # of early access
 OLDER_VERSIONS = {(0, 1), (0, 2), (0, 3), (0, 4)}  # value versions under key type 0, read until 4.0
 
 
-@dataclass(frozen=True)
-class Line:
-    """Bytes and what Kafka makes of them: JSON, or `!` and an exception."""
-
-    kind: str
-    key: bytes | None
-    value: bytes | None
-    answer: str = ""
-
-    @property
-    def is_refused(self) -> bool:
-        return self.answer.startswith("!")
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.answer)
-
-
-def to_hex(data: bytes | None) -> str:
-    return "-" if data is None else data.hex()
-
-
-def from_hex(text: str) -> bytes | None:
-    return None if text == "-" else bytes.fromhex(text)
-
-
-RunOracle = Callable[..., list[str]]
-
-
 @pytest.fixture(scope="module")
 def run_oracle(broker_jars: Path) -> RunOracle:
-    def run(*arguments: str, lines: Iterable[str] = ()) -> list[str]:
-        command = ["java", "-cp", f"{broker_jars}/*", str(ORACLE), *arguments]
-        done = subprocess.run(
-            command, input="\n".join(lines), capture_output=True, encoding="utf-8", check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split("\n")[:-1]
-
-    return run
+    return partial(run, broker_jars)
 
 
 @pytest.fixture(scope="module")
 def corpus(run_oracle: RunOracle) -> list[Line]:
-    answers = [line.split("\t") for line in run_oracle("generate", "1", str(MESSAGES_OF_A_VERSION))]
-    return [Line(kind, from_hex(key), from_hex(value), answer) for kind, key, value, answer in answers]
+    return generated(run_oracle("generate", "1", str(MESSAGES_OF_A_VERSION)))
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +53,7 @@ def record_lines(corpus: list[Line]) -> list[Line]:
 
 @pytest.fixture(scope="module")
 def ask(run_oracle: RunOracle) -> Callable[[list[Line]], list[Line]]:
-    def ask(lines: list[Line]) -> list[Line]:
-        texts = ["\t".join([line.kind, to_hex(line.key), to_hex(line.value)]) for line in lines]
-        answers = run_oracle("read", lines=texts)
-        return [
-            Line(line.kind, line.key, line.value, answer) for line, answer in zip(lines, answers, strict=True)
-        ]
-
-    return ask
+    return partial(answered, run_oracle)
 
 
 # --- what Kafka writes -----------------------------------------------------------------------------------
@@ -142,29 +95,6 @@ def test_consumer_protocol_is_read_as_kafka_reads_it(corpus: list[Line]) -> None
 
 
 # --- what Kafka refuses, and what it puts up with --------------------------------------------------------
-
-
-def damaged(data: bytes | None, rng: random.Random) -> bytes | None:
-    """The bytes cut short, or with a few replaced, put in or taken out."""
-    if not data or rng.random() < 0.3:
-        return data
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 3)):
-        place = rng.randrange(len(changed) + 1)
-        match rng.randrange(5):
-            case 0:
-                del changed[place:]
-            case 1:
-                changed[place : place + 1] = bytes(
-                    [rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, 0xED, rng.randrange(256)])]
-                )
-            case 2:
-                changed[place:place] = rng.choice([b"\x80", b"\xff" * 4, b"\xed\xa0\x80", b"\xf0\x9f", b"\0"])
-            case 3:
-                del changed[place : place + rng.randint(1, 4)]
-            case 4:
-                changed[place : place + 5] = rng.choice([b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x10"])
-    return bytes(changed)
 
 
 MINUS_ONE = b"\xff\xff\xff\xff\x0f"

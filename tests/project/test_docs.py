@@ -13,6 +13,7 @@ import pytest
 from command_columns import COLUMNS
 from test_rooms import OWNERS, ROOMS, SETTINGS
 
+from decoders.messages import APIS, Api
 from streaming.alerts.rules import RULES
 from streaming.cli.layout.forms import Form, head
 from streaming.cli.main import cli
@@ -90,6 +91,24 @@ def test_heads_and_keys_are_one_mapping() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
     assert "CURRENT-OFFSET is `committed_offset`, LAG-TIME `lag_seconds`" in page
     assert all(f"`{name}`" in page for _, form in COLUMNS.values() for name in form.unseen)
+
+
+def versions_of(versions: range) -> str:
+    return f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
+
+
+def test_every_api_is_documented_as_it_is_declared() -> None:
+    page = (ROOT / "docs" / "decoding.md").read_text()
+    documented = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
+    assert documented == [
+        (str(api.key), f"{api.name} | {versions_of(api.versions)} | {flexible_versions(api)}")
+        for api in sorted(APIS.values(), key=lambda api: api.name)
+    ]
+
+
+def flexible_versions(api: Api) -> str:
+    flexible = [version for version in api.versions if api.is_flexible(version)]
+    return versions_of(range(flexible[0], flexible[-1] + 1)) if flexible else "none"
 
 
 def test_the_fields_of_a_delivery_are_documented() -> None:

@@ -18,6 +18,7 @@ from decoders.formats.java_values import decode_uuid
 from decoders.formats.wire import (
     INT16,
     Blob,
+    Boolean,
     FlexibleStruct,
     Integer,
     NullableStruct,
@@ -55,6 +56,11 @@ def _(declaration: Integer) -> st.SearchStrategy[Any]:
     bits = 8 * declaration.length
     lowest = -(2 ** (bits - 1)) if declaration.fmtstr[-1].islower() else 0
     return st.integers(lowest, lowest + 2**bits - 1)
+
+
+@values_of.register
+def _(declaration: Boolean) -> st.SearchStrategy[Any]:
+    return st.booleans()
 
 
 @values_of.register

@@ -10,16 +10,20 @@ import java.lang.reflect.ParameterizedType;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Random;
 import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.message.ConsumerProtocolAssignment;
 import org.apache.kafka.common.message.ConsumerProtocolAssignmentJsonConverter;
 import org.apache.kafka.common.message.ConsumerProtocolSubscription;
 import org.apache.kafka.common.message.ConsumerProtocolSubscriptionJsonConverter;
+import org.apache.kafka.common.message.RequestHeaderData;
+import org.apache.kafka.common.message.ResponseHeaderData;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
@@ -36,15 +40,21 @@ import org.apache.kafka.coordinator.group.generated.CoordinatorRecordJsonConvert
 import org.apache.kafka.coordinator.group.generated.CoordinatorRecordType;
 
 /**
- * Says how Kafka's own generated classes write and read the records of the offsets topic.
+ * Says how Kafka's own generated classes write and read the records of the offsets topic, requests and responses.
  *
  * <p>{@code generate SEED COUNT} prints COUNT random messages of every type and value version, and a tombstone of
- * every type. {@code read} reads such lines from standard input; what it prints for each is the last column only.
+ * every type. {@code protocol SEED COUNT KEY...} prints as many of every version of these APIs' requests and responses,
+ * and of the headers. {@code read} reads such lines from standard input; what it prints for each is the last column
+ * only.
  *
- * <p>A line: what it is (record, subscription, assignment, topics), key in hex, value in hex, and the JSON of Kafka's
- * converters or {@code !} and the class of the exception; between them tabs. {@code -} is null.
+ * <p>A line: what it is (record, subscription, assignment, topics, or a message of the protocol and its version, say
+ * {@code OffsetFetchRequest/9}), key in hex, value in hex, and the JSON of Kafka's converters or {@code !} and the class
+ * of the exception; between them tabs. {@code -} is null. The key of a message of the protocol is null, or empty if it
+ * has tagged fields that are unknown.
+ *
+ * <p>{@code headers KEY...} prints lines of API key, version, and the versions of its request and response header.
  */
-public class RecordOracle {
+public class MessageOracle {
     private static final HexFormat HEX = HexFormat.of();
     private static final int[] BORDER_SIZES = {126, 127, 128, 16382, 16383, 16384};
     private static final String[] CHARACTERS = {
@@ -52,15 +62,19 @@ public class RecordOracle {
     };
 
     private final Random random;
+    private boolean hasUnknownTags;
 
-    private RecordOracle(long seed) {
+    private MessageOracle(long seed) {
         random = new Random(seed);
     }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         switch (arguments[0]) {
-            case "generate" -> new RecordOracle(Long.parseLong(arguments[1])).generate(Integer.parseInt(arguments[2]), out);
+            case "generate" -> new MessageOracle(Long.parseLong(arguments[1])).generate(Integer.parseInt(arguments[2]), out);
+            case "protocol" -> new MessageOracle(Long.parseLong(arguments[1]))
+                .protocol(Integer.parseInt(arguments[2]), Arrays.copyOfRange(arguments, 3, arguments.length), out);
+            case "headers" -> headers(Arrays.copyOfRange(arguments, 1, arguments.length), out);
             case "read" -> readLines(out);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -88,7 +102,7 @@ public class RecordOracle {
                 case "subscription" -> subscription(value).toString();
                 case "assignment" -> assignment(value).toString();
                 case "topics" -> subscribedTopics(value).toString();
-                default -> throw new IllegalArgumentException(kind);
+                default -> protocolMessage(kind, value).toString();
             };
         } catch (RuntimeException | OutOfMemoryError error) {
             return "!" + error.getClass().getSimpleName();
@@ -147,6 +161,30 @@ public class RecordOracle {
         return document;
     }
 
+    private static JsonNode protocolMessage(String kind, byte[] value) {
+        String name = kind.substring(0, kind.indexOf('/'));
+        short version = Short.parseShort(kind.substring(name.length() + 1));
+        try {
+            Class<?> data = Class.forName("org.apache.kafka.common.message." + name + "Data");
+            Message message = (Message) data.getDeclaredConstructor().newInstance();
+            message.read(new ByteBufferAccessor(ByteBuffer.wrap(value)), version);
+            Class<?> converter = Class.forName(data.getName() + "JsonConverter");
+            return (JsonNode) converter.getMethod("write", data, short.class).invoke(null, message, version);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private static void headers(String[] apiKeys, PrintStream out) {
+        for (String apiKey : apiKeys) {
+            ApiMessageType api = ApiMessageType.fromApiKey(Short.parseShort(apiKey));
+            for (short version = api.lowestSupportedVersion(); version <= api.highestSupportedVersion(true); version++) {
+                out.println(String.join("\t", apiKey, "" + version, "" + api.requestHeaderVersion(version),
+                    "" + api.responseHeaderVersion(version)));
+            }
+        }
+    }
+
     // --- making messages -------------------------------------------------------------------------------------
 
     private void generate(int count, PrintStream out) throws ReflectiveOperationException {
@@ -167,6 +205,34 @@ public class RecordOracle {
                 print("assignment", null, MessageUtil.toVersionPrefixedBytes(version, assignment), out);
             }
         }
+    }
+
+    private void protocol(int count, String[] apiKeys, PrintStream out) throws ReflectiveOperationException {
+        for (String apiKey : apiKeys) {
+            ApiMessageType api = ApiMessageType.fromApiKey(Short.parseShort(apiKey));
+            for (short version = api.lowestSupportedVersion(); version <= api.highestSupportedVersion(true); version++) {
+                for (int i = 0; i < count; i++) {
+                    print(api.newRequest(), version, out);
+                    print(api.newResponse(), version, out);
+                }
+            }
+        }
+        for (short version = 0; version <= 1; version++) {
+            for (int i = 0; i < count; i++) {
+                print(new RequestHeaderData(), (short) (version + 1), out);
+                print(new ResponseHeaderData(), version, out);
+            }
+        }
+    }
+
+    private void print(Message message, short version, PrintStream out) throws ReflectiveOperationException {
+        hasUnknownTags = false;
+        fill(message, version);
+        String name = message.getClass().getSimpleName().replaceFirst("Data$", "");
+        ByteBuffer bytes = MessageUtil.toByteBufferAccessor(message, version).buffer();
+        byte[] value = new byte[bytes.remaining()];
+        bytes.get(value);
+        print(name + "/" + version, hasUnknownTags ? new byte[0] : null, value, out);
     }
 
     private byte[] key(CoordinatorRecordType type) throws ReflectiveOperationException {
@@ -202,6 +268,7 @@ public class RecordOracle {
         }
         if (random.nextInt(8) == 0) {
             byte[] content = new byte[random.nextInt(200)];
+            hasUnknownTags = true;
             message.unknownTaggedFields().add(new RawTaggedField(100 + random.nextInt(20000), content));
         }
     }
@@ -226,6 +293,8 @@ public class RecordOracle {
             throws ReflectiveOperationException {
         if (type == short.class || type == Short.class) {
             return (short) number();
+        } else if (type == boolean.class) {
+            return random.nextBoolean();
         } else if (type == byte.class) {
             return (byte) number();
         } else if (type == int.class || type == Integer.class) {

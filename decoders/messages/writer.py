@@ -1,0 +1,249 @@
+"""Functions that write a message from plain objects, derived from its layout; the reverse of `reader`.
+
+The begin of that of an OffsetFetch response:
+
+    def write(message):
+        out = []
+        add = out.append
+        message_topics = message["topics"]
+        add(pack_ll(message.get("throttleTimeMs", 0), len(message_topics)))
+        for message_topics_element in message_topics:
+            ...
+        return b"".join(out)
+
+A field with a default may be left out; so may those that the version lacks, which are not looked at. Tagged
+fields that hold their default are not written, as in Kafka.
+"""
+
+import base64
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, singledispatch
+from typing import Any, Final
+
+from construct import Construct, Default, Renamed, Struct
+
+from decoders.formats.java_values import MAX_TEXT_BYTES
+from decoders.formats.wire import (
+    COMPACT_LENGTH,
+    VARINT,
+    Blob,
+    Boolean,
+    CompactLength,
+    Counted,
+    FlexibleStruct,
+    Integer,
+    NullableStruct,
+    Sequence,
+    Text,
+    Uuid,
+)
+from decoders.rows.source import Source
+
+Write = Callable[[Any], bytes]
+
+
+class UnwritableError(ValueError):
+    """A message that cannot be written: a field is missing, of another type, or too large."""
+
+
+UNWRITABLE: Final = (KeyError, TypeError, AttributeError, ValueError, struct.error)
+"""What the functions raise for what cannot be written: a field is missing, of another type, or too large."""
+
+
+@cache
+def writer_of(layout: Construct) -> Write:
+    """The function that writes a message; written and compiled once."""
+    source = _WriterSource("def write(message):", dict(_NAMES))
+    source.add("out = []", "add = out.append")
+    _write(layout, "message", "message", source)
+    source.add('return b"".join(out)')
+    write: Write = source.compiled()
+    return write
+
+
+# --- what the functions call -------------------------------------------------------------------------------
+
+
+def varint(number: int) -> bytes:
+    """An unsigned varint."""
+    written: bytes = VARINT.build(number)
+    return written
+
+
+_MOST: Final = 0x3FFF
+_SHORT: Final = [varint(count + 1) for count in range(_MOST)]
+"""The lengths in front of compact types that take one byte or two: nearly all."""
+
+
+def _compact(count: int) -> bytes:
+    """The length in front of elements or bytes; -1 for null."""
+    written: bytes = COMPACT_LENGTH.build(count)
+    return written
+
+
+def _text_length(count: int) -> bytes:
+    """The length in front of text."""
+    if count > MAX_TEXT_BYTES:
+        raise ValueError(f"expected at most {MAX_TEXT_BYTES} bytes of text, found {count}")
+    return _compact(count)
+
+
+def _uuid(value: str) -> bytes:
+    data = base64.urlsafe_b64decode(value + "==")
+    if len(data) != 16:
+        raise ValueError(f"expected an id of 16 bytes in base64url, found {value!r}")
+    return data
+
+
+def _integers(letter: str, values: list[int]) -> bytes:
+    return struct.pack(f">{len(values)}{letter}", *values)
+
+
+def _tags(present: list[tuple[int, bytes]]) -> bytes:
+    """A section of tagged fields: tags, in order, and their content."""
+    return varint(len(present)) + b"".join(
+        varint(tag) + varint(len(content)) + content for tag, content in present
+    )
+
+
+_NAMES: Final = {
+    "short": _SHORT,
+    "compact": _compact,
+    "text_length": _text_length,
+    "uuid": _uuid,
+    "integers": _integers,
+    "tags_of": _tags,
+}
+
+
+# --- writing a function ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _WriterSource(Source):
+    """A function that writes: a run is what `struct` packs at once, expressions and their letters."""
+
+    def end_run(self) -> None:
+        """Write the call of `struct` for the values of fixed size since the last line."""
+        if not self.run:
+            return
+        letters = "".join(self.run.values())
+        values = ", ".join(value for value, letter in self.run.items() if letter != "x")
+        self.run = {}
+        pack = f"pack_{letters.replace('?', 't')}"
+        self.names[pack] = struct.Struct(f">{letters}").pack
+        self.add(f"add({pack}({values}))")
+
+
+@singledispatch
+def _write(declaration: Construct, value: str, name: str, source: Source) -> None:
+    """Write what writes a declared thing whose value is an expression.
+
+    The variables that it needs begin with `name`.
+    """
+    raise TypeError(f"no writer can be derived from {declaration!r}")
+
+
+@_write.register(Integer)
+@_write.register(Boolean)
+def _(declaration: Integer | Boolean, value: str, name: str, source: Source) -> None:
+    source.add_fixed(value, declaration.fmtstr[-1])
+
+
+@_write.register
+def _(declaration: Uuid, value: str, name: str, source: Source) -> None:
+    source.add(f"add(uuid({value}))")
+
+
+@_write.register
+def _(declaration: Text, value: str, name: str, source: Source) -> None:
+    with _unless_null(declaration, value, name, source):
+        source.add(f"{name} = {name}.encode()")
+        _write_length(declaration.length, name, source, long="text_length")
+        source.add(f"add({name})")
+
+
+@_write.register
+def _(declaration: Blob, value: str, name: str, source: Source) -> None:
+    with _unless_null(declaration, value, name, source):
+        _write_length(declaration.length, name, source)
+        source.add(f"add({name})")
+
+
+@contextmanager
+def _unless_null(declaration: Counted, value: str, name: str, source: Source) -> Iterator[None]:
+    """Write what puts a value into a variable, and null; this context writes what writes anything else."""
+    source.add(f"{name} = {value}")
+    if not declaration.nullable:
+        yield
+        return
+    with source.block(f"if {name} is None:"):
+        source.add(f"add({declaration.length.build(-1)!r})")
+    with source.block("else:"):
+        yield
+
+
+def _write_length(length: Construct, name: str, source: Source, *, long: str = "compact") -> None:
+    if isinstance(length, CompactLength):
+        source.add(f"add(short[count] if (count := len({name})) < {_MOST} else {long}(count))")
+    else:
+        source.add_fixed(f"len({name})", length.fmtstr[-1])
+
+
+@_write.register
+def _(declaration: Sequence, value: str, name: str, source: Source) -> None:
+    with _unless_null(declaration, value, name, source):
+        _write_length(declaration.length, name, source)
+        if isinstance(declaration.element, Integer):
+            source.add(f'add(integers("{declaration.element.fmtstr[-1]}", {name}))')
+        else:
+            with source.block(f"for {name}_element in {name}:"):
+                _write(declaration.element, f"{name}_element", f"{name}_element", source)
+
+
+@_write.register
+def _(declaration: Struct, value: str, name: str, source: Source) -> None:
+    for field in declaration.subcons:
+        _write(field.subcon, _value_of(field, value), f"{name}_{field.name}", source)
+
+
+@_write.register
+def _(declaration: Default, value: str, name: str, source: Source) -> None:
+    _write(declaration.subcon, value, name, source)
+
+
+@_write.register
+def _(declaration: FlexibleStruct, value: str, name: str, source: Source) -> None:
+    _write.dispatch(Struct)(declaration, value, name, source)
+    if not declaration.tags:
+        source.add_fixed(f"no tags of {name}", "x")
+        return
+    source.add("tags = []")
+    for tag, field in sorted(declaration.tags.items()):
+        content = f"write_{name}_{field.name}"
+        source.names[content] = writer_of(field.subcon.subcon)
+        source.add(f"tagged = {_value_of(field, value)}")
+        with source.block(f"if tagged != {field.subcon.value!r}:"):
+            source.add(f"tags.append(({tag}, {content}(tagged)))")
+    source.add("add(tags_of(tags))")
+
+
+def _value_of(field: Renamed, message: str) -> str:
+    """The expression of a field's value: with a default, if it has one."""
+    if isinstance(field.subcon, Default):
+        return f'{message}.get("{field.name}", {field.subcon.value!r})'
+    return f'{message}["{field.name}"]'
+
+
+@_write.register
+def _(declaration: NullableStruct, value: str, name: str, source: Source) -> None:
+    source.add(f"{name} = {value}")
+    marker = declaration.marker
+    with source.block(f"if {name} is None:"):
+        source.add(f"add({marker.build(declaration.null)!r})")
+    with source.block("else:"):
+        source.add(f"add({marker.build(1)!r})")
+        _write(declaration.subcon, name, name, source)
