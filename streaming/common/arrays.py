@@ -65,6 +65,11 @@ def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
     return numbers
 
 
+def where(table: pa.Table, mask: Mask) -> pa.Table:
+    """Return the rows of a table for which n booleans hold; where all do, the table itself, not a copy."""
+    return table if mask.all() else table.filter(from_mask(mask))
+
+
 def no_rows(schema: pa.Schema) -> pa.Table:
     """Return a table without rows (`Schema.empty_table` would import pandas).
 

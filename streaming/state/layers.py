@@ -37,7 +37,8 @@ class Layers:
         """The rows in force: those of the base that are left, in its order, then the recent ones."""
         if not len(self.recent) and not len(self.replaced):
             return self.base
-        return pa.concat_tables([take(self.base, self._kept), self.recent]).combine_chunks()
+        of_base = take(self.base, np.flatnonzero(self._is_kept))
+        return pa.concat_tables([of_base, self.recent]).combine_chunks()
 
     def __len__(self) -> int:
         """Count the rows in force."""
@@ -46,11 +47,8 @@ class Layers:
     def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:
         """Return the rows in force that have one of the values in a column, and their numbers in `table`,
         without making that."""
-        of_base, of_recent = (
-            np.flatnonzero(pc.is_in(rows[name], value_set=values).to_numpy())
-            for rows in (self.base, self.recent)
-        )
-        of_base = of_base[~np.isin(of_base, self.replaced, assume_unique=True)]
+        is_one = [pc.is_in(rows[name], value_set=values).to_numpy() for rows in (self.base, self.recent)]
+        of_base, of_recent = np.flatnonzero(is_one[0] & self._is_kept), np.flatnonzero(is_one[1])
         found = pa.concat_tables([take(self.base, of_base), take(self.recent, of_recent)])
         of_base = of_base - np.searchsorted(self.replaced, of_base)
         of_recent = of_recent + len(self.base) - len(self.replaced)
@@ -61,18 +59,16 @@ class Layers:
 
         The base stays what it is.
         """
-        kept = self._kept
+        is_kept = self._is_kept
+        kept = np.flatnonzero(is_kept)
         of_base, of_recent = is_stale[: len(kept)], is_stale[len(kept) :]
         left = self.recent.filter(pa.array(~of_recent))
-        return Layers(
-            self.base,
-            pa.concat_tables([left, added]).combine_chunks(),
-            np.union1d(self.replaced, kept[of_base]),
-        )
+        is_kept[kept[of_base]] = False
+        return Layers(self.base, pa.concat_tables([left, added]).combine_chunks(), np.flatnonzero(~is_kept))
 
     @property
-    def _kept(self) -> Index:
-        """Numbers of the base's rows that are in force, ascending."""
+    def _is_kept(self) -> Mask:
+        """Which of the base's rows are in force."""
         is_kept = np.ones(len(self.base), dtype=bool)
         is_kept[self.replaced] = False
-        return np.flatnonzero(is_kept)
+        return is_kept

@@ -1,5 +1,5 @@
-"""What `make bench` measures: the column reader, questions to the tables, the picture that `serve` keeps of
-them, the job beside a raw read.
+"""What `make bench` measures: the column reader, questions to the tables and about lag, the picture that
+`serve` keeps of the tables, the job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tests.benchmarks import bench_columns, bench_cost, bench_follow, bench_growth, bench_start
 from tests.benchmarks.bench_job import measure_jobs
+from tests.benchmarks.bench_lag import measure_lag
 from tests.benchmarks.bench_picture import measure_picture
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.workloads import Workload
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "queries"):
         part = 10 if options.quick else 1
         measure_queries(offsets=1_000_000 // part, groups=20_000 // part, unfolded=100_000 // part)
+    if options.only in (None, "lag"):
+        part = 10 if options.quick else 1
+        measure_lag(offsets=1_000_000 // part, groups=20_000 // part)
     if options.only in (None, "picture"):
         measure_picture(part=10 if options.quick else 1)
     if options.only in (None, "job"):
@@ -49,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument(
         "--only",
-        choices=["columns", "queries", "picture", "job", *FROM_OUTSIDE],
+        choices=["columns", "queries", "lag", "picture", "job", *FROM_OUTSIDE],
         help="one of the benchmarks",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")

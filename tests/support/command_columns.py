@@ -7,6 +7,7 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.cli.layout import forms
 from streaming.cli.layout.forms import Form
+from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.health_over_time import STATUS_CHANGES
 from streaming.lag.log_ends import LAG, with_log_ends, with_stakes
@@ -22,7 +23,7 @@ SERIES: Final = pa.schema(
     [("at", TIMESTAMP), *KEY, ("committed_offset", pa.int64()), *LAG, ("commit_timestamp", TIMESTAMP)]
 )
 COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
-    "offsets": (with_log_ends(OFFSETS.empty_table(), {}).schema, forms.OFFSETS),
+    "offsets": (with_log_ends(OFFSETS.empty_table(), {}).schema.append(OF_FORMER_TOPIC), forms.OFFSETS),
     "groups": (GROUPS, forms.GROUPS),
     "lag": (LAG_BY["group"], forms.LAG),
     "lag --by topic": (LAG_BY["topic"], forms.LAG_BY_TOPIC),

@@ -17,6 +17,7 @@ from streaming.alerts.rules.subjects import (
     worst_of_each_subject,
 )
 from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions, not_history, of_partitions
+from streaming.common.arrays import to_mask, where
 from streaming.common.timestamps import timestamp
 from streaming.lag.log_ends import Partition
 from streaming.settings.model import AlertSettings
@@ -32,7 +33,7 @@ def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
     policies = GroupPolicies(settings)
     latest = timestamp(view.now + policies.longest_warning_ms)
     offsets = view.offsets.select(EXPIRING_COLUMNS)  # of a million rows, each further one is copied
-    soon = of_partitions(offsets.filter(pc.less_equal(offsets["expires_at"], latest)), judged)
+    soon = of_partitions(where(offsets, to_mask(pc.less_equal(offsets["expires_at"], latest))), judged)
     return Judgement(
         findings=[
             worst.finding(

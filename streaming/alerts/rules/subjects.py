@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import INFO, Finding, Severity
-from streaming.common.arrays import Index, Mask, from_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_numbers, where
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ends import Partition
@@ -70,12 +70,16 @@ class GroupPolicies:
         """Return the rows of groups for which one of some rules is on."""
         if not self.has_on(*rules):
             return rows.slice(0, 0)
+        if all(policy.rules.intersection(rules) for policy in self._all):
+            return rows
         codes, groups = numbered(rows["group"])
         is_on = [bool(self.of(name).rules.intersection(rules)) for name in groups.to_pylist()]
-        return rows.filter(from_mask(np.array(is_on, np.bool_)[codes]))
+        return where(rows, np.array(is_on, np.bool_)[codes])
 
     def lag_ms(self, rows: pa.Table) -> Index:
         """Return how much lag time the groups of n rows may have (ms)."""
+        if not self._patterns:
+            return np.full(len(rows), self._default.lag_ms, np.int64)
         codes, groups = numbered(rows["group"])
         return np.array([self.of(name).lag_ms for name in groups.to_pylist()], np.int64)[codes]
 
@@ -196,9 +200,8 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     is_warning = ends - now <= np.minimum(warning, kept // 2)
     is_critical = ends - now <= np.minimum(critical, kept // 4)
     within = is_warning | is_critical
-    soon, is_critical = soon.filter(pa.array(within)), is_critical[within]
     order = [("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
-    return worst_of_each_subject(soon, policies, is_critical, order=order)
+    return worst_of_each_subject(where(soon, within), policies, is_critical[within], order=order)
 
 
 BELOW_START_COLUMNS: Final = [
@@ -251,25 +254,49 @@ def worst_of_each_subject(
     names = encoded.to_pylist()
     of_group = [policies.of(name) for name in names]
     numbers, number_of_group = _numbered_subjects(names, of_group)
-    places = to_numbers(pc.sort_indices(rows, order).cast(pa.int64())) if order else np.arange(len(rows))
-    number_of_row = number_of_group[codes[places]]
-    places, number_of_row = places[number_of_row >= 0], number_of_row[number_of_row >= 0]
-    found, first, counts = np.unique(number_of_row, return_index=True, return_counts=True)
+    number_of_row = number_of_group[codes]
+    places = np.flatnonzero(number_of_row >= 0)
+    counts = np.bincount(number_of_row[places], minlength=len(numbers))
     groups = np.bincount(number_of_group[number_of_group >= 0], minlength=len(numbers))
     critical = np.zeros(len(rows), bool) if is_critical is None else is_critical
-    has_critical = np.bincount(number_of_row[critical[places]], minlength=len(numbers)) > 0
-    worst = rows.take(pa.array(places[first])).to_pylist()
+    has_critical = np.bincount(number_of_row[places[critical[places]]], minlength=len(numbers)) > 0
+    if order:
+        places = _foremost(places, number_of_row[places], rows, order[0])
+        named = rows.select([name for name, _ in order]).take(from_numbers(places))
+        places = places[pc.sort_indices(named, order).to_numpy()]
+    first = np.full(len(numbers), -1)
+    first[number_of_row[places[::-1]]] = places[::-1]  # of repeated indices numpy keeps the last
+    found = np.flatnonzero(counts)
+    worst = rows.take(from_numbers(first[found])).to_pylist()
     subjects = list(numbers)
-    for number, row, offsets in zip(found, worst, counts, strict=True):
+    for number, row in zip(found, worst, strict=True):
         group, pattern = subjects[number]
         yield Worst(
             group=group,
             pattern=pattern,
             row=row,
-            offsets=int(offsets),
+            offsets=int(counts[number]),
             groups=int(groups[number]),
             is_critical=bool(has_critical[number]),
         )
+
+
+def _foremost(places: Index, numbers: Index, rows: pa.Table, order: tuple[str, str]) -> Index:
+    """Return the places of those rows whose value is the first one of their number, nulls last: few as a
+    rule, and only these need sorting. By texts it is all of them."""
+    name, direction = order
+    column = rows[name]
+    if pa.types.is_string(column.type):
+        return places
+    values = pc.cast(column, pa.int64() if pa.types.is_timestamp(column.type) else column.type)
+    known = pc.is_valid(values).to_numpy()[places]
+    ranks = pc.fill_null(values, 0).to_numpy()[places] * (1 if direction == "ascending" else -1)
+    highest = np.inf if ranks.dtype.kind == "f" else np.iinfo(ranks.dtype).max
+    ranks = np.where(known, ranks, highest)
+    first = np.full(numbers.max(initial=-1) + 1, highest, ranks.dtype)
+    np.minimum.at(first, numbers, ranks)
+    foremost: Index = places[ranks == first[numbers]]
+    return foremost
 
 
 def _numbered_subjects(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import Episode
+from streaming.common.arrays import to_mask, where
 from streaming.lag.log_ends import Partition
 from streaming.lag.rules import HealthRules
 from streaming.model.progress import PartitionProgress, Progress, Reached
@@ -109,7 +110,7 @@ def cannot_be_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
 def of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
     """Return the rows that came from some offsets partitions."""
     wanted = pa.array(sorted(partitions), pa.int32())
-    return rows.filter(pc.is_in(rows["source_partition"], value_set=wanted))
+    return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=wanted)))
 
 
 def not_history(rows: pa.Table, progress: Progress) -> pa.Table:
