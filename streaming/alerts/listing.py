@@ -1,6 +1,7 @@
 """Questions about alerts: which are open, and which could not be delivered."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow as pa
 from streaming.alerts.episodes import SEVERITIES
 from streaming.alerts.messages import summary
 from streaming.alerts.table import AlertTable, Told
+from streaming.common.arrays import no_rows
 from streaming.common.times import from_ms, iso
 from streaming.model.schemas import TIMESTAMP
 from streaming.tables.tables import Tables
@@ -30,8 +32,14 @@ ALERT_LIST: Final = pa.schema(
 def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
     """Return the open alerts (schema `ALERT_LIST`), or all; open and severe ones first, then the newest."""
     state = AlertTable(tables).read()
-    told = sorted(state.episodes() if closed_too else state.open_episodes(), key=_urgency)
-    return pa.Table.from_pylist([_listed(one) for one in told], ALERT_LIST)
+    return listed(state.episodes() if closed_too else state.open_episodes())
+
+
+def listed(told: Sequence[Told]) -> pa.Table:
+    """Return alerts as a list (schema `ALERT_LIST`), in its order."""
+    if not told:
+        return no_rows(ALERT_LIST)
+    return pa.Table.from_pylist([_listed(one) for one in sorted(told, key=_urgency)], ALERT_LIST)
 
 
 def describe_alerts(tables: Tables) -> list[str]:

@@ -129,7 +129,4 @@ def _lengths(lengths: pa.Array) -> Index:
 
 def _nullable(rows: Index) -> pa.Array:
     """Return row numbers as an array, null where they are -1."""
-    numbers = from_numbers(rows)
-    if not len(rows) or rows.min() >= 0:
-        return numbers
-    return pc.if_else(pc.less(numbers, 0), pa.scalar(None, pa.int64()), numbers)
+    return from_numbers(rows, None if not len(rows) or rows.min() >= 0 else rows >= 0)

@@ -1,5 +1,5 @@
-"""What `make bench` measures: the column reader, requests, questions to the tables and about lag, the job
-beside a raw read.
+"""What `make bench` measures: the column reader, requests, questions to the tables and about lag, the picture
+that `serve` keeps of the tables, the job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -20,6 +20,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_lag import measure_lag
+from tests.benchmarks.bench_picture import measure_picture
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.workloads import Workload
 
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "lag"):
         part = 10 if options.quick else 1
         measure_lag(offsets=1_000_000 // part, groups=20_000 // part)
+    if options.only in (None, "picture"):
+        measure_picture(part=10 if options.quick else 1)
     if options.only in (None, "job"):
         measure_jobs(
             workloads(options),
@@ -59,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument(
         "--only",
-        choices=["columns", "messages", "queries", "lag", "job", *FROM_OUTSIDE],
+        choices=["columns", "messages", "queries", "lag", "picture", "job", *FROM_OUTSIDE],
         help="one of the benchmarks",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")

@@ -125,16 +125,19 @@ def append(tables: Tables, changes: pa.Table, now: int) -> None:
     tables.append_changes(rows, progress, is_batch=True)
 
 
-def offset_changes(keys: np.ndarray, names: pa.Array, *, has_before: bool = False) -> pa.Table:
-    """Commits of n keys; key k is of group k modulo the number of groups."""
+def offset_changes(
+    keys: np.ndarray, names: pa.Array, *, has_before: bool = False, ahead: int = 0
+) -> pa.Table:
+    """Commits of n keys, of offsets and at times that are `ahead` of the first ones; key k is of group k
+    modulo the number of groups."""
     count, number = len(names), len(keys)
     group, within = keys % count, keys // count
     topics = pa.array([f"orders-events-{topic:04}" for topic in range(50 + int(within.max()) // 10 + 1)])
     values = {
-        "committed_offset": pa.array(keys),
+        "committed_offset": pa.array(keys + ahead),
         "leader_epoch": pa.repeat(pa.scalar(7, pa.int32()), number),
         "metadata": pa.repeat("", number),
-        "commit_timestamp": pa.array(STARTED + keys),
+        "commit_timestamp": pa.array(STARTED + keys + ahead),
         "topic_id": pa.repeat("dG9waWMgaWQAAAAAAAAAAA", number),
         "source_offset": pa.array(keys),
         "source_timestamp": pa.array(STARTED + keys),

@@ -223,7 +223,7 @@ def test_the_import_table_of_the_page_is_that_of_the_tests() -> None:
 
 
 def test_the_folder_list_of_the_page_is_that_of_the_rooms() -> None:
-    assert re.findall(r"^(?:streaming/)?(\w+)/ +\w.*$", ARCHITECTURE, re.MULTILINE)[: len(ROOMS)] == list(
+    assert re.findall(r"^(?:streaming/)?([\w/]+)/ +\w.*$", ARCHITECTURE, re.MULTILINE)[: len(ROOMS)] == list(
         ROOMS
     )
 

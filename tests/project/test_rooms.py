@@ -41,6 +41,7 @@ ROOMS = {
     "lag": "model common",
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
+    "serve/picture": "tables expiry lag queries alerts settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
     "demo": "job lag tables settings jvm model common",
     "cli": "demo job alerts queries lag maintenance tables brokers expiry jvm settings model common decoders",
@@ -59,14 +60,20 @@ OWNERS = {
     "fcntl": "job",
 }
 MOST_MODULES, MOST_LINES = 13, 400
+HOUSES = {room.partition("/")[0] for room in ROOMS if "/" in room}
+"""Folders that hold rooms, each with a name of two parts, and no modules of their own."""
 
 
 def room_of(name: str) -> str | None:
-    """Return the room that a module's dotted name belongs to; None: it is not of ours."""
+    """Return the room that a module's dotted name belongs to; None: it is not of ours, or of no room."""
     first, *rest = name.split(".")
     if first == "decoders":
         return first
-    return rest[0] if first == "streaming" and rest else None
+    if first != "streaming" or not rest:
+        return None
+    if rest[0] not in HOUSES:
+        return rest[0]
+    return None if rest[1:] in ([], ["__init__"]) else "/".join(rest[:2])
 
 
 def owners_of(imported: str, room: str) -> list[str]:
@@ -162,6 +169,7 @@ FORBIDDEN = {
     "streaming.queries.expiring": HEAVY,
     "streaming.queries.retired": HEAVY,
     "streaming.maintenance.maintenance": HEAVY,
+    "streaming.serve.picture.follower": ["pandas", *HEAVY],
     "streaming.cli.main": HEAVY,
     "streaming.cli.console": HEAVY,
 }

@@ -1,0 +1,104 @@
+"""Keeps the newest picture: looks at the tables every second, on a thread of its own."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, Self
+
+from streaming.common.patience import Complaints
+from streaming.common.times import now_ms
+from streaming.serve.picture.picture import Picture
+from streaming.serve.picture.reading import Reading, read_alerts, read_batches, read_log_ends
+from streaming.tables.select import in_one_line
+from streaming.tables.tables import Tables
+
+EVERY_S: Final = 0.5
+"""How often the tables are looked at: what is new is in the picture within a second."""
+
+_STEPS: Final = {"offsets and groups": read_batches, "log ends": read_log_ends, "alerts": read_alerts}
+_PATIENCE: Final = 10
+"""What could not be read is tried again after so many times as long as that took: it may have been all."""
+
+_LONGEST_WAIT_S: Final = 30.0
+_END_LIMIT_S: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """When the tables were last looked at (ms), and why what of them could not be read."""
+
+    at: int
+    failures: Mapping[str, str]
+
+
+class Follower(threading.Thread):
+    """Keeps the newest picture within a `with` block; what could not be read stays as it was.
+
+    `current` is replaced as a whole: who takes it once has one picture. Whether it is as new as it should be,
+    its heartbeat tells (`Picture.age_ms`), and `last_look` why it is not.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        say: Callable[[str], None],
+        *,
+        every_s: float = EVERY_S,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        super().__init__(name="offsetlake-picture", daemon=True)
+        self.last_look: Look | None = None
+        self._tables = tables
+        self._every_s = every_s
+        self._clock = clock
+        self._complaints = Complaints(say)
+        self._reading = Reading(picture=Picture.none())
+        self._failures: Mapping[str, str] = {}
+        self._not_before: dict[str, float] = {}
+        self._done = threading.Event()
+
+    @property
+    def current(self) -> Picture:
+        """The newest picture; before the first look that nothing has been read yet."""
+        return self._reading.picture
+
+    def look(self, *, patiently: bool = False) -> bool:
+        """Look at the tables once, and return whether all could be read; `patiently` what could not be read
+        the last time only after a while. For the thread, or without one."""
+        now, reading, failures = self._clock(), self._reading, dict[str, str]()
+        for about, read in _STEPS.items():
+            began = monotonic()
+            if patiently and began < self._not_before.get(about, began):
+                failures[about] = self._failures[about]
+                continue
+            try:
+                reading = read(self._tables, reading, now)
+            except Exception as error:  # whatever it is, what is known is still known
+                failures[about] = in_one_line(error)
+                wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
+                self._not_before[about] = monotonic() + wait
+                self._complaints.make(
+                    about, f"the picture of {about} is not renewed, retrying: {failures[about]}"
+                )
+            else:
+                self._complaints.settle(about, f"the picture of {about} is renewed again")
+        self._reading, self._failures = reading, failures
+        self.last_look = Look(now, failures)
+        return not failures
+
+    def run(self) -> None:
+        """Look, wait, and so on, until told to end."""
+        while not self._done.wait(self._every_s):
+            self.look(patiently=True)
+
+    def __enter__(self) -> Self:
+        """Look once, so that there is a picture, and go on looking."""
+        self.look()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the look that is being taken, within a bounded time."""
+        self._done.set()
+        self.join(_END_LIMIT_S)

@@ -1,0 +1,167 @@
+"""The picture: what the tables hold at one sequence, in memory, as columns that nobody changes.
+
+Doors ask it for a group by name, for its offsets, which are a slice of all offsets, and for topic partitions
+by place. Nothing in it opens a table, and all of it belongs together: offsets, groups and progress are of one
+batch. A newer picture is another object.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.alerts.listing import ALERT_LIST
+from streaming.common.arrays import Index, Mask, no_rows
+from streaming.model.progress import Progress
+from streaming.queries.completeness import AsOf, partitions_of
+from streaming.serve.picture.changes import Changes
+from streaming.serve.picture.groups import Groups
+from streaming.serve.picture.names import NONE, TEXTS, fixed
+from streaming.serve.picture.offsets import OffsetColumns, Offsets
+from streaming.serve.picture.topics import Moved, Topics
+
+_NO_NAMES: Final = pa.nulls(0, TEXTS)
+_MOST: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Picture:
+    """What the tables hold: `groups` and `offsets` of one batch, `topics` with the newest log ends, and the
+    open `alerts` (schema `ALERT_LIST`). `progress` is that of the batch, with the newest heartbeat.
+
+    Of each of m topic partitions `committing` says how many groups have a committed offset of it, and
+    `end_offsets` where its log ends: the newest sample or, if it is larger, the largest commit under the same
+    topic id, so that no lag is negative; -1 where no sample counts.
+    """
+
+    progress: Progress
+    groups: Groups
+    offsets: Offsets
+    topics: Topics
+    alerts: pa.Table
+    committing: Index
+    end_offsets: Index
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the picture before anything was read: nothing is known, and every group is being loaded."""
+        nothing = fixed(np.empty(0, np.int64))
+        return cls(
+            progress=Progress(),
+            groups=Groups.none(),
+            offsets=Offsets.none(),
+            topics=Topics.none(),
+            alerts=no_rows(ALERT_LIST),
+            committing=nothing,
+            end_offsets=nothing,
+        )
+
+    # --- one group -------------------------------------------------------------------------------------
+
+    def offsets_of(self, group: str) -> OffsetColumns:
+        """Return the committed offsets of a group, sorted by topic and partition; none where there is no such
+        group. Their topics and partitions are `topics.topic[place]` and `topics.partition[place]`."""
+        place = self.groups.place(group)
+        return OffsetColumns.none() if place is None else self.offsets.of(place)
+
+    def row_of(self, group: str) -> Mapping[str, Any] | None:
+        """Return what the tables say of a group (columns `groups.ROWS` as plain values); None: there is no
+        such group."""
+        place = self.groups.place(group)
+        return None if place is None or not self.groups.is_described[place] else self.groups.row(place)
+
+    def partition_of(self, group: str) -> int | None:
+        """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
+        as in a copy of Kafka's topic, or while not all partitions have answered."""
+        found = partitions_of([group], self.progress)
+        return next(iter(found)) if len(found) == 1 else None
+
+    def is_loading(self, group: str) -> bool:
+        """Tell whether the offsets partition that a group is in has not been read to its end yet: then the
+        picture need not have all of the group."""
+        if not self.progress.partitions:
+            return True
+        return bool(self.loading) and not self.loading.isdisjoint(partitions_of([group], self.progress))
+
+    # --- all groups ------------------------------------------------------------------------------------
+
+    @cached_property
+    def loading(self) -> frozenset[int]:
+        """The offsets partitions that have not been read to their end yet, of those that are known."""
+        return frozenset(number for number, one in self.progress.partitions.items() if not one.loaded)
+
+    def listed(self) -> Mask:
+        """Tell of each group (n) whether it is one to be listed: the tables describe it, and its offsets
+        partition has been read."""
+        loading = np.array(sorted(self.loading), np.int64)
+        return self.groups.is_described & ~np.isin(self.groups.source_partitions(), loading)
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """Return where the log of a topic partition ends (see `end_offsets`); None: not known."""
+        place = self.topics.place(topic, partition)
+        end = NONE if place is None else int(self.end_offsets[place])
+        return None if end == NONE else end
+
+    def partition_counts(self) -> Index:
+        """Return how many partitions each topic has at least: one more than the highest that has a committed
+        offset or a known log end; 0 where there is none."""
+        counts = np.zeros(len(self.topics), np.int64)
+        is_there = (self.committing > 0) | (self.topics.ends.log_end != NONE)
+        np.maximum.at(counts, self.topics.topic[is_there], self.topics.partition[is_there] + 1)
+        return counts
+
+    # --- how true it is --------------------------------------------------------------------------------
+
+    def age_ms(self, now: int) -> int:
+        """Return how old the job's last commit or heartbeat was at a moment (ms)."""
+        return now - self.progress.heartbeat
+
+    def as_of(self, groups: Collection[str] | None, now: int) -> AsOf:
+        """Return what an answer about groups (None: all) at a moment (ms) reflects."""
+        return AsOf.of(groups, self.progress, None, None, now=now)
+
+    # --- the next one ----------------------------------------------------------------------------------
+
+    def with_changes(self, changes: Changes, progress: Progress) -> "Picture":
+        """Return the picture after changes, as of a progress."""
+        topics, moved = self.topics.with_named(*(named := changes.named_by_offsets()))
+        names, moved_groups = self.groups.names.changed(changes.group_names)
+        places = topics.places_of(named[0].places_in(topics.names), named[1])
+        ids = named[2].places_in(topics.ids)
+        offsets = self.offsets.with_moved(moved).with_groups(moved_groups, len(names))
+        offsets = offsets.with_changes(changes.of_offsets(names, places, ids))
+        groups = self.groups.with_names(names, moved_groups).with_changes(changes.of_groups(names))
+        is_there = groups.is_described | (offsets.counts > 0)
+        kept, moved_groups = names.changed(_NO_NAMES, is_there)
+        return replace(
+            self,
+            progress=progress,
+            groups=groups.with_names(kept, moved_groups),
+            offsets=offsets.with_groups(moved_groups, len(kept)),
+            topics=topics,
+        )._counted()
+
+    def with_topics(self, topics: Topics, moved: Moved) -> "Picture":
+        """Return the picture with newer topics, whose places have moved."""
+        return replace(self, topics=topics, offsets=self.offsets.with_moved(moved))._counted()
+
+    def without_ends(self) -> "Picture":
+        """Return the picture as before any sample of log ends was read."""
+        return replace(self, topics=self.topics.without_ends())._counted()
+
+    def _counted(self) -> "Picture":
+        """Return it with what follows from offsets and log ends together."""
+        columns, ends = self.offsets.columns, self.topics.ends
+        committing = np.bincount(columns.place, minlength=len(ends.log_end))
+        end_offsets = ends.log_end.copy()
+        reached = np.where(end_offsets == NONE, _MOST, end_offsets)
+        beyond = np.flatnonzero(columns.committed_offset > reached[columns.place])
+        own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
+        beyond = beyond[(own == sampled) | (own == NONE) | (sampled == NONE)]
+        np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])
+        return replace(self, committing=fixed(committing), end_offsets=fixed(end_offsets))

@@ -1,0 +1,126 @@
+"""The commits that came after a known one, from the log of a table alone.
+
+Opening a table reads its last checkpoint and all commits since; a reader that looks every second would do so
+for nothing most of the time. It reads one small file instead, and finds that the next one is not there. What
+the job appends can be told from what maintenance rewrites: each commit names the files whose rows are new.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+
+from streaming.model.errors import OffsetlakeError
+from streaming.model.progress import Progress
+from streaming.tables.commits import PROGRESS_KEY
+from streaming.tables.tables import Tables
+
+_ABOUT_TABLE: Final = {"metaData", "protocol"}
+
+
+class LogLostError(OffsetlakeError):
+    """The log does not continue from the commit that was known: it was cleaned up, or is that of another
+    table."""
+
+
+@dataclass(frozen=True)
+class LogPosition:
+    """A commit of a table, and what its file in the log says: that of another table says something else."""
+
+    version: int
+    text: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """What one commit did.
+
+    `added` are the files that came with it, in this order, and `adds_rows` says whether their rows are new
+    (else others were rewritten). `removes_rows`: rows went, and not by being rewritten. `alters_table`: the
+    columns, the properties or the protocol changed. `progress` is that of the job (None: it is not a commit
+    of the job, or not to `changes`).
+    """
+
+    version: int
+    progress: Progress | None
+    operation: str
+    added: Sequence[str]
+    adds_rows: bool
+    removes_rows: bool
+    alters_table: bool
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """A table that is followed: its folder, and the commit up to which it was read."""
+
+    storage: DeltaStorageHandler
+    position: LogPosition
+
+    @classmethod
+    def of(cls, tables: Tables, table: DeltaTable) -> Self:
+        """Follow a table from the version on that was opened; raises `LogLostError`."""
+        storage = tables.storage(table)
+        return cls(storage, position_at(storage, table.version()))
+
+    def commits(self) -> Iterator[tuple[Commit, "LogTail"]]:
+        """Yield the commits since then, each with what is followed after it; see `commits_after`."""
+        for commit, position in commits_after(self.storage, self.position):
+            yield commit, LogTail(self.storage, position)
+
+
+def position_at(storage: DeltaStorageHandler, version: int) -> LogPosition:
+    """Return the position of a commit; raises `LogLostError` where it is not in the log any more."""
+    text = _read(storage, version)
+    if text is None:
+        raise LogLostError(
+            f"following a table: expected commit {version} in its log, found none. It was cleaned up "
+            "meanwhile, or the table was made anew."
+        )
+    return LogPosition(version, text)
+
+
+def commits_after(storage: DeltaStorageHandler, known: LogPosition) -> Iterator[tuple[Commit, LogPosition]]:
+    """Yield the commits that followed a known one, each with its position; none if there are none yet.
+
+    Raises `LogLostError` where the known one is gone or has become another: then nothing can be said of what
+    has happened since.
+    """
+    if position_at(storage, known.version) != known:
+        raise LogLostError(
+            f"following a table: expected commit {known.version} as it was, found another one. The table "
+            "was made anew or restored."
+        )
+    version = known.version + 1
+    while (text := _read(storage, version)) is not None:
+        yield _commit(version, text), LogPosition(version, text)
+        version += 1
+
+
+def _read(storage: DeltaStorageHandler, version: int) -> bytes | None:
+    try:
+        with storage.open_input_file(f"_delta_log/{version:020}.json") as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def _commit(version: int, text: bytes) -> Commit:
+    actions: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    added = [action["add"] for action in actions if "add" in action]
+    removed = [action["remove"] for action in actions if "remove" in action]
+    document = info.get(PROGRESS_KEY)
+    return Commit(
+        version=version,
+        progress=None if document is None else Progress.from_json(document),
+        operation=info.get("operation", ""),
+        added=[unquote(file["path"]) for file in added],
+        adds_rows=any(file["dataChange"] for file in added),
+        removes_rows=any(file["dataChange"] for file in removed),
+        alters_table=any(_ABOUT_TABLE & action.keys() for action in actions),
+    )

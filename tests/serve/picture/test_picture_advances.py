@@ -1,0 +1,76 @@
+"""A picture that goes on from commit to commit is the one that is read whole, and what the tables answer."""
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pictures import (
+    check_whole,
+    complain,
+    groups_answered,
+    groups_in,
+    offsets_answered,
+    offsets_in,
+    whole,
+)
+from table_batches import GROUPS, OFFSETS, Batch, append, beat, in_one_partition, optional
+
+from streaming.serve.picture import reading, texts
+from streaming.serve.picture.follower import Follower
+from streaming.tables.tables import Tables
+
+FEW_GROUPS = st.sampled_from(["", "g", "g\0"])
+BATCHES = st.builds(
+    lambda offsets, groups: {**offsets, **groups},
+    st.dictionaries(
+        st.tuples(FEW_GROUPS, st.sampled_from(["t", "t\0"]), st.integers(-1, 1)),
+        optional(OFFSETS),
+        max_size=8,
+    ),
+    st.dictionaries(FEW_GROUPS, optional(GROUPS), max_size=2),
+)
+"""Batches of few keys, so that most are there and change several times."""
+
+STEPS = st.one_of(
+    BATCHES.map(in_one_partition), BATCHES, st.sampled_from(["fold", "compact", "beat", "look", "look"])
+)
+
+
+def do(step: Batch | str, tables: Tables, follower: Follower) -> None:
+    match step:
+        case "fold":
+            tables.fold()
+        case "compact":
+            for name in ("changes", "offsets", "groups"):
+                table = DeltaTable(f"{tables.root}/{name}")
+                table.optimize.compact()
+                table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        case "beat":
+            beat(tables, tables.progress().heartbeat + 10_000)
+        case "look":
+            assert follower.look()
+        case dict():
+            append(tables, step)
+
+
+@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
+@given(steps=st.lists(STEPS, max_size=10), is_spare=st.booleans())
+def test_an_advanced_picture_is_the_whole_one_and_what_the_tables_answer(
+    steps: list[Batch | str], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    with pytest.MonkeyPatch.context() as patched:
+        if is_spare:  # texts are sorted out, and changes applied, as if there were many
+            patched.setattr(texts, "_SPARE_TEXTS", -1)
+            patched.setattr(reading, "_MANY_ROWS", 2)
+        follower = Follower(tables, complain)
+        assert follower.look()
+        for step in steps:
+            do(step, tables, follower)
+        assert follower.look()
+        for picture in (follower.current, whole(tables)):
+            check_whole(picture)
+            assert picture.progress == tables.progress()
+            assert offsets_in(picture) == offsets_answered(tables)
+            assert groups_in(picture) == groups_answered(tables)

@@ -1,0 +1,189 @@
+"""Log ends in a picture: what the newest samples say, read one file after the other."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from log_end_rows import Sample, gone, of_topic, rows_of
+from maintenance_rounds import KEPT
+from pictures import complain, ends_answered, ends_in, whole
+from table_batches import append, group, offset
+
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
+from streaming.maintenance.maintenance import maintain
+from streaming.serve.picture.follower import Follower
+from streaming.tables.tables import Tables
+
+T0 = 1_700_000_000_000
+LATER = T0 + DAY_MS
+TOPICS = st.sampled_from(["orders", "orders\0", "grüße"])
+ROUNDS = st.lists(
+    st.lists(
+        st.one_of(
+            st.builds(
+                Sample,
+                st.just(0),
+                TOPICS,
+                st.integers(0, 2),
+                st.none() | st.integers(0, 99),
+                st.sampled_from([None, "id-1", "id-2"]),
+            ),
+            st.builds(gone, st.just(0), TOPICS),
+            st.builds(of_topic, st.just(0), TOPICS, st.sampled_from(["id-1", "id-2"])),
+        ),
+        max_size=5,
+    ),
+    max_size=6,
+)
+"""What is said in rounds of samples, whose times come later."""
+
+
+def timed(rounds: list[list[Sample]], minutes: list[int]) -> list[list[Sample]]:
+    """Give rounds their times, minutes apart, and let each say one thing of a partition or a topic."""
+    moments = [T0 + MINUTE_MS * sum(minutes[: number + 1]) for number in range(len(rounds))]
+    return [
+        [*{(one.topic, one.partition): one._replace(at=at) for one in own}.values()]
+        for own, at in zip(rounds, moments, strict=True)
+        if own
+    ]
+
+
+@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
+@given(
+    rounds=ROUNDS,
+    minutes=st.lists(st.sampled_from([1, 1, 1, 9, 16]), min_size=6, max_size=6),
+    looks=st.sets(st.integers(0, 5)),
+)
+def test_ends_of_one_file_after_the_other_are_those_of_all(
+    rounds: list[list[Sample]],
+    minutes: list[int],
+    looks: set[int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables.create()
+    follower = Follower(tables, complain, clock=lambda: LATER)
+    for number, own in enumerate(sampled := timed(rounds, minutes)):
+        tables.append_log_ends(rows_of(own))
+        if number in looks:
+            assert follower.look()
+    assert follower.look()
+    expected = ends_answered(tables, [one for own in sampled for one in own], LATER)
+    assert ends_in(follower.current) == expected
+    assert ends_in(whole(tables, LATER)) == expected
+
+
+@pytest.fixture
+def follower(tables: Tables) -> Follower:
+    return Follower(tables, complain, clock=lambda: LATER)
+
+
+def commit(tables: Tables, number: int, topic_id: str | None = None) -> None:
+    append(tables, {("g", "orders", 0): offset(committed_offset=number, topic_id=topic_id), "g": group()})
+
+
+def sample(tables: Tables, at: int, end: int, topic_id: str = "id-1") -> None:
+    tables.append_log_ends(
+        rows_of([Sample(at, "orders", 0, end, topic_id), of_topic(at, "orders", topic_id)])
+    )
+
+
+def test_an_end_is_never_below_a_commit_of_the_same_topic(tables: Tables, follower: Follower) -> None:
+    commit(tables, 50)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) is None  # a commit alone says nothing of the end
+    sample(tables, T0, 40)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 50
+    commit(tables, 60, "id-1")
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 60
+    commit(tables, 70, "id-0")  # of a topic that was there before
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 40
+    assert follower.current.end_offset("orders", 1) is follower.current.end_offset("no", 0) is None
+
+
+def test_a_topic_that_is_gone_or_was_made_anew_has_neither_end_nor_former_id(
+    tables: Tables, follower: Follower
+) -> None:
+    sample(tables, T0, 40)
+    assert follower.look()
+    orders = follower.current.topics.names.place("orders")
+    assert orders is not None
+    assert follower.current.topics.id_of(orders) == "id-1"
+    tables.append_log_ends(rows_of([gone(T0 + 1_000, "orders")]))
+    assert follower.look()
+    assert follower.current.topics.id_of(orders) is None
+    assert follower.current.end_offset("orders", 0) is None
+    sample(tables, T0 + 2_000, 3, "id-2")
+    assert follower.look()
+    assert follower.current.topics.id_of(orders) == "id-2"
+    assert follower.current.end_offset("orders", 0) == 3
+    for topic_id, name in (("id-1", "orders"), ("id-2", "orders"), ("id-3", None)):
+        assert follower.current.topics.name_of(topic_id) == name
+        assert whole(tables, LATER).topics.name_of(topic_id) == name
+
+
+def test_samples_of_a_clock_that_was_ahead_do_not_hide_later_ones(tables: Tables, follower: Follower) -> None:
+    sample(tables, LATER + HOUR_MS, 99)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) is None
+    sample(tables, T0, 40)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 40
+    assert whole(tables, LATER).end_offset("orders", 0) == 40
+
+
+def test_samples_that_were_taken_by_a_clock_that_was_set_back_are_forgotten(tables: Tables) -> None:
+    clock = [LATER + 2 * HOUR_MS]
+    follower = Follower(tables, complain, clock=lambda: clock[0])
+    sample(tables, LATER + HOUR_MS, 99)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 99
+    clock[0] = LATER
+    sample(tables, LATER - HOUR_MS, 40)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == whole(tables, LATER).end_offset("orders", 0) == 40
+
+
+def test_a_partition_that_is_no_longer_sampled_has_no_end(tables: Tables, follower: Follower) -> None:
+    for number, minutes in ((0, 0), (1, 14), (2, 16)):
+        at = T0 + minutes * MINUTE_MS
+        tables.append_log_ends(rows_of([Sample(at, "orders", number, 5), of_topic(at, "orders", "id-1")]))
+        assert follower.look()
+    for picture in (follower.current, whole(tables, LATER)):
+        assert [picture.end_offset("orders", number) for number in range(3)] == [None, 5, 5]
+
+
+def test_files_that_maintenance_joins_are_no_new_samples(tables: Tables, follower: Follower) -> None:
+    for number in range(9):
+        sample(tables, T0 + number * 1_000, number)
+    assert follower.look()
+    before = follower.current.topics
+    maintain(tables, replace(KEPT, keep_log_ends_ms=30 * DAY_MS), clock=lambda: T0 + HOUR_MS)
+    assert len(tables.delta("log_ends").file_uris()) == 2
+    assert follower.look()
+    assert follower.current.topics is before
+    sample(tables, T0 + 10_000, 10)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == whole(tables, LATER).end_offset("orders", 0) == 10
+
+
+def test_tables_of_a_release_without_samples_gain_them(tables: Tables, follower: Follower) -> None:
+    shutil.rmtree(f"{tables.root}/log_ends")
+    commit(tables, 5)
+    assert follower.look()
+    before = follower.current
+    assert before.end_offset("orders", 0) is None
+    assert follower.look()
+    assert follower.current is before
+    tables.create()
+    sample(tables, T0, 40)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 40
+    shutil.rmtree(f"{tables.root}/log_ends")
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) is None

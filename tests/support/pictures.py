@@ -1,0 +1,130 @@
+"""Pictures for tests: what one holds as plain rows, and what the tables say in the same form."""
+
+from typing import Any
+
+from log_end_rows import Sample
+from table_batches import as_ms
+
+from streaming.queries.queries import OffsetQueries
+from streaming.serve.picture.follower import Follower
+from streaming.serve.picture.offsets import KINDS
+from streaming.serve.picture.picture import Picture
+from streaming.tables.log_ends import newest_ends
+from streaming.tables.tables import Tables
+
+Rows = list[dict[str, Any]]
+
+_NUMBERS = (
+    "committed_offset",
+    "leader_epoch",
+    "commit_timestamp",
+    "expire_timestamp",
+    "unreadable_since",
+    "source_partition",
+)
+
+
+def complain(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
+def whole(tables: Tables, now: int = 0) -> Picture:
+    """The picture as one that begins now reads it."""
+    follower = Follower(tables, complain, clock=lambda: now)
+    assert follower.look()
+    return follower.current
+
+
+def offsets_in(picture: Picture) -> Rows:
+    """The offsets of a picture, in its order."""
+    columns, topics = picture.offsets.columns, picture.topics
+    ids = [None if place < 0 else topics.ids.name(place) for place in columns.topic_id.tolist()]
+    return [
+        {
+            "group": picture.groups.names.name(group),
+            "topic": topics.names.name(int(topics.topic[place])),
+            "partition": int(topics.partition[place]),
+            "topic_id": topic_id,
+            "metadata": text.decode(),
+            **{name: int(getattr(columns, name)[row]) for name in _NUMBERS},
+        }
+        for row, (group, place, topic_id, text) in enumerate(
+            zip(
+                picture.offsets.groups().tolist(),
+                columns.place.tolist(),
+                ids,
+                columns.metadata.to_pylist(),
+                strict=True,
+            )
+        )
+    ]
+
+
+def groups_in(picture: Picture) -> Rows:
+    """The groups of a picture that are described, in its order."""
+    return [
+        {"group": name, **picture.groups.row(place)}
+        for place, name in enumerate(picture.groups.names.texts.to_pylist())
+        if picture.groups.is_described[place]
+    ]
+
+
+def offsets_answered(tables: Tables) -> Rows:
+    """The offsets as questions to the tables answer, with -1 for null as Kafka writes it."""
+    left_out = {"source_offset", "source_timestamp"}
+    return [
+        {name: _as_written(name, as_ms(value)) for name, value in row.items() if name not in left_out}
+        for row in OffsetQueries(tables).list_offsets().rows.to_pylist()
+    ]
+
+
+def groups_answered(tables: Tables) -> Rows:
+    rows = OffsetQueries(tables).list_groups().rows.to_pylist()
+    return [{name: as_ms(value) for name, value in row.items()} for row in rows]
+
+
+def _as_written(name: str, value: Any) -> Any:
+    return value if value is not None or name == "topic_id" else "" if name == "metadata" else -1
+
+
+def ends_in(picture: Picture) -> Rows:
+    """The log ends of a picture that are known, in its order."""
+    topics, ends = picture.topics, picture.topics.ends
+    return [
+        {
+            "topic": topics.names.name(int(topics.topic[place])),
+            "topic_id": None if ends.sample_id[place] < 0 else topics.ids.name(int(ends.sample_id[place])),
+            "partition": int(topics.partition[place]),
+            "sampled_at": int(ends.sampled_at[place]),
+            "log_start": int(ends.log_start[place]),
+            "log_end": int(ends.log_end[place]),
+        }
+        for place in range(len(topics.partition))
+        if ends.log_end[place] >= 0
+    ]
+
+
+def ends_answered(tables: Tables, samples: list[Sample], until: int) -> Rows:
+    """What the table answers as of the newest sample up to a moment."""
+    latest = max((sample.at for sample in samples if sample.at <= until), default=0)
+    rows = newest_ends(tables.delta("log_ends"), None, as_of=latest).to_pylist()
+    return sorted(
+        ({name: _as_written(name, as_ms(value)) for name, value in row.items()} for row in rows),
+        key=lambda row: (row["topic"].encode(), row["partition"]),
+    )
+
+
+def check_whole(picture: Picture) -> None:
+    """See that a picture is what it says of itself: in order, its index right, and not to be written to."""
+    names = picture.groups.names
+    assert list(names.places) == sorted(names.places) == names.texts.to_pylist()
+    assert [names.place(name) for name in names.places] == list(range(len(names)))
+    assert len(picture.offsets.starts) == len(names) + 1 == len(picture.groups.rows) + 1
+    for place in range(len(names)):
+        own = picture.offsets.of(place).place.tolist()
+        assert own == sorted(set(own))
+        assert own or picture.groups.is_described[place]
+    columns = [getattr(picture.offsets.columns, name) for name in KINDS]
+    columns += [picture.offsets.starts, picture.committing, picture.end_offsets, picture.topics.ends.log_end]
+    columns += [picture.groups.is_described, picture.topics.topic, picture.topics.partition]
+    assert not any(column.flags.writeable for column in columns)
