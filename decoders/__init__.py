@@ -6,7 +6,13 @@ records (`rows`) and of columns (`columns`) follow from it. `messages` has the r
 
 from decoders.columns.decode import RECORD_SCHEMA, decode_columns
 from decoders.errors import DecodeError, ErrorKind
-from decoders.formats.consumer_protocol import decode_assignment, decode_subscription, subscribed_topics
+from decoders.formats.consumer_protocol import (
+    assigned_partitions,
+    decode_assignment,
+    decode_subscription,
+    rack_of,
+    subscribed_topics,
+)
 from decoders.formats.record_type import RecordType
 from decoders.formats.record_types import RECORD_TYPES
 from decoders.rows.reference import decode_document
@@ -17,9 +23,11 @@ __all__ = [
     "DecodeError",
     "ErrorKind",
     "RecordType",
+    "assigned_partitions",
     "decode_assignment",
     "decode_columns",
     "decode_document",
     "decode_subscription",
+    "rack_of",
     "subscribed_topics",
 ]

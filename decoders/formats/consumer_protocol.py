@@ -48,6 +48,8 @@ SUBSCRIPTION_VERSIONS: Final = {
     ),
 }
 
+_FIRST_WITH_RACK: Final = 3
+
 _ASSIGNMENT: Final = Struct("assignedPartitions" / array(_TOPIC_PARTITIONS), "userData" / NULLABLE_BYTES)
 
 # The versions follow those of the subscription; the layout never changed.
@@ -65,6 +67,38 @@ def subscribed_topics(subscription: bytes) -> list[str] | None:
         return None
     topics: list[str] = json.loads(text)["topics"]
     return topics
+
+
+def rack_of(subscription: bytes) -> str | None:
+    """The rack that the member says it is in; None: it does not say, or not in a way that can be read."""
+    version = int.from_bytes(subscription[:PREFIX_BYTES], signed=True)
+    if version < _FIRST_WITH_RACK:
+        return None
+    try:
+        text, _ = reader_of(SUBSCRIPTION_VERSIONS[_FIRST_WITH_RACK])(subscription, PREFIX_BYTES)
+    except UNREADABLE:
+        return None
+    rack: str | None = json.loads(text)["rackId"]
+    return rack
+
+
+def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
+    """The partitions that an assignment gives, by topic, as clients see them; None if they cannot read it.
+
+    No bytes at all are no partitions: so it is with members that are given none.
+    """
+    if not assignment:
+        return {}
+    try:
+        text, _ = reader_of(_ASSIGNMENT)(assignment, PREFIX_BYTES)
+    except UNREADABLE:
+        return None
+    if int.from_bytes(assignment[:PREFIX_BYTES], signed=True) < 0:
+        return None
+    assigned: dict[str, list[int]] = {}
+    for topic in json.loads(text)["assignedPartitions"]:
+        assigned.setdefault(topic["topic"], []).extend(topic["partitions"])
+    return assigned
 
 
 def decode_subscription(subscription: bytes) -> Document:

@@ -17,7 +17,7 @@ from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.samples import NONE
-from streaming.model.schemas import MEMBER
+from streaming.model.schemas import MEMBER_IDENTITY
 
 _PLACED: Final = pa.schema(
     [
@@ -36,7 +36,7 @@ Members = list[dict[str, str | None]] | None
 WHO: Final = pa.schema(
     [
         ("was_empty", pa.bool_()),  # no member was there; null: not known
-        ("members", pa.list_(MEMBER)),  # those of that moment; null: not known
+        ("members", pa.list_(MEMBER_IDENTITY)),  # those of that moment; null: not known
     ]
 )
 """Who can have committed something."""

@@ -20,6 +20,12 @@ PROGRESS_FORMAT: Final = 3
 now.
 """
 
+GROUPS_FORMAT: Final = 2
+"""Version of the descriptions of groups: with it grows what they tell of the records that the state holds.
+
+1: who the members are. 2: what they subscribe to and have, too. Groups of an older one are described anew.
+"""
+
 STALLED_AFTER_MS: Final = 30_000
 """How long a last stable offset may stand still below the high watermark before it counts as stalled.
 
@@ -228,8 +234,8 @@ class Progress:
     None: the brokers did not say. `generation` counts how often the topic was re-read from the beginning,
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
     `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote this).
-    `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. Times are milliseconds since 1970
-    (UTC).
+    `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `groups_format` says how groups
+    are described in the tables. Times are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -248,6 +254,7 @@ class Progress:
     rebuild: Rebuild | None = None
     fingerprint: str | None = None
     tombstones_kept_ms: int | None = None
+    groups_format: int = GROUPS_FORMAT
 
     @property
     def is_loaded(self) -> bool:
@@ -304,6 +311,7 @@ class Progress:
             )
         return cls(
             **{
+                "groups_format": 1,
                 **document,
                 "partitions": {
                     int(number): _partition(partition, written_format)

@@ -45,7 +45,7 @@ OFFSET_VALUE: Final = [
     pa.field("unreadable_since", pa.int64()),  # source offset of a newer commit that could not be read
 ]
 
-MEMBER: Final = pa.struct(
+MEMBER_IDENTITY: Final = pa.struct(
     [
         pa.field("member_id", pa.string()),
         pa.field("group_instance_id", pa.string()),  # null = not a static member
@@ -53,6 +53,34 @@ MEMBER: Final = pa.struct(
         pa.field("client_host", pa.string()),
     ]
 )
+"""Who a member of a group is."""
+
+ASSIGNED: Final = pa.struct(
+    [
+        pa.field("topic", pa.string()),  # null = not in the log, which has its id
+        pa.field("topic_id", pa.string()),  # null = not in the log, which has its name
+        pa.field("subtopology", pa.string()),  # of tasks of streams groups, in place of a topic
+        pa.field("task_type", pa.string()),  # of these: active, standby, warmup
+        pa.field("partitions", pa.list_(pa.int32())),
+    ]
+)
+"""Partitions of one topic, or tasks of one subtopology, that a member has or is to have."""
+
+MEMBER: Final = pa.struct(
+    [
+        *MEMBER_IDENTITY,
+        pa.field("rack_id", pa.string()),  # null = none, or unknown
+        pa.field("member_epoch", pa.int32()),  # null = a classic group, or unknown
+        pa.field("is_classic", pa.bool_()),  # of consumer groups: it speaks the classic protocol
+        pa.field("subscribed_topics", pa.list_(pa.string())),  # null = unknown
+        pa.field("subscribed_regex", pa.string()),  # null = none, or unknown
+        pa.field("assignment", pa.list_(ASSIGNED)),  # null = unknown
+        pa.field("target_assignment", pa.list_(ASSIGNED)),  # null = a classic group, or unknown
+        pa.field("subscription_bytes", pa.binary()),  # of classic groups, as the member sent them
+        pa.field("assignment_bytes", pa.binary()),  # of classic groups, as the leader sent them
+    ]
+)
+"""A member of a group: what is not known, or is too much to keep, is null."""
 
 GROUP_VALUE: Final = [
     pa.field("type", pa.string()),  # classic, consumer, share, streams
@@ -63,6 +91,7 @@ GROUP_VALUE: Final = [
     pa.field("state_timestamp", pa.int64()),  # null = unknown
     pa.field("members", pa.list_(MEMBER)),
     pa.field("subscribed_topics", pa.list_(pa.string())),  # null = unknown
+    pa.field("assignment_epoch", pa.int32()),  # of the target assignment; null = a classic group, or unknown
 ]
 
 ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
@@ -70,6 +99,9 @@ ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.f
 
 `hidden`: their group object is gone, so no one sees them.
 """
+
+HELD_GROUPS: Final = pa.schema([KEY[0], *GROUP_VALUE, SOURCE_PARTITION, *SOURCE])
+"""The groups that consist of records which a shard holds."""
 
 VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
 """A value before or after a change: the fields of an offset or those of a group, the others null."""
@@ -208,7 +240,7 @@ CHANGES: Final = table_schema(
     ]
 )
 OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, SOURCE_PARTITION, *SOURCE])
-GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, SOURCE_PARTITION, *SOURCE])
+GROUPS: Final = table_schema(list(HELD_GROUPS))
 QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, *_IN_COMMIT, _DAY])
 
 DELIVERY: Final = pa.struct(

@@ -1,8 +1,8 @@
 """What questions to the tables are answered with: small values shaped as Kafka's own, and rows in bulk."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -48,13 +48,49 @@ class GroupOffsets:
 
 
 @dataclass(frozen=True)
+class Assigned:
+    """Partitions of a topic, or tasks of a subtopology (streams groups), that a member has or is to have.
+
+    `topic` None: neither the log nor the samples of log ends tell the name of `topic_id`.
+    """
+
+    topic: str | None = None
+    topic_id: str | None = None
+    subtopology: str | None = None
+    task_type: str | None = None
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Member:
-    """A member of a group."""
+    """A member of a group, as far as the log tells; None: not known, or not of this type of groups."""
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str
+    rack_id: str | None = None
+    member_epoch: int | None = None
+    is_classic: bool | None = None
+    subscribed_topics: tuple[str, ...] | None = None
+    subscribed_regex: str | None = None
+    assignment: tuple[Assigned, ...] | None = None
+    target_assignment: tuple[Assigned, ...] | None = None
+    subscription_bytes: bytes | None = None
+    assignment_bytes: bytes | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Member":
+        """Read a member as the tables hold it (schema `MEMBER`)."""
+        topics = row["subscribed_topics"]
+        lists = {name: _assigned(row[name]) for name in ("assignment", "target_assignment")}
+        return cls(**{**row, **lists, "subscribed_topics": None if topics is None else tuple(topics)})
+
+
+def _assigned(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Assigned, ...] | None:
+    if rows is None:
+        return None
+    return tuple(Assigned(**{**row, "partitions": tuple(row["partitions"])}) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -83,6 +119,7 @@ class DescribedGroup:
     generation_or_epoch: int | None = None
     members: tuple[Member, ...] = ()
     subscribed_topics: tuple[str, ...] | None = None
+    assignment_epoch: int | None = None
 
 
 @dataclass(frozen=True)

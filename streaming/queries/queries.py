@@ -1,6 +1,6 @@
 """Kafka's questions about groups and offsets, answered from the tables: no JVM, and while the job runs."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
-from streaming.common.times import to_ms
+from streaming.common.times import now_ms, to_ms
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.queries.answers import (
@@ -28,6 +28,7 @@ from streaming.queries.answers import (
     PartitionOffset,
 )
 from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
+from streaming.queries.members import member_rows, owned_partitions, with_owners, with_topic_names
 from streaming.queries.names import Names, TopicPartitions, of_topics
 from streaming.tables.feed import EVENTS
 from streaming.tables.progress_rows import Gap
@@ -55,6 +56,7 @@ _DESCRIBED: Final = [
     "generation_or_epoch",
     "members",
     "subscribed_topics",
+    "assignment_epoch",
 ]
 
 
@@ -190,10 +192,13 @@ class OffsetQueries:
         return ListedGroups(sorted_by(rows, "group"), about, error=error)
 
     def describe_groups(self, groups: Iterable[str | None], as_of: datetime | None = None) -> DescribedGroups:
-        """Describe groups of any type; one that is not there is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043)."""
+        """Describe groups of any type; one that is not there is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043).
+
+        Topics of assignments that the log has only the ids of have the names that samples of log ends know.
+        """
         asked = list(dict.fromkeys(groups))
         names = [group for group in asked if group is not None]
-        rows, about = self._ask("groups", names, as_of)
+        rows, about = self._ask("groups", names, as_of, with_topic_names)
         loading = about.loading_of(names)
         found = {row["group"]: _described(row) for row in rows.select(_DESCRIBED).to_pylist()}
 
@@ -204,6 +209,20 @@ class OffsetQueries:
         described = {group: describe(group) for group in asked}
         errors = {group: one.error for group, one in described.items() if one.error}
         return DescribedGroups(sorted_by(rows, "group"), about, errors, described)
+
+    def list_members(self, groups: Collection[str] | None = None, as_of: datetime | None = None) -> Answer:
+        """Return the members of the named groups or of all (schema `MEMBERS`), sorted by group and id."""
+        rows, about = self._ask("groups", groups, as_of, with_topic_names)
+        return Answer(sorted_by(member_rows(rows), "group", "consumer_id"), about, about.loading_of(groups))
+
+    def with_owners(self, offsets: pa.Table, as_of: datetime | None = None) -> pa.Table:
+        """Append to n committed offsets which member has the partition (columns `OWNER`)."""
+        groups, moment = pc.unique(offsets["group"]).to_pylist(), to_ms(as_of)
+
+        def question(at: Snapshot) -> pa.Table:
+            return owned_partitions(at.groups(groups), at, now_ms() if moment is None else moment)
+
+        return with_owners(offsets, self.tables.ask(question, as_of=moment, bases=["groups"]))
 
     def names(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None, *, among: Among = "live"
@@ -222,15 +241,22 @@ class OffsetQueries:
         return AsOf.of(None, progress, gap, moment)
 
     def _ask(
-        self, name: Literal["offsets", "groups"], groups: Collection[str] | None, as_of: datetime | None
+        self,
+        name: Literal["offsets", "groups"],
+        groups: Collection[str] | None,
+        as_of: datetime | None,
+        with_more: Callable[[pa.Table, Snapshot, int], pa.Table] = lambda rows, _at, _moment: rows,
     ) -> tuple[pa.Table, AsOf]:
-        """Return the live rows of groups whose offsets partition has been read, and what they reflect."""
+        """Return the live rows of groups whose offsets partition has been read, and what they reflect.
+
+        `with_more` gets the rows, where they are from, and of which moment (ms) they are.
+        """
         moment = to_ms(as_of)
         names = None if groups is None else list(groups)
 
         def question(at: Snapshot) -> tuple[pa.Table, Progress, Gap | None]:
             rows = at.offsets(names) if name == "offsets" else at.groups(names)
-            return rows, at.progress, at.gap
+            return with_more(rows, at, now_ms() if moment is None else moment), at.progress, at.gap
 
         rows, progress, gap = self.tables.ask(question, as_of=moment, bases=[name])
         about = AsOf.of(names, progress, gap, moment)
@@ -278,8 +304,9 @@ def _described(row: Mapping[str, Any]) -> DescribedGroup:
         row["protocol_type"],
         row["protocol"],
         row["generation_or_epoch"],
-        tuple(Member(**member) for member in row["members"]),
+        tuple(Member.of(member) for member in row["members"]),
         None if topics is None else tuple(topics),
+        row["assignment_epoch"],
     )
 
 

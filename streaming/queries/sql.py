@@ -88,8 +88,8 @@ def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str) -
     registered = {**at.bases, "changes": at.changes, **others}
     for name, table in registered.items():
         _register(builder, name, table)
-    for name, base in at.bases.items():
-        execute(builder, f"CREATE VIEW live_{name} AS {_live(name, fold_mark(base), at.progress.sequence)}")
+    for name in at.bases:
+        execute(builder, f"CREATE VIEW live_{name} AS {_live(name, at)}")
     known = [*registered, *(f"live_{name}" for name in at.bases), *COMPUTED]
     if _SHOW_TABLES.fullmatch(text):
         return pa.table({"table_name": known, "contains": [_CONTAINS[name] for name in known]})
@@ -199,9 +199,10 @@ def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
         execute(builder, f"CREATE VIEW {name} AS {query}")
 
 
-def _live(name: str, mark: int, sequence: int) -> str:
-    """Write the query for what was live at a sequence, from a folded table that contains all up to its mark:
+def _live(name: str, at: Snapshot) -> str:
+    """Write the query for what was live at a batch, from a folded table that contains all up to its mark:
     of each key the last change above the mark wins, or what was before the first one that is undone."""
+    mark, sequence = fold_mark(at.bases[name]), at.progress.sequence
     value: Value = "before" if sequence < mark else "after"
     direction = "ASC" if value == "before" else "DESC"
     low, high = sorted((mark, sequence))
@@ -209,8 +210,9 @@ def _live(name: str, mark: int, sequence: int) -> str:
     changed = f"""changes WHERE "kind" = '{KINDS[name]}' AND "sequence" > {low} AND "sequence" <= {high}"""
     order = f'"sequence" {direction}, "source_partition" DESC'
     ranked = f'SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {order}) AS "rank" FROM {changed}'
+    values = value_columns(name, value, at.changes)
     return f"""
         SELECT {columns} FROM {name} LEFT ANTI JOIN (SELECT DISTINCT {keys} FROM {changed}) USING ({keys})
         UNION ALL
-        SELECT {value_columns(name, value)} FROM ({ranked}) WHERE "rank" = 1 AND "{value}" IS NOT NULL
+        SELECT {values} FROM ({ranked}) WHERE "rank" = 1 AND "{value}" IS NOT NULL
         """

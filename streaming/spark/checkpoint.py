@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from streaming.model.errors import OffsetlakeError
+from streaming.spark.layered_state import GROUP_RECORDS_NAME, group_records_in
+from streaming.spark.processor import PIECES
 
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """The setting of Spark that is the number of state partitions."""
@@ -28,6 +31,7 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = checkpoint_uri(path)
+        self._spark = spark
         context: Any = spark.sparkContext
         self._jvm = context._jvm
         root = self._jvm.org.apache.hadoop.fs.Path(self.path)
@@ -60,6 +64,24 @@ class Checkpoint:
                 f"checkpoint {self.path}: expected what Spark notes of a batch in offsets/{newest}, found "
                 f"{text[:100]!r}. `offsetlake rebuild` creates a new checkpoint and keeps the tables."
             ) from error
+
+    def group_records(self, batch_id: int) -> pa.Table | None:
+        """Read the records of groups (schema `GROUP_RECORDS`) that the state holds after a batch.
+
+        None: Spark has not noted yet that the batch is complete.
+        """
+        if not self._files.exists(self._path(f"commits/{batch_id}")):
+            return None
+        _ = self._spark.streams.active  # makes Spark set up what coordinates state stores
+        held = (
+            self._spark.read.format("statestore")
+            .option("batchId", batch_id)
+            .option("stateVarName", PIECES)
+            .load(self.path)
+            .where(f"user_map_key.name LIKE '{GROUP_RECORDS_NAME}%'")
+            .select("key.*", "user_map_key.*", "user_map_value.*")
+        )
+        return group_records_in(tuple(row) for row in held.toLocalIterator())
 
     def delete(self) -> None:
         """Delete the checkpoint, if there is one."""

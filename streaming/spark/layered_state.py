@@ -1,12 +1,19 @@
 """The values of Spark's state that hold one table of a shard (`streaming.state.stored`), however large."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
 from streaming.common.pieces import divided, pieces_in
+from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
 from streaming.state.stored import Bases, Values
+
+GROUP_RECORDS_NAME: Final = "group_records"
+"""The name of the value that holds the records of groups."""
+
+_RECENT: Final = "_recent"  # ends the name of the value that holds what has changed since
 
 _HELD_BYTES: Final = 256 * 1024 * 1024
 """Bytes of bases that a worker holds: enough for a million keys and more."""
@@ -42,13 +49,30 @@ class DividedState:
             self._pieces.removeKey((self._name, place))
 
 
+def group_records_in(pieces: Iterable[tuple[int, str, int, bytes, int]]) -> pa.Table:
+    """Read the records of groups (schema `GROUP_RECORDS`) of all shards, from the pieces of their values.
+
+    A piece is shard, name, place, data, and how many follow; they come in any order.
+    """
+    values: dict[tuple[int, str], dict[int, bytes]] = {}
+    for shard, name, place, data, _ in pieces:
+        values.setdefault((shard, name), {})[place] = bytes(data)
+    whole = {key: b"".join(parts[place] for place in sorted(parts)) for key, parts in values.items()}
+    tables = [
+        Values(data, whole.get((shard, f"{name}{_RECENT}"))).layers().table
+        for (shard, name), data in whole.items()
+        if name == GROUP_RECORDS_NAME
+    ]
+    return pa.concat_tables([GROUP_RECORDS.empty_table(), *tables])
+
+
 class LayeredState:
     """One table of the shard that Spark's current key stands for."""
 
     def __init__(self, name: str, schema: pa.Schema, pieces: Any) -> None:
         self._name = name
         self._base = DividedState(name, pieces)
-        self._recent = DividedState(f"{name}_recent", pieces)
+        self._recent = DividedState(f"{name}{_RECENT}", pieces)
         self._nothing = Values.of(Layers.of(schema.empty_table()))
 
     def read(self, shard: int) -> Values:

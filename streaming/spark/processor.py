@@ -21,6 +21,9 @@ SHARD_RESULT: Final = StructType(
 """What the operator gives for every shard that had records in the batch: one row, or several where a cell
 would be too large; the totals are their sum."""
 
+PIECES: Final = "pieces"
+"""The variable of the state that holds the values of all shards."""
+
 _PLACE: Final = StructType([StructField("name", StringType()), StructField("place", IntegerType())])
 _PIECE: Final = StructType(
     [
@@ -38,7 +41,7 @@ class ReplayShard(StatefulProcessor):
 
         It is one variable of the state, since Spark makes encoders for each of them, in every task.
         """
-        self._pieces = handle.getMapState("pieces", _PLACE, _PIECE)
+        self._pieces = handle.getMapState(PIECES, _PLACE, _PIECE)
 
     def handleInputRows(  # noqa: N802 (Spark's name)
         self,

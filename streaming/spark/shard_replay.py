@@ -16,7 +16,7 @@ from streaming.model.schemas import ENTRIES
 from streaming.model.totals import Totals, totals_to_json
 from streaming.packets import codec
 from streaming.packets.quarantine import quarantined, unpack_bounded
-from streaming.spark.layered_state import LayeredState
+from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
@@ -35,7 +35,7 @@ def replay_packets(state: Any, shard: int, packets: Iterable[bytes]) -> Iterator
     spare_modules_from_collection()
     records, totals = unpack_bounded(packets)
     handled_rows(len(records))
-    tables = LayeredState("entries", ENTRIES, state), LayeredState("group_records", GROUP_RECORDS, state)
+    tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
     held = [table.read(shard) for table in tables]
     before = after = Shard(*(values.layers() for values in held))
     results = list[tuple[bytes, bytes]]()

@@ -1,7 +1,7 @@
 """What one batch changed for readers, as rows of the change feed: values before and after it."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -152,5 +152,5 @@ def _struct(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
 def _structs(groups: list[Group | None]) -> pa.Array:
     """Wrap groups as `VALUE` structs; equal ones, such as all simple groups, are converted once."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    distinct = pa.array([asdict(group) if group is not None else None for group in numbers], VALUE)
+    distinct = pa.array([None if group is None else group.as_row() for group in numbers], VALUE)
     return distinct.take(pa.array([numbers[group] for group in groups], pa.int64()))

@@ -61,6 +61,9 @@ _COLUMNS: Final = ["source_partition", "group", "record_type", "source_offset", 
 GroupRecords: TypeAlias = dict[tuple[int, str], GroupEvent]
 """The newest record of every key of one group, by record type and part; all of one group type."""
 
+Value: TypeAlias = Mapping[str, Any]
+"""The value of a record: field names and omissions are those of Kafka's JSON."""
+
 
 def read_events(records: pa.Table) -> list[GroupEvent]:
     """Read the decoded records that are not offset commits, in the order given."""
@@ -89,6 +92,22 @@ def fold_events(kept: GroupRecords, events: Iterable[GroupEvent]) -> GroupRecord
                 records.clear()
             records[event.record_type, event.part] = event
     return records
+
+
+def values_of(records: GroupRecords, record_type: int) -> dict[str, Value]:
+    """Return the values of a type by member id or regular expression."""
+    return {
+        part: json.loads(event.value)
+        for (of_type, part), event in records.items()
+        if of_type == record_type and event.value is not None
+    }
+
+
+def single_value(records: GroupRecords, record_type: int) -> Value:
+    """Return the value of the type whose key is the group alone; empty when absent."""
+    event = records.get((record_type, ""))
+    value: Value = {} if event is None or event.value is None else json.loads(event.value)
+    return value
 
 
 def _event(row: Mapping[str, Any]) -> GroupEvent:

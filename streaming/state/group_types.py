@@ -30,13 +30,18 @@ class GroupType:
 class AssignedGroupType(GroupType):
     """A type of groups whose members the coordinator assigns, each with records of its own.
 
-    `target` is the record type of the epoch of the target assignment, `member` that of what a member says of
-    itself, `current` that of how far it has come: a part of the member, which goes when the member does.
+    `target` is the record type of the epoch of the target assignment, `target_member` that of what it gives a
+    member, `member` that of what a member says of itself, `current` that of how far it has come: a part of
+    the member, which goes when the member does. `names` is the one that has names of topics beside their
+    ids, and `name_lists` are the fields of its value that list these; None: there is none.
     """
 
     target: int
+    target_member: int
     member: int
     current: int
+    names: int | None = None
+    name_lists: tuple[str, ...] = ()
 
 
 CLASSIC: Final = GroupType(name="classic", group=_NUMBERS["GroupMetadata"])
@@ -44,20 +49,27 @@ CONSUMER: Final = AssignedGroupType(
     name="consumer",
     group=_NUMBERS["ConsumerGroupMetadata"],
     target=_NUMBERS["ConsumerGroupTargetAssignmentMetadata"],
+    target_member=_NUMBERS["ConsumerGroupTargetAssignmentMember"],
     member=_NUMBERS["ConsumerGroupMemberMetadata"],
     current=_NUMBERS["ConsumerGroupCurrentMemberAssignment"],
+    names=_NUMBERS["ConsumerGroupPartitionMetadata"],  # 3.7 to 4.0
+    name_lists=("topics",),
 )
 SHARE: Final = AssignedGroupType(
     name="share",
     group=_NUMBERS["ShareGroupMetadata"],
     target=_NUMBERS["ShareGroupTargetAssignmentMetadata"],
+    target_member=_NUMBERS["ShareGroupTargetAssignmentMember"],
     member=_NUMBERS["ShareGroupMemberMetadata"],
     current=_NUMBERS["ShareGroupCurrentMemberAssignment"],
+    names=_NUMBERS["ShareGroupStatePartitionMetadata"],
+    name_lists=("initializingTopics", "initializedTopics", "deletingTopics"),
 )
 STREAMS: Final = AssignedGroupType(
     name="streams",
     group=_NUMBERS["StreamsGroupMetadata"],
     target=_NUMBERS["StreamsGroupTargetAssignmentMetadata"],
+    target_member=_NUMBERS["StreamsGroupTargetAssignmentMember"],
     member=_NUMBERS["StreamsGroupMemberMetadata"],
     current=_NUMBERS["StreamsGroupCurrentMemberAssignment"],
 )

@@ -4,16 +4,12 @@ A group is described as the coordinator that has replayed its records would list
 `ClassicGroup`, `ConsumerGroup`, `StreamsGroup`, `ShareGroup`).
 """
 
-import base64
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import decoders
-from streaming.state.group_records import GroupRecords
+from streaming.state.group_records import GroupRecords, Value, single_value, values_of
 from streaming.state.group_types import (
     CLASSIC,
     CONSUMER,
@@ -24,21 +20,16 @@ from streaming.state.group_types import (
     TYPE_OF_RECORD,
     AssignedGroupType,
 )
+from streaming.state.members import (
+    Member,
+    assigned_members,
+    classic_members,
+    classic_topics,
+    is_in_detail,
+    member_values,
+)
 
 _FIRST_EPOCH: Final = 1  # of a group and of its assignment, before a record names one (4.1+; earlier 0)
-
-Value: TypeAlias = Mapping[str, Any]
-"""The value of a record: field names and omissions are those of Kafka's JSON."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """A member as far as the log names it."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +49,13 @@ class Group:
     state_timestamp: int | None = None
     members: tuple[Member, ...] = ()
     subscribed_topics: tuple[str, ...] | None = ()
+    assignment_epoch: int | None = None
     source_offset: int | None = None
     source_timestamp: int | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the group as a row of schema `VALUE`."""
+        return vars(self) | {"members": [member.as_row() for member in self.members]}
 
 
 SIMPLE: Final = Group(type=CLASSIC.name, protocol_type="", state="Empty")
@@ -75,25 +71,11 @@ def describe(records: GroupRecords) -> Group | None:
     return replace(described, source_offset=newest.source_offset, source_timestamp=newest.source_timestamp)
 
 
-def _by_part(records: GroupRecords, record_type: int) -> dict[str, Value]:
-    """Return the values of a type by member id or regular expression."""
-    return {
-        part: json.loads(event.value)
-        for (of_type, part), event in records.items()
-        if of_type == record_type and event.value is not None
-    }
-
-
-def _single(records: GroupRecords, record_type: int) -> Value:
-    """Return the value of the type whose key is the group alone; empty when absent."""
-    return _by_part(records, record_type).get("", {})
-
-
 # --- classic groups --------------------------------------------------------------------------------------
 
 
 def _classic(records: GroupRecords) -> Group:
-    value = _single(records, CLASSIC.group)
+    value = single_value(records, CLASSIC.group)
     timestamp = value.get("currentStateTimestamp", -1)
     return Group(
         type=CLASSIC.name,
@@ -102,100 +84,46 @@ def _classic(records: GroupRecords) -> Group:
         state="Stable" if value["members"] else "Empty",
         generation_or_epoch=value["generation"],
         state_timestamp=None if timestamp == -1 else timestamp,
-        members=tuple(
-            Member(
-                member_id=member["memberId"],
-                group_instance_id=member.get("groupInstanceId"),
-                client_id=member["clientId"],
-                client_host=member["clientHost"],
-            )
-            for member in sorted(value["members"], key=lambda member: str(member["memberId"]))
-        ),
-        subscribed_topics=_classic_topics(value),
+        members=classic_members(value, in_detail=is_in_detail(records)),
+        subscribed_topics=classic_topics(value),
     )
-
-
-def _classic_topics(value: Value) -> tuple[str, ...] | None:
-    """Return what the members subscribe to; None where the log does not say.
-
-    Only the `consumer` protocol has subscriptions that the coordinator reads, and one that it cannot read
-    hides them all (`ClassicGroup.computeSubscribedTopics`).
-    """
-    if not value["members"]:
-        return ()
-    if value["protocolType"] != "consumer" or value["protocol"] is None:
-        return None
-    topics: set[str] = set()
-    for subscription in {member["subscription"] for member in value["members"]}:  # often the same for all
-        found = _topics_of(subscription)
-        if found is None:
-            return None
-        topics.update(found)
-    return tuple(sorted(topics))
-
-
-_SHORT_TEXT: Final = 4_096
-_LONG_TEXT: Final = 2 * 1024 * 1024  # a record has about a megabyte, base64 makes four bytes of three
-
-
-def _topics_of(subscription: str) -> list[str] | None:
-    """Return the topics of a subscription in base64, as `decoders.subscribed_topics`; do not change them.
-
-    The same members are described before and after each record of their group, so these are cached: many
-    short ones, and few long ones, of which one with a megabyte of names may take 20 MB.
-    """
-    if len(subscription) <= _SHORT_TEXT:
-        return _topics_of_short(subscription)
-    return _topics_of_long(subscription) if len(subscription) <= _LONG_TEXT else _read_topics(subscription)
-
-
-def _read_topics(subscription: str) -> list[str] | None:
-    return decoders.subscribed_topics(base64.b64decode(subscription))
-
-
-@lru_cache(maxsize=4_096)
-def _topics_of_short(subscription: str) -> list[str] | None:
-    return _read_topics(subscription)
-
-
-@lru_cache(maxsize=4)
-def _topics_of_long(subscription: str) -> list[str] | None:
-    return _read_topics(subscription)
 
 
 # --- groups whose members the coordinator assigns --------------------------------------------------------
 
 
-def _assigned_state(*, epoch: int, target: int, members: Iterable[Value], stable: int) -> str:
-    """Return the state of a group with members (`ConsumerGroup.maybeUpdateGroupState`).
+@dataclass(frozen=True)
+class _Assignments:
+    """The members of a group whose members the coordinator assigns, and the epochs of the group."""
 
-    `target` is the epoch of the target assignment; each of `members` says how far that member has come.
-    """
-    if epoch > target:
-        return "Assigning"
-    in_place = (member.get("state") == stable and member.get("memberEpoch") == target for member in members)
-    return "Stable" if all(in_place) else "Reconciling"
+    members: Mapping[str, Value]
+    current: Mapping[str, Value]
+    epoch: int
+    target: int
+    described: tuple[Member, ...]
 
-
-def _members(records: GroupRecords, kind: AssignedGroupType) -> dict[str, Value]:
-    """Return the members' values by id; one that only has a current assignment is a member too."""
-    current = _by_part(records, kind.current)
-    return dict.fromkeys(sorted(current), _UNNAMED_MEMBER) | _by_part(records, kind.member)
-
-
-_UNNAMED_MEMBER: Final[Value] = {"clientId": "", "clientHost": "", "subscribedTopicNames": []}
-
-
-def _described(members: Mapping[str, Value]) -> tuple[Member, ...]:
-    return tuple(
-        Member(
-            member_id=member_id,
-            group_instance_id=value.get("instanceId"),
-            client_id=value["clientId"],
-            client_host=value["clientHost"],
+    @classmethod
+    def read(cls, records: GroupRecords, kind: AssignedGroupType) -> "_Assignments":
+        """Read them from the records of a group."""
+        members, current = member_values(records, kind), values_of(records, kind.current)
+        return cls(
+            members,
+            current,
+            epoch=single_value(records, kind.group).get("epoch", _FIRST_EPOCH),
+            target=single_value(records, kind.target).get("assignmentEpoch", _FIRST_EPOCH),
+            described=assigned_members(records, kind, members, current, in_detail=is_in_detail(records)),
         )
-        for member_id, value in sorted(members.items())
-    )
+
+    def state(self, *, stable: int) -> str:
+        """Return the state of a group with members (`ConsumerGroup.maybeUpdateGroupState`).
+
+        `stable` is the state of a member that has what it is to have.
+        """
+        if self.epoch > self.target:
+            return "Assigning"
+        here = (self.current.get(member, {}) for member in self.members)
+        in_place = (one.get("state") == stable and one.get("memberEpoch") == self.target for one in here)
+        return "Stable" if all(in_place) else "Reconciling"
 
 
 def _subscribed_names(members: Mapping[str, Value]) -> set[str]:
@@ -203,23 +131,16 @@ def _subscribed_names(members: Mapping[str, Value]) -> set[str]:
 
 
 def _consumer(records: GroupRecords) -> Group:
-    members = _members(records, CONSUMER)
-    current = _by_part(records, CONSUMER.current)
-    epoch = _single(records, CONSUMER.group).get("epoch", _FIRST_EPOCH)
-    state = _assigned_state(
-        epoch=epoch,
-        target=_single(records, CONSUMER.target).get("assignmentEpoch", _FIRST_EPOCH),
-        members=[current.get(member, {}) for member in members],
-        stable=0,
-    )
+    held = _Assignments.read(records, CONSUMER)
     return Group(
         type=CONSUMER.name,
         protocol_type=CONSUMER.name,
-        protocol=_preferred_assignor(members),
-        state=state if members else "Empty",
-        generation_or_epoch=epoch,
-        members=_described(members),
-        subscribed_topics=_consumer_topics(members, _by_part(records, CONSUMER_REGULAR_EXPRESSION)),
+        protocol=_preferred_assignor(held.members),
+        state=held.state(stable=0) if held.members else "Empty",
+        generation_or_epoch=held.epoch,
+        members=held.described,
+        subscribed_topics=_consumer_topics(held.members, values_of(records, CONSUMER_REGULAR_EXPRESSION)),
+        assignment_epoch=held.target,
     )
 
 
@@ -247,40 +168,34 @@ def _consumer_topics(members: Mapping[str, Value], resolved: Mapping[str, Value]
 
 
 def _share(records: GroupRecords) -> Group:
-    members = _members(records, SHARE)
+    held = _Assignments.read(records, SHARE)
     return Group(
         type=SHARE.name,
         protocol_type=SHARE.name,
-        state="Stable" if members else "Empty",
-        generation_or_epoch=_single(records, SHARE.group).get("epoch", _FIRST_EPOCH),
-        members=_described(members),
-        subscribed_topics=tuple(sorted(_subscribed_names(members))),
+        state="Stable" if held.members else "Empty",
+        generation_or_epoch=held.epoch,
+        members=held.described,
+        subscribed_topics=tuple(sorted(_subscribed_names(held.members))),
+        assignment_epoch=held.target,
     )
 
 
 def _streams(records: GroupRecords) -> Group:
-    members, topology = _members(records, STREAMS), _single(records, STREAMS_TOPOLOGY)
-    current = _by_part(records, STREAMS.current)
-    group = _single(records, STREAMS.group)
-    epoch = group.get("epoch", _FIRST_EPOCH)
-    if not members:
+    held, topology = _Assignments.read(records, STREAMS), single_value(records, STREAMS_TOPOLOGY)
+    if not held.members:
         state = "Empty"
-    elif topology.get("epoch") != _validated_topology_epoch(group):
+    elif topology.get("epoch") != _validated_topology_epoch(single_value(records, STREAMS.group)):
         state = "NotReady"
     else:
-        state = _assigned_state(
-            epoch=epoch,
-            target=_single(records, STREAMS.target).get("assignmentEpoch", _FIRST_EPOCH),
-            members=[current.get(member, {}) for member in members],
-            stable=1,
-        )
+        state = held.state(stable=1)
     return Group(
         type=STREAMS.name,
         protocol_type=STREAMS.name,
         state=state,
-        generation_or_epoch=epoch,
-        members=_described(members),
-        subscribed_topics=_streams_topics(topology) if members else (),
+        generation_or_epoch=held.epoch,
+        members=held.described,
+        subscribed_topics=_streams_topics(topology) if held.members else (),
+        assignment_epoch=held.target,
     )
 
 

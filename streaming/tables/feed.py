@@ -17,7 +17,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.common.timestamps import to_milliseconds
-from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, OFFSETS, TIMESTAMP
+from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, TIMESTAMP
 from streaming.tables.formats import columns_of, is_of_groups
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
@@ -91,7 +91,8 @@ GROUP_STEPS: Final = pa.schema(
     [
         KEY[0],
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
-        *(GROUPS.field(name) for name in ("state", "members")),  # null: the group was not there
+        GROUPS.field("state"),  # null: the group was not there
+        ("members", pa.list_(MEMBER_IDENTITY)),  # the same
     ]
 )
 """What is read of groups over time; `source_offset` and `sequence` null: before the first change kept."""

@@ -25,7 +25,7 @@ from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import joined, pieces, take
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import commit_files, removal, write_files
-from streaming.tables.formats import columns_of, is_of_groups
+from streaming.tables.formats import columns_of, fields_of, is_of_groups
 from streaming.tables.select import is_one_of, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
@@ -131,14 +131,14 @@ def _live(
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
 
 
-def value_columns(name: str, value: Value, columns: Sequence[str] | None = None) -> str:
+def value_columns(name: str, value: Value, changes: DeltaTable, columns: Sequence[str] | None = None) -> str:
     """Write the columns `ROWS` of a folded table, or some of them, as rows of `changes` have them before or
-    after a change."""
+    after a change; null are those that these lack, being of an older format."""
     own = {*KEYS[name], "source_partition"}
-    return ", ".join(
-        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
-        for column in columns or ROWS[name].names
-    )
+    wanted = [ROWS[name].field(column) for column in columns or ROWS[name].names]
+    fields = [field for field in wanted if field.name not in own]
+    written = dict(zip([field.name for field in fields], fields_of(changes, value, fields), strict=True))
+    return ", ".join(written.get(field.name, f'"{field.name}"') for field in wanted)
 
 
 def with_buckets(rows: pa.Table) -> pa.Table:
@@ -224,9 +224,10 @@ def _changed(
     value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_of_groups(changes, groups)
     schema = columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
+    values = value_columns(name, value, changes, columns.names)
     rows = select(
         f"""
-        SELECT {value_columns(name, value, columns.names)}, "{value}" IS NULL AS "is_absent", "sequence"
+        SELECT {values}, "{value}" IS NULL AS "is_absent", "sequence"
         FROM changes
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
         """,

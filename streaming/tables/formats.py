@@ -71,6 +71,17 @@ def columns_of(table: DeltaTable, fields: Iterable[pa.Field]) -> str:
     return ", ".join(f'"{field.name}"' if field.name in held else _lacking(field) for field in fields)
 
 
+def fields_of(table: DeltaTable, struct: str, fields: Iterable[pa.Field]) -> list[str]:
+    """Write fields of a struct column for a query of a table, each as a column; null are those that it lacks,
+    as for `columns_of`."""
+    [kind] = [field.type for field in pa.schema(table.schema().to_arrow()) if field.name == struct]
+    held = {field.name for field in kind}
+    return [
+        f'"{struct}"[\'{field.name}\'] AS "{field.name}"' if field.name in held else _lacking(field)
+        for field in fields
+    ]
+
+
 def as_held(table: DeltaTable, name: str, schema: pa.Schema) -> str | None:
     """Write the query for all rows of a registered table with which it answers as the present format does.
 
@@ -116,20 +127,14 @@ def upgrade(table: DeltaTable, storage: DeltaStorageHandler, schema: pa.Schema) 
 
     Columns and fields of structs that it lacks are added (null in its rows), doubtful bounds are rewritten,
     and last the format is noted: cut at any point it can be repeated. A change of any other kind takes a step
-    of its own here. A table that has the format gets the columns that came into it before the release.
+    of its own here. A table that has the format gets what came into it before the release.
     Raises `CommitFailedError` where another commit came first.
     """
     held = {column.name: column for column in table.schema().fields}
-    is_present = format_of(table) == TABLES_FORMAT
     wanted = [Field.from_arrow(column) for column in schema]
-    missing = [
-        column
-        for column in wanted
-        if column.name not in held or (held[column.name] != column and not is_present)
-    ]
-    if missing:
-        table.alter.add_columns(missing)  # of a struct that is there its new fields
-    if is_present:
+    if missing := [column for column in wanted if held.get(column.name) != column]:
+        table.alter.add_columns(missing)  # of a struct that is there, or a list of them, its new fields
+    if format_of(table) == TABLES_FORMAT:
         return
     if not _has_true_bounds(table) and mend_bounds(table, storage):
         table.update_incremental()

@@ -8,7 +8,16 @@ import pyarrow.compute as pc
 from streaming.common.pieces import PIECE_BYTES
 from streaming.common.times import FIRST_MS, LAST_MS, day_of
 from streaming.common.timestamps import to_timestamps
-from streaming.model.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
+from streaming.model.schemas import CHANGES, GROUPS, MEMBER_IDENTITY, PROGRESS, QUARANTINE, TIMESTAMP
+
+_WITHOUT_MEMBERS: Final = pa.struct(
+    [
+        field.with_type(pa.list_(MEMBER_IDENTITY)) if field.name == "members" else field
+        for field in CHANGES.field("after").type
+        if field.name != "assignment_epoch"
+    ]
+)
+"""A value before or after a change as releases wrote it that knew no more of members than who they are."""
 
 SMALL_TABLE_ROWS: Final = 50_000
 """Tables of up to so many rows are joined before they are converted."""
@@ -18,6 +27,37 @@ def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[p
     """Return rows of `changes` (schema `CHANGES`), and how many timestamps had to be clamped."""
     without_progress = changes.append_column(PROGRESS, pa.nulls(len(changes), PROGRESS.type))
     return _rows(without_progress, CHANGES, sequence=sequence, batch_time=batch_time)
+
+
+def without_members(changes: pa.Table) -> pa.Table:
+    """Return rows of `changes` (schema `CHANGES`) for a file, without the fields that only members fill, if
+    there are none.
+
+    Nearly all batches change offsets alone. Each of these fields would take room in their files, and time for
+    whoever writes or reads one; in a file that lacks them they are null.
+    """
+    for name in ("before", "after"):
+        if not any(map(_has_members, changes[name].chunks)):
+            place = changes.schema.get_field_index(name)
+            chunks = [_without_members(chunk) for chunk in changes[name].chunks]
+            column = pa.chunked_array(chunks, _WITHOUT_MEMBERS)
+            changes = changes.set_column(place, pa.field(name, _WITHOUT_MEMBERS), column)
+    return changes
+
+
+def _has_members(values: pa.StructArray) -> bool:
+    epochs, members = (pc.struct_field(values, name) for name in ("assignment_epoch", "members"))
+    return epochs.null_count < len(values) or len(members.flatten()) > 0
+
+
+def _without_members(values: pa.StructArray) -> pa.StructArray:
+    columns = [values.field(field.name).cast(field.type) for field in _WITHOUT_MEMBERS]
+    return pa.StructArray.from_arrays(columns, fields=list(_WITHOUT_MEMBERS), mask=values.is_null())
+
+
+def group_rows(groups: pa.Table) -> pa.Table:
+    """Return rows of `groups` (schema `GROUPS`) of what the state holds (schema `HELD_GROUPS`)."""
+    return _rows(groups, GROUPS, sequence=0, batch_time=0)[0]
 
 
 def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:

@@ -39,6 +39,7 @@ from streaming.tables.files import BOUNDED_COLUMNS, append_rows
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, format_of, renew_log, upgrade
 from streaming.tables.progress_rows import Observation, observation_row, observed_at
+from streaming.tables.rows import without_members
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, Snapshot
 
@@ -196,7 +197,7 @@ class Tables:
             custom_metadata={PROGRESS_KEY: progress.to_json()}, app_transactions=transactions
         )
         is_done = None if after is None else partial(self._says, progress, after)
-        self._append("changes", rows, commit, is_done)
+        self._append("changes", without_members(rows), commit, is_done)
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
         """Append what could not be decoded, unless the progress's batch has done so before."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streaming.cli.layout.forms import SQL
 from streaming.cli.render import FORMATS, Format, View, print_rows
+from streaming.model import schemas
 from streaming.model.schemas import GROUPS, OFFSETS
 
 OFFSET = {
@@ -24,7 +25,8 @@ OFFSET = {
     "commit_timestamp": 1_700_000_000_123_000,
     "source_timestamp": -1_000,
 }
-MEMBER = {"member_id": "m-1", "group_instance_id": None, "client_id": "c", "client_host": "/10.0.0.1"}
+IDENTITY = {"member_id": "m-1", "group_instance_id": None, "client_id": "c", "client_host": "/10.0.0.1"}
+MEMBER = dict.fromkeys(schemas.MEMBER.names) | IDENTITY
 
 
 def printed(rows: list[dict[str, Any]], output: Format, schema: pa.Schema = OFFSETS) -> str:

@@ -1,18 +1,16 @@
 """`restore`: where a group was, as a file for Kafka's own tool, and what its logs have lost since."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import kafka_clients as kafka
 import pytest
+from consumer_groups_tool import consumer_groups
 from lag_tables import SOURCE, LagTables
 from table_batches import Batch, append, offset
 
 from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.demo.local_broker import LocalBroker
-from streaming.jvm.jars import ensure_jars
-from streaming.jvm.java import find_java
 
 
 @pytest.fixture
@@ -84,16 +82,6 @@ def test_positions_that_could_never_be_read_are_named(world: LagTables, restore:
 def test_a_group_and_a_moment_are_needed(restore: Any, arguments: list[str], message: str) -> None:
     ended = restore(*arguments)
     assert (ended.code, ended.out, message in ended.err) == (2, "", True)
-
-
-def consumer_groups(bootstrap: str, *arguments: str) -> str:
-    """Run Kafka's own tool; return what it prints on both outputs."""
-    path = ":".join(f"{ensure_jars(name)}/*" for name in ("tools", "broker"))
-    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    command = [str(find_java()), "-cp", path, tool, "--bootstrap-server", bootstrap, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
 
 
 @pytest.mark.broker

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import decoders
 from decoders import decode_columns
 from decoders.formats import wire
-from decoders.formats.consumer_protocol import SUBSCRIPTION_VERSIONS
+from decoders.formats.consumer_protocol import ASSIGNMENT_VERSIONS, SUBSCRIPTION_VERSIONS
 from decoders.formats.faults import WireError
 from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16, UUID, VARINT
 from decoders.rows.reference import MESSAGE_READS, MORE_MESSAGE_READS, SEARCH_READS, parse_message
-from streaming.state import groups
+from streaming.state import members
 from streaming.state.replay import Shard, replay
 
 MEGABYTE = 1_000_000
@@ -162,8 +162,8 @@ def topics_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return read(data)
 
     monkeypatch.setattr(decoders, "subscribed_topics", counted)
-    groups._topics_of_long.cache_clear()
-    groups._topics_of_short.cache_clear()
+    members._long_subscription.cache_clear()
+    members._short_subscription.cache_clear()
     return sizes
 
 
@@ -215,8 +215,42 @@ def test_subscribed_topics_are_those_that_construct_reads(data: bytes) -> None:
         assert decoders.subscribed_topics(data[:stop]) == expected
 
 
+def assignment(topics: dict[str, list[int]]) -> bytes:
+    assigned = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+    fields = {"assignedPartitions": assigned, "userData": None}
+    return INT16.build(1) + ASSIGNMENT_VERSIONS[1].build(fields)
+
+
+TOPICS = st.dictionaries(st.text(max_size=5), st.lists(st.integers(0, 2**31 - 1), max_size=3), max_size=3)
+
+
+@given(st.one_of(st.binary(max_size=40), TOPICS.map(assignment)))
+def test_assigned_partitions_are_those_that_construct_reads(data: bytes) -> None:
+    for stop in range(len(data) + 1):
+        try:
+            found = decoders.decode_assignment(data[:stop])["data"]["assignedPartitions"]
+            expected = {topic["topic"]: [] for topic in found} if stop else {}
+            for topic in found:
+                expected[topic["topic"]] += topic["partitions"]
+        except decoders.DecodeError:
+            expected = None if stop else {}
+        assert decoders.assigned_partitions(data[:stop]) == expected
+
+
+@given(st.one_of(st.binary(max_size=40), st.none() | st.text(max_size=5)), st.integers(-1, 5))
+def test_racks_are_those_that_construct_reads(rack: bytes | str | None, version: int) -> None:
+    fields = {"topics": ["t"], "userData": None, "ownedPartitions": [], "generationId": 1, "rackId": rack}
+    data = rack if isinstance(rack, bytes) else SUBSCRIPTION_VERSIONS[3].build(fields)
+    data = INT16.build(version) + data
+    try:
+        expected = decoders.decode_subscription(data)["data"].get("rackId")
+    except decoders.DecodeError:
+        expected = None
+    assert decoders.rack_of(data) == expected
+
+
 def test_few_long_subscriptions_are_remembered() -> None:
     for number in range(20):
         text = base64.b64encode(subscription([f"{number}", *NAMES[:1_000]])).decode()
-        assert groups._topics_of(text) == [f"{number}", *NAMES[:1_000]]
-    assert groups._topics_of_long.cache_info().currsize <= 4
+        assert members._subscription_of(text) == ((f"{number}", *NAMES[:1_000]), None)
+    assert members._long_subscription.cache_info().currsize <= 4

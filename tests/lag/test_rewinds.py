@@ -8,7 +8,7 @@ import pytest
 from sampled_logs import timed
 
 from streaming.lag.rewinds import WHO, lasting, with_who
-from streaming.model.schemas import MEMBER, TIMESTAMP
+from streaming.model.schemas import MEMBER_IDENTITY, TIMESTAMP
 
 PLACED = [
     ("group", pa.string()),
@@ -16,7 +16,7 @@ PLACED = [
     ("source_offset", pa.int64()),
     ("sequence", pa.int64()),
 ]
-STEPS = pa.schema([*PLACED, ("state", pa.string()), ("members", pa.list_(MEMBER))])
+STEPS = pa.schema([*PLACED, ("state", pa.string()), ("members", pa.list_(MEMBER_IDENTITY))])
 
 
 def member(name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from totals_strategies import COUNTS, TOTALS
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
+    GROUPS_FORMAT,
     PROGRESS_FORMAT,
     STALLED_AFTER_MS,
     PartitionEnds,
@@ -288,3 +289,9 @@ def test_what_waits_is_counted_where_the_end_is_known() -> None:
     assert progress.waiting == 15  # behind an open transaction nothing can be read
     assert progress.with_positions({0: 4, 1: 9}, NOW).waiting == 6
     assert Progress(partitions={0: PartitionProgress(position=3)}).waiting == 0
+
+
+def test_groups_of_releases_that_did_not_say_how_they_describe_them_are_of_the_first_format() -> None:
+    document = json.loads(Progress().to_json())
+    assert document.pop("groups_format") == GROUPS_FORMAT == Progress().groups_format
+    assert Progress.from_json(json.dumps(document)).groups_format == 1

@@ -86,10 +86,13 @@ def test_heads_and_keys_are_one_mapping() -> None:
     assert {name for name in names if head(name) != name.upper().replace("_", "-")} == {
         "committed_offset",
         "lag_seconds",
+        "partition_count",
     }
     assert len(set(map(head, names))) == len(names)
     page = (ROOT / "docs" / "commands.md").read_text()
-    assert "CURRENT-OFFSET is `committed_offset`, LAG-TIME `lag_seconds`" in page
+    assert (
+        "CURRENT-OFFSET is `committed_offset`, LAG-TIME `lag_seconds`, #PARTITIONS `partition_count`" in page
+    )
     assert all(f"`{name}`" in page for _, form in COLUMNS.values() for name in form.unseen)
 
 

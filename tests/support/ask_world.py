@@ -164,7 +164,7 @@ def _at_first(now: int) -> Batch:
             protocol="uniform" if name == "fraud-scores" else "range",
             generation_or_epoch=7,
             state_timestamp=None if name == "fraud-scores" else now - BEGINS - DAY_MS,
-            members=_members(name),
+            members=_members(name, *topics),
             subscribed_topics=list(topics),
         )
         for name, topics in _AT_WORK.items()
@@ -203,15 +203,20 @@ def _commit(committed: int, at: int, metadata: str = "") -> Row:
     return offset(committed_offset=committed, leader_epoch=5, metadata=metadata, commit_timestamp=at)
 
 
-def _members(name: str) -> list[Row]:
+def _members(name: str, *topics: str) -> list[Row]:
+    """Return the members of a group, to whom the partitions of topics are assigned in turn."""
+    count = _MEMBERS[name]
     return [
         {
             "member_id": f"{name}-{number}-6f1d{number}c3e-90ab-4c5e-8d2b-0123456789a{number}",
             "group_instance_id": None,
             "client_id": f"{name}-{number}",
             "client_host": f"/10.0.3.{10 + number}",
+            "assignment": [
+                {"topic": topic, "partitions": list(range(number, TOPICS[topic], count))} for topic in topics
+            ],
         }
-        for number in range(_MEMBERS[name])
+        for number in range(count)
     ]
 
 

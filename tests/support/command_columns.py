@@ -15,6 +15,7 @@ from streaming.lag.summary import LAG_BY
 from streaming.maintenance.maintenance import REPORT
 from streaming.model.schemas import GROUPS, KEY, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
+from streaming.queries.members import MEMBERS, OWNER, in_words
 from streaming.queries.retired import PRINTED
 from streaming.queries.status import STATUS, TOTALS
 from streaming.tables.feed import HISTORY
@@ -22,9 +23,20 @@ from streaming.tables.feed import HISTORY
 SERIES: Final = pa.schema(
     [("at", TIMESTAMP), *KEY, ("committed_offset", pa.int64()), *LAG, ("commit_timestamp", TIMESTAMP)]
 )
+
+
+def _members(*, verbose: bool) -> pa.Schema:
+    return in_words(MEMBERS.empty_table(), verbose=verbose).schema
+
+
 COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
-    "offsets": (with_log_ends(OFFSETS.empty_table(), {}).schema.append(OF_FORMER_TOPIC), forms.OFFSETS),
+    "offsets": (
+        pa.schema([*with_log_ends(OFFSETS.empty_table(), {}).schema, OF_FORMER_TOPIC, *OWNER]),
+        forms.OFFSETS,
+    ),
     "groups": (GROUPS, forms.GROUPS),
+    "groups --members": (_members(verbose=False), forms.MEMBERS),
+    "groups --members --verbose": (_members(verbose=True), forms.MEMBERS_VERBOSE),
     "lag": (LAG_BY["group"], forms.LAG),
     "lag --by topic": (LAG_BY["topic"], forms.LAG_BY_TOPIC),
     "health": (GROUP_HEALTH, forms.HEALTH),

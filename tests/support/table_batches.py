@@ -173,8 +173,34 @@ OFFSETS = st.fixed_dictionaries(
         "unreadable_since": optional(INT64),
     }
 )
+ASSIGNMENTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "topic": optional(TEXTS),
+            "topic_id": optional(st.just("id")),
+            "subtopology": optional(TEXTS),
+            "task_type": st.sampled_from([None, "active"]),
+            "partitions": st.lists(INT32, max_size=2),
+        }
+    ),
+    max_size=2,
+)
 MEMBERS = st.fixed_dictionaries(
-    {"member_id": TEXTS, "group_instance_id": optional(TEXTS), "client_id": TEXTS, "client_host": TEXTS}
+    {
+        "member_id": TEXTS,
+        "group_instance_id": optional(TEXTS),
+        "client_id": TEXTS,
+        "client_host": TEXTS,
+        "rack_id": optional(TEXTS),
+        "member_epoch": optional(INT32),
+        "is_classic": optional(st.booleans()),
+        "subscribed_topics": optional(st.lists(TEXTS, max_size=1)),
+        "subscribed_regex": optional(TEXTS),
+        "assignment": optional(ASSIGNMENTS),
+        "target_assignment": optional(ASSIGNMENTS),
+        "subscription_bytes": optional(st.binary(max_size=2)),
+        "assignment_bytes": optional(st.binary(max_size=2)),
+    }
 )
 GROUPS = st.fixed_dictionaries(
     {
@@ -187,6 +213,7 @@ GROUPS = st.fixed_dictionaries(
         "state_timestamp": optional(TIMESTAMPS),
         "members": st.lists(MEMBERS, max_size=2),
         "subscribed_topics": optional(st.lists(TEXTS, max_size=2)),
+        "assignment_epoch": optional(INT32),
     }
 )
 BATCHES = st.builds(

@@ -1,17 +1,28 @@
 """Rows of the tables: milliseconds become timestamps; what no timestamp can hold is clamped and counted."""
 
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from table_batches import Batch, append, group, offset
 
 from streaming.common.times import FIRST_MS, LAST_MS
-from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE, QUARANTINE_IN_BATCH
+from streaming.model.schemas import (
+    CHANGES,
+    CHANGES_IN_BATCH,
+    MEMBER,
+    MEMBER_IDENTITY,
+    QUARANTINE,
+    QUARANTINE_IN_BATCH,
+)
 from streaming.tables import rows as rows_module
 from streaming.tables.rows import change_rows, quarantine_rows
+from streaming.tables.tables import Tables
 
 MOMENTS = {
     FIRST_MS: datetime(1, 1, 1, tzinfo=UTC),
@@ -148,3 +159,39 @@ def test_shards_of_any_number_and_size_become_the_same_rows(
     assert set(rows["sequence"].to_pylist()) == {7}
     assert clamped == 3
     assert rows.schema == CHANGES
+
+
+def written_fields(tables: Tables, batch: Batch, name: str) -> set[str]:
+    """Append a batch; return the fields of members and groups that the file has of a value."""
+    append(tables, batch)
+    newest = max(Path(tables.root, "changes").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    value = pq.read_schema(newest).field(name).type
+    members = value.field("members").type.value_type
+    return {field.name for field in [*value, *members]}
+
+
+LATER = {"assignment_epoch", *MEMBER.names} - {*MEMBER_IDENTITY.names, "subscribed_topics"}  # as of groups
+WITH_MEMBER = group(members=[{"member_id": "m", "assignment": [{"topic": "t", "partitions": [1]}]}])
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_told"),
+    [
+        ({("g", "t", 0): offset()}, False),
+        ({("g", "t", 0): offset(), "g": group()}, False),
+        ({"g": group(type="consumer", state="Empty", assignment_epoch=3)}, True),
+        ({("g", "t", 0): offset(), "g": WITH_MEMBER}, True),
+        ({"g": None}, False),
+    ],
+)
+def test_files_have_fields_of_members_where_there_are_members(
+    tables: Tables, batch: Batch, is_told: bool
+) -> None:
+    assert LATER & written_fields(tables, batch, "after") == (LATER if is_told else set())
+    assert not LATER & written_fields(tables, {("h", "t", 0): offset()}, "before")
+    found = {row["group"]: row for row in tables.read().groups.to_pylist()}
+    for row in found.values():
+        value = batch[row["group"]]
+        assert value is not None
+        assert row["assignment_epoch"] == value.get("assignment_epoch")
+        assert [one["assignment"] is None for one in row["members"]] == [False] * len(value["members"])

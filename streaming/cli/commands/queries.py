@@ -61,8 +61,8 @@ def offsets(
 
     LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job takes once a
     minute; `>=`: the lag began before the first of them, or there was none since. With --bootstrap-server
-    or --command-config brokers are asked for log end offsets as of now. A group or topic that is named and
-    not there: exit code 1.
+    or --command-config brokers are asked for log end offsets as of now. CONSUMER-ID, HOST and CLIENT-ID are
+    of the member that has the partition. A group or topic that is named and not there: exit code 1.
 
     \b
       offsetlake offsets billing audit
@@ -81,18 +81,19 @@ def offsets(
         )
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     question = Question.of(settings, asking, groups, topics)
-    client = LagQueries(question.tables)
+    client, owned = LagQueries(question.tables), OffsetQueries(question.tables)
     answer = client.list_offsets(question.groups, question.topics, asking.as_of, with_former=True)
     rows = answer.rows
     found = question.answered(rows, answer.as_of, nothing="committed offsets")
     if bootstrap_server or command_config:
         found = found.with_log_ends(now := now_ms())
-        found.show(_with_live_ends(rows, settings, now), output, forms.OFFSETS_WITH_ENDS)
+        with_ends = _with_live_ends(owned.with_owners(rows, asking.as_of), settings, now)
+        found.show(with_ends, output, forms.OFFSETS_WITH_ENDS)
     else:
         found = found.with_sampled_ends(rows, client.max_age_ms)
-        found.show(rows, output, forms.OFFSETS)
+        found.show(owned.with_owners(rows, asking.as_of), output, forms.OFFSETS)
     if question.groups and output == "table":
-        _tell_members(OffsetQueries(question.tables).describe_groups(question.groups, asking.as_of))
+        _tell_members(owned.describe_groups(question.groups, asking.as_of))
     return found.tell(former_topics(rows))
 
 
@@ -113,6 +114,8 @@ def offsets(
     metavar="T[,T]",
     help="Only groups of these types: classic, consumer, ...",
 )
+@click.option("--members", "by_member", is_flag=True, help="Print the members, one per line.")
+@click.option("--verbose", is_flag=True, help="With --members: also what they have, and are to have.")
 @asking_options
 @answer_options
 def groups(
@@ -120,6 +123,8 @@ def groups(
     only_names: bool,
     states: tuple[str, ...],
     types: tuple[str, ...],
+    by_member: bool,
+    verbose: bool,
     asking: Asking,
     table_root: str | None,
     output: "Output",
@@ -131,16 +136,22 @@ def groups(
       offsetlake groups --list
       offsetlake groups --state Stable,Empty --type consumer
       offsetlake groups billing --output json
+      offsetlake groups billing --members --verbose
       offsetlake groups --as-of 2026-11-20T14:03:00Z
     """
     from streaming.queries import queries
     from streaming.queries.answers import LOGGED_STATES, STATES, TYPES
+    from streaming.queries.members import in_words, with_identities
 
     if groups and (states or types):
         raise MisuseError(
             "--group: expected no --state or --type beside it, found one. "
             "Named groups are shown whatever their state and type."
         )
+    if verbose and not by_member:
+        raise MisuseError("--verbose: expected --members beside it, found none.")
+    if by_member and (only_names or states or types):
+        raise MisuseError("--members: expected no --list, --state or --type beside it, found one.")
     wanted_states = words_of(states, STATES, name="--state", comparable=queries.comparable_state)
     wanted_types = words_of(types, TYPES, name="--type")
     settings = settings_of(config, table_root=table_root)
@@ -155,8 +166,15 @@ def groups(
     remarks = [f"brokers do not log the state {name}" for name in wanted_states if name not in LOGGED_STATES]
     if only_names and output == "table":
         _print_names(answer, found.about)
+    elif by_member:
+        rows = client.list_members(question.groups, asking.as_of).rows
+        form = forms.MEMBERS_VERBOSE if verbose else forms.MEMBERS
+        rows = in_words(rows, verbose=verbose) if output == "table" else rows
+        found.show(rows, output, form, errors=answer.errors)
+        if question.groups and output == "table":
+            _tell_members(client.describe_groups(question.groups, asking.as_of))
     else:
-        rows = answer.rows.select(["group"]) if only_names else answer.rows
+        rows = answer.rows.select(["group"]) if only_names else with_identities(answer.rows)
         found.show(rows, output, forms.GROUPS, errors=answer.errors)
     return found.tell(remarks)
 

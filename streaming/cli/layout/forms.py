@@ -13,7 +13,11 @@ from streaming.common.escapes import printable
 
 Names = tuple[str, ...]
 
-_HEADS: Final = {"committed_offset": "CURRENT-OFFSET", "lag_seconds": "LAG-TIME"}
+_HEADS: Final = {
+    "committed_offset": "CURRENT-OFFSET",
+    "lag_seconds": "LAG-TIME",
+    "partition_count": "#PARTITIONS",
+}
 """Columns that the tools of Kafka head with another name."""
 
 
@@ -93,7 +97,7 @@ _OF_LAG: Final = ("lag_is_at_least", "ends_as_of")
 OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
     kept=_LAG,
-    room=("commit_timestamp",),
+    room=("commit_timestamp", "client_id", "host", "consumer_id"),
     wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_since", "of_former_topic"),
     unseen=(*_OF_LAG, "topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
@@ -103,9 +107,20 @@ OFFSETS_WITH_ENDS: Final = replace(OFFSETS, always=(*OFFSETS.always, *_LAG[:2]),
 GROUPS: Final = Form(
     always=("group", "type", "state", "members"),
     room=("subscribed_topics", "state_timestamp"),
-    wide=("protocol_type", "protocol", "generation_or_epoch"),
+    wide=("protocol_type", "protocol", "generation_or_epoch", "assignment_epoch"),
     unseen=("source_partition", "source_offset", "source_timestamp"),
     counted=("members",),
+)
+MEMBERS: Final = Form(
+    always=("group", "consumer_id", "partition_count"),
+    kept=("group_instance_id",),
+    room=("client_id", "host"),
+    blocks="group",
+)
+MEMBERS_VERBOSE: Final = replace(
+    MEMBERS,
+    kept=(*MEMBERS.kept, "current_assignment"),
+    room=(*MEMBERS.room, "current_epoch", "target_epoch", "target_assignment", "upgraded", "rack_id"),
 )
 HISTORY: Final = Form(
     always=("batch_time", *_KEY, "committed_offset"),

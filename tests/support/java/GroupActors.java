@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -331,9 +332,23 @@ public final class GroupActors {
         group.put("protocol", found.protocolData().isEmpty() ? null : found.protocolData());
         ArrayNode members = group.putArray("members");
         var topics = new TreeSet<String>();
+        boolean isStable = found.groupState().equals("Stable");
         boolean tellsTopics = found.protocolType().equals("consumer") && List.of("Stable", "Empty").contains(found.groupState());
         found.members().forEach(member -> {
-            add(members, member.memberId(), member.groupInstanceId(), member.clientId(), member.clientHost());
+            ObjectNode one = add(
+                members, member.memberId(), member.groupInstanceId(), member.clientId(), member.clientHost());
+            one.put("subscription_bytes", member.memberMetadata()).put("assignment_bytes", member.memberAssignment());
+            if (tellsTopics && isStable) {
+                var assigned = ConsumerProtocol.deserializeAssignment(ByteBuffer.wrap(member.memberAssignment()));
+                var byTopic = new TreeMap<String, List<Integer>>();
+                assigned.partitions().forEach(
+                    each -> byTopic.computeIfAbsent(each.topic(), topic -> new ArrayList<>()).add(each.partition()));
+                ArrayNode assignment = one.putArray("assignment");
+                byTopic.forEach((topic, partitions) -> {
+                    ArrayNode numbers = assignment.addObject().put("topic", topic).putArray("partitions");
+                    partitions.forEach(numbers::add);
+                });
+            }
             if (tellsTopics) {
                 topics.addAll(ConsumerProtocol.deserializeSubscription(ByteBuffer.wrap(member.memberMetadata())).topics());
             }
@@ -346,11 +361,24 @@ public final class GroupActors {
     private void describeConsumer(String name, ObjectNode group) throws Exception {
         var found = ((ConsumerGroupDescribeResponseData) ask(ApiKeys.CONSUMER_GROUP_DESCRIBE,
             new ConsumerGroupDescribeRequestData().setGroupIds(List.of(name)))).groups().get(0);
-        group.put("described_state", found.groupState()).put("epoch", found.groupEpoch()).put("assignor", found.assignorName());
+        group.put("described_state", found.groupState()).put("epoch", found.groupEpoch()).put("assignor", found.assignorName())
+            .put("assignment_epoch", found.assignmentEpoch());
         ArrayNode members = group.putArray("members");
         var topics = new TreeSet<String>();
         found.members().forEach(member -> {
-            add(members, member.memberId(), member.instanceId(), member.clientId(), member.clientHost());
+            ObjectNode one = add(members, member.memberId(), member.instanceId(), member.clientId(), member.clientHost());
+            one.put("rack_id", member.rackId()).put("member_epoch", member.memberEpoch())
+                .put("subscribed_regex", member.subscribedTopicRegex());
+            if (latestVersions.get(ApiKeys.CONSUMER_GROUP_DESCRIBE.id) > 0) {
+                one.put("is_classic", member.memberType() == 0);
+            }
+            new TreeSet<>(member.subscribedTopicNames()).forEach(one.putArray("subscribed_topics")::add);
+            ArrayNode assignment = one.putArray("assignment");
+            member.assignment().topicPartitions().forEach(topic ->
+                putTopic(assignment, topic.topicName(), topic.topicId(), topic.partitions()));
+            ArrayNode target = one.putArray("target_assignment");
+            member.targetAssignment().topicPartitions().forEach(topic ->
+                putTopic(target, topic.topicName(), topic.topicId(), topic.partitions()));
             topics.addAll(member.subscribedTopicNames());
             // What an expression was resolved to is only told by what is assigned.
             member.targetAssignment().topicPartitions().forEach(topic -> topics.add(topic.topicName()));
@@ -361,11 +389,17 @@ public final class GroupActors {
     private void describeShare(String name, ObjectNode group) throws Exception {
         var found = ((ShareGroupDescribeResponseData) ask(ApiKeys.SHARE_GROUP_DESCRIBE,
             new ShareGroupDescribeRequestData().setGroupIds(List.of(name)))).groups().get(0);
-        group.put("described_state", found.groupState()).put("epoch", found.groupEpoch());
+        group.put("described_state", found.groupState()).put("epoch", found.groupEpoch())
+            .put("assignment_epoch", found.assignmentEpoch());
         ArrayNode members = group.putArray("members");
         var topics = new TreeSet<String>();
         found.members().forEach(member -> {
-            add(members, member.memberId(), null, member.clientId(), member.clientHost());
+            ObjectNode one = add(members, member.memberId(), null, member.clientId(), member.clientHost());
+            one.put("rack_id", member.rackId()).put("member_epoch", member.memberEpoch());
+            new TreeSet<>(member.subscribedTopicNames()).forEach(one.putArray("subscribed_topics")::add);
+            ArrayNode assignment = one.putArray("assignment");
+            member.assignment().topicPartitions().forEach(topic ->
+                putTopic(assignment, topic.topicName(), topic.topicId(), topic.partitions()));
             topics.addAll(member.subscribedTopicNames());
         });
         putTopics(group, topics);
@@ -374,10 +408,15 @@ public final class GroupActors {
     private void describeStreams(String name, ObjectNode group) throws Exception {
         var found = ((StreamsGroupDescribeResponseData) ask(ApiKeys.STREAMS_GROUP_DESCRIBE,
             new StreamsGroupDescribeRequestData().setGroupIds(List.of(name)))).groups().get(0);
-        group.put("described_state", found.groupState()).put("epoch", found.groupEpoch());
+        group.put("described_state", found.groupState()).put("epoch", found.groupEpoch())
+            .put("assignment_epoch", found.assignmentEpoch());
         ArrayNode members = group.putArray("members");
-        found.members().forEach(member ->
-            add(members, member.memberId(), member.instanceId(), member.clientId(), member.clientHost()));
+        found.members().forEach(member -> {
+            ObjectNode one = add(members, member.memberId(), member.instanceId(), member.clientId(), member.clientHost());
+            one.put("rack_id", member.rackId()).put("member_epoch", member.memberEpoch());
+            putTasks(one.putArray("assignment"), member.assignment());
+            putTasks(one.putArray("target_assignment"), member.targetAssignment());
+        });
         var topics = new TreeSet<String>();
         found.topology().subtopologies().forEach(subtopology -> topics.addAll(subtopology.sourceTopics()));
         if (!found.members().isEmpty()) {
@@ -385,8 +424,23 @@ public final class GroupActors {
         }
     }
 
-    private static void add(ArrayNode members, String id, String instanceId, String clientId, String clientHost) {
-        members.addObject().put("member_id", id).put("group_instance_id", instanceId)
+    private static void putTopic(ArrayNode assignment, String name, Uuid id, List<Integer> partitions) {
+        ArrayNode numbers = assignment.addObject().put("topic", name).put("topic_id", id.toString())
+            .putArray("partitions");
+        partitions.forEach(numbers::add);
+    }
+
+    private static void putTasks(ArrayNode assignment, StreamsGroupDescribeResponseData.Assignment tasks) {
+        Map.of("active", tasks.activeTasks(), "standby", tasks.standbyTasks(), "warmup", tasks.warmupTasks()).forEach(
+            (type, ofType) -> ofType.forEach(each -> {
+                ArrayNode numbers = assignment.addObject().put("subtopology", each.subtopologyId())
+                    .put("task_type", type).putArray("partitions");
+                each.partitions().forEach(numbers::add);
+            }));
+    }
+
+    private static ObjectNode add(ArrayNode members, String id, String instanceId, String clientId, String clientHost) {
+        return members.addObject().put("member_id", id).put("group_instance_id", instanceId)
             .put("client_id", clientId).put("client_host", clientHost);
     }
 

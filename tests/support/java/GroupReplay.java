@@ -103,26 +103,37 @@ public final class GroupReplay {
         ArrayNode members = described.putArray("members");
         switch (group.groupType()) {
             case "classic" -> shard.describeGroups(null, id, LATEST).get(0).members().forEach(member ->
-                add(members, member.memberId(), member.groupInstanceId(), member.clientId(), member.clientHost()));
+                add(members, member.memberId(), member.groupInstanceId(), member.clientId(), member.clientHost())
+                    .put("subscription_bytes", member.memberMetadata())
+                    .put("assignment_bytes", member.memberAssignment()));
             case "consumer" -> {
                 var found = shard.consumerGroupDescribe(id, LATEST).get(0);
-                described.put("epoch", found.groupEpoch());
-                found.members().forEach(member ->
-                    add(members, member.memberId(), member.instanceId(), member.clientId(), member.clientHost()));
+                described.put("epoch", found.groupEpoch()).put("assignment_epoch", found.assignmentEpoch());
+                found.members().forEach(member -> {
+                    ObjectNode one = add(
+                        members, member.memberId(), member.instanceId(), member.clientId(), member.clientHost());
+                    one.put("rack_id", member.rackId()).put("member_epoch", member.memberEpoch())
+                        .put("is_classic", member.memberType() == 0)
+                        .put("subscribed_regex", member.subscribedTopicRegex());
+                    member.subscribedTopicNames().forEach(one.putArray("subscribed_topics")::add);
+                });
             }
             case "share" -> {
                 var found = shard.shareGroupDescribe(id, LATEST).get(0);
-                described.put("epoch", found.groupEpoch());
-                found.members().forEach(member ->
-                    add(members, member.memberId(), null, member.clientId(), member.clientHost()));
+                described.put("epoch", found.groupEpoch()).put("assignment_epoch", found.assignmentEpoch());
+                found.members().forEach(member -> {
+                    ObjectNode one = add(members, member.memberId(), null, member.clientId(), member.clientHost());
+                    one.put("rack_id", member.rackId()).put("member_epoch", member.memberEpoch());
+                    member.subscribedTopicNames().forEach(one.putArray("subscribed_topics")::add);
+                });
             }
             // A streams group without a topology, or with a member half replayed, cannot be described.
             default -> described.remove("members");
         }
     }
 
-    private static void add(ArrayNode members, String id, String instanceId, String clientId, String clientHost) {
-        members.addObject().put("member_id", id).put("group_instance_id", instanceId)
+    private static ObjectNode add(ArrayNode members, String id, String instanceId, String clientId, String clientHost) {
+        return members.addObject().put("member_id", id).put("group_instance_id", instanceId)
             .put("client_id", clientId).put("client_host", clientHost);
     }
 
