@@ -1,7 +1,8 @@
 """Evaluates the alert rules on the tables, and writes what opens, changes and closes. Needs no Spark."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow as pa
 from streaming.alerts.episodes import Episode, next_episodes
 from streaming.alerts.log_starts import AskLogRanges, LogStarts
 from streaming.alerts.positions import Looked, Positions
-from streaming.alerts.rewinds import REWOUND, Awaited, Rewinds
+from streaming.alerts.rewinds import Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
 from streaming.alerts.rules.view import LagRows, View, is_stalled, judged_partitions
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
@@ -43,7 +44,7 @@ class Evaluator:
         health: HealthSettings | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        rules = HealthRules() if health is None else HealthRules(**asdict(health))
+        rules = HealthRules() if health is None else HealthRules.of(health)
         self._tables = tables
         self._alerts = alerts
         self._settings = settings
@@ -65,11 +66,7 @@ class Evaluator:
         """
         before, now = self._alerts.read(), self._clock()
         self._drop_old_news(before, now)
-        view, looked = self._look(now, after=max(before.mark, self._seen_up_to))
-        rewound, awaited = self._rewinds.look(
-            view.progress, now, after=before.rewinds_mark, awaited=self._awaited
-        )
-        view = replace(view, rewound=rewound)
+        view, awaited, looked = self._look(now, before)
 
         def change(state: AlertState) -> list[Episode]:
             if state.mark != before.mark:
@@ -90,21 +87,26 @@ class Evaluator:
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
-    def _look(self, now: int, *, after: int) -> tuple[View, Looked | None]:
+    def _look(self, now: int, before: AlertState) -> tuple[View, Awaited, Looked | None]:
         """Read the tables, and ask the brokers if there is an offsets partition that can be judged.
 
-        Returns also up to when samples of log ends have been looked at.
+        Returns also which rewinds are waited for, and up to when samples of log ends have been looked at.
         """
+        after = max(before.mark, self._seen_up_to)
+        rewinds = partial(self._rewinds.look, now=now, after=before.rewinds_mark, awaited=self._awaited)
         progress = self._tables.progress()
         about = _what_matters(progress, self._settings, now)
         if self._held is None or self._held.about != about or after < progress.sequence:
             self._held = None  # before others are read
-            progress, rows, dropped, new = self._tables.ask(lambda at: self._read(at, now, after=after))
+            progress, rows, dropped, new, (rewound, awaited) = self._tables.ask(
+                lambda at: (*self._read(at, now, after=after), rewinds(at.progress, at=at))
+            )
             is_at_rest = rows.about == self._about
             self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
             self._about = rows.about
         else:
             rows, dropped, new = self._held, DROPS.empty_table(), self._looked_again(self._held, now)
+            rewound, awaited = rewinds(progress)
         view = View(
             now=now,
             progress=progress,
@@ -112,13 +114,13 @@ class Evaluator:
             groups=rows.groups,
             is_predicted=progress.retention is not None,
             dropped=dropped,
-            rewound=REWOUND.empty_table(),
+            rewound=rewound,
             lag=None if new is None else new[0],
         )
         looked = self._looked if new is None else new[1]
         if not judged_partitions(progress, self._settings, now):
-            return view, looked
-        return replace(view, log_starts=self._log_starts.of(view.offsets, now)), looked
+            return view, awaited, looked
+        return replace(view, log_starts=self._log_starts.of(view.offsets, now)), awaited, looked
 
     def _read(
         self, at: Snapshot, now: int, *, after: int

@@ -48,10 +48,13 @@ class Rewinds:
         self._policies = GroupPolicies(settings)
         self._after_ms = (health or HealthRules()).rewind_after_ms
 
-    def look(self, progress: Progress, now: int, *, after: int, awaited: Awaited) -> tuple[pa.Table, Awaited]:
+    def look(
+        self, progress: Progress, now: int, *, after: int, awaited: Awaited, at: Snapshot | None = None
+    ) -> tuple[pa.Table, Awaited]:
         """Return the rewinds that are to be told (schema `REWOUND`), and those to wait for.
 
-        Those `awaited`, and new ones in changes after a sequence.
+        Those `awaited`, and new ones in changes after a sequence: as the tables are `at` a snapshot that is
+        open (None: there is none, and one is opened if there is something to look at).
         """
         after = max(after, awaited.up_to)
         is_new = after < progress.sequence and self._policies.has_on(REWOUND_RULE)
@@ -59,8 +62,10 @@ class Rewinds:
         can_tell = bool(len(of_partitions(awaited.rows, judged)))
         if not is_new and not can_tell:
             return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)
+        if at is not None:
+            return self._divided(at, awaited.rows, judged, now, after=after)
         return self._tables.ask(
-            lambda at: self._divided(at, awaited.rows, judged, now, after=after), bases=[]
+            lambda opened: self._divided(opened, awaited.rows, judged, now, after=after), bases=[]
         )
 
     def _divided(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from streaming.brokers.broker import Broker
     from streaming.cli.render import Format, View
-    from streaming.queries.answers import Answer
     from streaming.queries.completeness import AsOf
     from streaming.queries.names import Missing, Search, TopicPartitions
 
@@ -349,23 +348,3 @@ def print_answer(
         print_document(beside, rows)
     else:
         print_listed(rows, output, form)
-
-
-def print_with_lines(
-    rows: "pa.Table", output: "Output", form: Form, answer: "Answer", about: "AsOf", missing: "Missing"
-) -> None:
-    """Print rows of an answer, in a table for people with what they reflect."""
-    print_answer(rows, output, form, about, answer.errors, missing)
-    if output == "table":
-        print(about)
-
-
-def tell(
-    about: "AsOf", errors: Mapping[str | None, str], missing: "Missing", remarks: Iterable[str] = ()
-) -> int:
-    """Say on standard error what is to be known beside an answer. Return the exit code: 1 where something is
-    still being read, or a name is not there or has an error."""
-    warn([*about.caveats(), *remarks])
-    warn(f"group {group!r}: {error}" for group, error in errors.items())
-    warn(missing.sentences)
-    return 1 if errors or missing or about.is_loading else 0

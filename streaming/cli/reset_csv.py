@@ -10,11 +10,11 @@ from streaming.cli.render import csv_line
 def reset_lines(positions: pa.Table, offset: str) -> Iterator[str]:
     """Write lines `group,topic,partition,offset` for rows with these, whose offset is in the column `offset`.
 
-    The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends: a group with one in its name is left
-    out.
+    A row without an offset is left out. The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends:
+    so is a group with one in its name.
     """
     for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
-        if not _has_line_end(row["group"]):
+        if row[offset] is not None and not _has_line_end(row["group"]):
             yield csv_line(row.values()) + "\n"
 
 

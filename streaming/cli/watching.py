@@ -1,10 +1,13 @@
 """Prints an answer again and again: on a terminal in place of the last one, elsewhere below it."""
 
+import os
 import sys
 import time
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
+from itertools import accumulate
 
 from rich.text import Text
 
@@ -33,10 +36,11 @@ def _on_screen(ask: Callable[[], int], every_s: float) -> int:
     screen.open()
     try:
         while True:
-            code, lines = _printed(ask)
+            code, printed, said = _printed(ask)
             note = f"at {clock(now_ms())} (UTC), again every {every_s:g} s; Ctrl-C ends it"
             size = screen.size
-            screen.draw([*map(Text, lines[: size.lines - 1]), Text(note, "dim")], size)
+            below = [*map(Text, said), Text(note, "dim")]
+            screen.draw([*fitting(list(map(Text, printed)), below, size), *below], size)
             time.sleep(every_s)
     except KeyboardInterrupt:
         return code
@@ -44,12 +48,27 @@ def _on_screen(ask: Callable[[], int], every_s: float) -> int:
         screen.close()
 
 
-def _printed(ask: Callable[[], int]) -> tuple[int, list[str]]:
-    """Return the exit code and the lines of an answer, as for a terminal; what is said beside it last."""
+def fitting(lines: Sequence[Text], below: Sequence[Text], size: os.terminal_size) -> list[Text]:
+    """Return the first lines for which a screen has room above those that are `below`; where some are left
+    out, the last one says how many."""
+
+    def height(line: Text) -> int:
+        return max(1, -(-line.cell_len // size.columns))
+
+    room = size.lines - sum(map(height, below))
+    ends = list(accumulate(map(height, lines[: size.lines])))
+    if len(lines) == len(ends) and (not ends or ends[-1] <= room):
+        return list(lines)
+    shown = bisect_right(ends, room - 1)
+    return [*lines[:shown], Text(f"... {len(lines) - shown} more lines", "dim")]
+
+
+def _printed(ask: Callable[[], int]) -> tuple[int, list[str], list[str]]:
+    """Return the exit code and the lines of an answer, as for a terminal, and those of standard error."""
     out, err = _Terminal(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = ask()
-    return code, [*out.getvalue().splitlines(), *err.getvalue().splitlines()]
+    return code, out.getvalue().splitlines(), err.getvalue().splitlines()
 
 
 class _Terminal(StringIO):

@@ -5,13 +5,15 @@ are one to `factorize`, `groupby` and `MultiIndex`. Kafka takes such names; text
 end.
 """
 
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, from_numbers, to_numbers
+from streaming.common.arrays import Index, from_numbers, numbers_or, to_numbers
 from streaming.model.schemas import KEY, SOURCE_PARTITION
 
 KEY_NAMES: Final = [field.name for field in KEY]
@@ -55,6 +57,97 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
     return codes, chunks[-1].dictionary
 
 
+def firsts(codes: Index) -> Index:
+    """Return the number of the first of n rows that has each code (k int64), given their codes (0 to k - 1,
+    each at least once).
+
+    >>> firsts(np.array([1, 0, 1])).tolist()
+    [1, 0]
+    """
+    first = np.empty((codes.max() if len(codes) else -1) + 1, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of repeated indices numpy keeps the last
+    return first
+
+
+def leading(codes: Index, *columns: Index) -> Index:
+    """Return for each code (0 to k - 1, each at least once) the number of the row of n that leads: the one
+    with the least number in the first column, of several in the next, and so on; of equals the first.
+
+    >>> leading(np.array([0, 0, 1]), np.array([5, 2, 7])).tolist()
+    [1, 2]
+    """
+    rows, count = np.arange(len(codes)), (codes.max() if len(codes) else -1) + 1
+    for column in columns:
+        if len(rows) == count:
+            break
+        own, numbers = codes[rows], column[rows]
+        least = np.full(count, _LARGEST)
+        np.minimum.at(least, own, numbers)
+        rows = rows[numbers == least[own]]
+    return rows[firsts(codes[rows])]
+
+
+def ranks(texts: pa.ChunkedArray | pa.Array) -> Index:
+    """Return n numbers that are in the order of n texts, none of them null: equal texts, equal numbers.
+
+    >>> ranks(pa.array(["b", "a", "b"])).tolist()
+    [1, 0, 1]
+    """
+    codes, distinct = numbered(texts)
+    ranked = np.empty(len(distinct), np.int64)
+    ranked[numbers_or(pc.sort_indices(distinct).cast(pa.int64()), 0)] = np.arange(len(distinct))
+    own: Index = ranked[codes]
+    return own
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """The numbers that keys have as `key_codes` numbers them, to find the same ones among other rows."""
+
+    names: Sequence[str]
+    _values: Sequence[pa.Array]  # the distinct ones of each column
+    _joined: Sequence[pa.Array]  # those of a column, and the number of all columns before, in one
+
+    @classmethod
+    def of(cls, rows: pa.Table, names: Sequence[str]) -> tuple[Self, Index]:
+        """Number the keys of n rows, the columns of these names (none null); return this and n codes."""
+        codes, first = numbered(rows[names[0]])
+        values, joined = [first], list[pa.Array]()
+        for name in names[1:]:
+            own, distinct = numbered(rows[name])
+            codes, pairs = numbered(from_numbers(codes * len(distinct) + own))
+            values.append(distinct)
+            joined.append(pairs)
+        return cls(names, values, joined), codes
+
+    def codes_of(self, rows: pa.Table) -> Index:
+        """Return the numbers of the keys of n other rows, -1 where there is no such key."""
+        first, *others = (
+            _places(rows[name], values) for name, values in zip(self.names, self._values, strict=True)
+        )
+        codes = first
+        for own, values, pairs in zip(others, self._values[1:], self._joined, strict=True):
+            both = np.where((codes < 0) | (own < 0), -1, codes * len(values) + own)
+            codes = _places_of_numbers(both, pairs)
+        return codes
+
+
+def _places(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> Index:
+    return numbers_or(pc.index_in(column, value_set=values), -1)
+
+
+def _places_of_numbers(numbers: Index, values: pa.Array) -> Index:
+    """Return the places of n numbers (-1: none) among some that are not negative; -1: not among them."""
+    known = to_numbers(values)
+    most = int(known.max(initial=-1))
+    if most >= _TABLE_SIZE:
+        return _places(from_numbers(numbers), values)
+    table = np.full(most + 2, -1, np.int64)  # the last is that of -1
+    table[known] = np.arange(len(known))
+    places: Index = table[np.where(numbers > most, -1, numbers)]
+    return places
+
+
 def entry_codes(table: pa.Table) -> tuple[Index, Index, list[PlacedGroup]]:
     """Number the keys (`PLACED_KEY`) and the groups of a table of n rows: equal codes, equal keys.
 
@@ -70,6 +163,8 @@ def entry_codes(table: pa.Table) -> tuple[Index, Index, list[PlacedGroup]]:
 
 
 _LOW_BITS: Final = 0xFFFF_FFFF
+_LARGEST: Final = 2**63 - 1
+_TABLE_SIZE: Final = 2**23
 
 
 def _low_bits(partitions: pa.ChunkedArray) -> Index:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.common.keys import key_codes, numbered
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
@@ -96,7 +96,8 @@ class _Seen:
             pa.chunked_array([*self.rows[name].chunks, *offsets[name].chunks], pa.string())
             for name in ("topic", "topic_id")
         ]
-        codes = key_codes([both[0], pc.fill_null(both[1], "")])
+        # `fill_null` would import pandas
+        codes = key_codes([both[0], pc.coalesce(both[1], from_texts([""])[0])])
         rows = np.full((codes.max() if len(codes) else -1) + 1, NONE, np.int64)
         rows[codes[: len(self.rows)]] = np.arange(len(self.rows))
         own: Index = rows[codes[len(self.rows) :]]

@@ -3,6 +3,7 @@
 A group takes the status of its worst partition.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
-from streaming.common.keys import KEY_NAMES, key_codes, numbered
+from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.log_ends import LAG
@@ -27,7 +28,7 @@ from streaming.lag.rules import (
     ends_before,
     judge,
 )
-from streaming.lag.runs import COMMITS, Runs
+from streaming.lag.runs import Commits, Runs
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -97,54 +98,86 @@ def partition_health(
     none: of what is not behind no more than the position is looked at. `samples` (topic, topic_id,
     partition, sampled_at, log_end) begin before these commits, and no later than a window before now.
     """
-    rules = rules or HealthRules()
-    commits = pa.concat_tables(
-        [commits.select(COMMITS.names).cast(COMMITS), _of_positions(positions, commits)]
+    keys, codes = Numbering.of(positions, KEY_NAMES)
+    found = Judging(positions, now=now, max_age_ms=max_age_ms, rules=rules or HealthRules()).facts(
+        np.arange(len(positions)), Commits.of(_rows_of(codes)[keys.codes_of(commits)], commits), samples
     )
-    sampled = Samples.of(samples)
-    runs = Runs.of(commits, sampled, until=now, max_age_ms=max_age_ms)
-    keys = _codes_of(positions, runs.keys)
-    lasts = runs.starts[keys + 1] - 1
-    current = positions["is_current"] if "is_current" in positions.schema.names else None
-    places = sampled.places.codes_of(positions)
-    moments = np.full(len(positions), now, np.int64)
-    judged = judge(
-        runs,
-        lasts,
-        moments,
-        lags=positions["lag"],
-        ends_before=ends_before(sampled, places, moments, rules),
-        is_current=np.ones(len(positions), np.bool_) if current is None else to_mask(current),
-        rules=rules,
-    )
-    for field, column in zip(PARTITION_HEALTH, facts(runs, judged), strict=True):
-        positions = positions.append_column(field, column)
-    return positions
+    return with_columns(positions, found)
+
+
+class Judging:
+    """Judges positions (as `partition_health` has them) at a moment (ms): some of them at a time, as more is
+    read for some than for others. They are numbered in the order of their rows."""
+
+    def __init__(self, positions: pa.Table, *, now: int, max_age_ms: int, rules: HealthRules) -> None:
+        self._now, self._max_age_ms, self._rules = now, max_age_ms, rules
+        place_of, codes = Numbering.of(positions, KEY_NAMES[1:])
+        self._place, self._places = codes, take(positions.select(place_of.names), firsts(codes))
+        self._own = _of_positions(positions)
+        self._lags = numbers_or(positions["lag"], 0)
+        self._is_lag_known = to_mask(positions["lag"].is_valid())
+        self._is_current = np.ones(len(positions), np.bool_)
+        if "is_current" in positions.schema.names:
+            self._is_current = to_mask(positions["is_current"])
+
+    def facts(self, numbers: Index, commits: Commits, samples: pa.Table) -> pa.Table:
+        """Return what is said (schema `PARTITION_HEALTH`) of m positions, by their numbers.
+
+        `commits` are of positions by their numbers, of these or of others.
+        """
+        among = np.full(len(self._own.keys), NONE, np.int64)
+        among[numbers] = np.arange(len(numbers))
+        held = commits.numbered_anew(among)
+        is_lacking = np.ones(len(numbers), np.bool_)
+        is_lacking[held.keys] = False
+        own = self._own.where(numbers[is_lacking]).numbered_anew(among)
+        sampled = Samples.of(samples)
+        places = sampled.places.codes_of(self._places)[self._place[numbers]]
+        runs = Runs.of_keys(
+            Commits.joined(held, own),
+            places,
+            sampled,
+            until=self._now,
+            max_age_ms=self._max_age_ms,
+        )
+        moments = np.full(len(numbers), self._now, np.int64)
+        judged = judge(
+            runs,
+            runs.starts[1:] - 1,
+            moments,
+            lags=from_numbers(self._lags[numbers], self._is_lag_known[numbers]),
+            ends_before=ends_before(sampled, places, moments, self._rules),
+            is_current=self._is_current[numbers],
+            rules=self._rules,
+        )
+        return pa.Table.from_arrays(facts(runs, judged), schema=PARTITION_HEALTH)
+
+
+def with_columns(rows: pa.Table, columns: pa.Table) -> pa.Table:
+    """Append the n rows of other columns to n rows."""
+    for field, column in zip(columns.schema, columns.columns, strict=True):
+        rows = rows.append_column(field, column)
+    return rows
 
 
 def group_health(rows: pa.Table) -> pa.Table:
     """Return what is said of each group (schema `GROUP_HEALTH`), the worst first, from positions with the
     columns that `partition_health` appends."""
-    codes, _ = numbered(rows["group"])
+    codes, groups = numbered(rows["group"])
     statuses = _numbers_of(rows["status"])
-    order = np.lexsort(
-        (
-            numbers_or(rows["partition"], 0),
-            -numbers_or(rows["lag"], NONE),
-            -_milliseconds(rows["lag_seconds"]),
-            -statuses,
-            codes,
-        )
+    worst = leading(
+        codes,
+        -statuses,
+        -_milliseconds(rows["lag_seconds"]),
+        -numbers_or(rows["lag"], NONE),
+        numbers_or(rows["partition"], 0),
+        ranks(rows["topic"]),
     )
-    starts = np.searchsorted(codes[order], np.arange((codes.max() if len(codes) else -1) + 2))
-    worst = order[starts[:-1]]
-    not_ok = np.append(0, np.cumsum(statuses[order] != OK))[starts]
     decides = take(rows, worst)
-    counts = [from_numbers(np.diff(starts)), from_numbers(np.diff(not_ok))]
+    counts = [np.bincount(own, minlength=len(groups)) for own in (codes, codes[statuses != OK])]
     for name, count in zip(("partitions", "partitions_not_ok"), counts, strict=True):
-        decides = decides.append_column(name, count)
-    names = _text_ranks(decides["group"])
-    order = np.lexsort((names, -_milliseconds(decides["lag_seconds"]), -statuses[worst]))
+        decides = decides.append_column(name, from_numbers(count.astype(np.int64)))
+    order = np.lexsort((ranks(groups), -_milliseconds(decides["lag_seconds"]), -statuses[worst]))
     return take(decides.select(GROUP_HEALTH.names), order).cast(GROUP_HEALTH)
 
 
@@ -188,43 +221,24 @@ def _numbers_of(statuses: pa.ChunkedArray) -> Index:
 
 def _milliseconds(seconds: pa.ChunkedArray) -> Index:
     """Return seconds as int64 milliseconds, -1 where they are null."""
-    return numbers_or(pc.multiply(seconds, 1_000.0).cast(pa.int64(), safe=False), NONE)
-
-
-def _text_ranks(texts: pa.ChunkedArray) -> Index:
-    ranks = np.empty(len(texts), np.int64)
-    ranks[numbers_or(pc.sort_indices(texts), NONE)] = np.arange(len(texts))
-    return ranks
+    thousand = from_numbers(np.array([1_000.0]))[0]  # `pc.multiply` would import pandas for one of Python
+    return numbers_or(pc.multiply(seconds, thousand).cast(pa.int64(), safe=False), NONE)
 
 
 # --- keys ------------------------------------------------------------------------------------------------
 
 
-def _of_positions(positions: pa.Table, commits: pa.Table) -> pa.Table:
-    """Return commits (schema `COMMITS`) of the positions that have none among these: themselves."""
-    is_there = _codes_of(positions, commits)
-    lacking = positions.filter(from_mask(is_there == NONE))
-    columns = [
-        *(lacking[name] for name in KEY_NAMES),
-        pc.if_else(_is_unreadable(lacking), pa.scalar(None, pa.int64()), lacking["committed_offset"]),
-        lacking["commit_timestamp"],
-        from_mask(np.zeros(len(lacking), np.bool_)),
-    ]
-    return pa.table(columns, COMMITS.names).cast(COMMITS)
+def _of_positions(positions: pa.Table) -> Commits:
+    """Return each position as its own newest commit."""
+    readable = to_mask(positions["committed_offset"].is_valid())
+    if "unreadable_since" in positions.schema.names:  # the newest commit could not be read
+        readable &= ~to_mask(positions["unreadable_since"].is_valid())
+    own = positions.select(["committed_offset"]).append_column("committed_at", positions["commit_timestamp"])
+    own = own.append_column("is_removed", from_mask(np.zeros(len(positions), np.bool_)))
+    commits = Commits.of(np.arange(len(positions)), own)
+    return replace(commits, offsets=np.where(readable, commits.offsets, 0), is_readable=readable)
 
 
-def _is_unreadable(positions: pa.Table) -> pa.ChunkedArray | pa.Array:
-    """Tell whether the newest commit of each position could not be read."""
-    if "unreadable_since" in positions.schema.names:
-        return pc.is_valid(positions["unreadable_since"])
-    return from_mask(np.zeros(len(positions), np.bool_))
-
-
-def _codes_of(rows: pa.Table, keys: pa.Table) -> Index:
-    """Return the place of each row's key in a table of keys, `NONE` where it is not there."""
-    both = pa.concat_tables([keys.select(KEY_NAMES), rows.select(KEY_NAMES)])
-    codes = key_codes(both[name] for name in KEY_NAMES)
-    places = np.full((codes.max() if len(codes) else -1) + 1, NONE, np.int64)
-    places[codes[: len(keys)]] = np.arange(len(keys))
-    found: Index = places[codes[len(keys) :]]
-    return found
+def _rows_of(codes: Index) -> Index:
+    """Return the row that has each code, and `NONE` at the end, where that of `NONE` is looked up."""
+    return np.append(firsts(codes), NONE)

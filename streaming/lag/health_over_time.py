@@ -12,6 +12,7 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, facts
 from streaming.lag.lag_time import CLOCKS_DIFFER_MS
+from streaming.lag.log_ends import lag_of
 from streaming.lag.rules import STATUSES, HealthRules, Judged, ends_before, judge
 from streaming.lag.runs import Runs
 from streaming.lag.samples import NONE, Samples
@@ -54,10 +55,10 @@ def status_changes(
     if not len(commits) or not len(moments):
         return STATUS_CHANGES.empty_table()
     sampled = Samples.of(samples)
-    runs = Runs.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
-    by_group = np.argsort(numbered(runs.keys["group"])[0], kind="stable")
-    codes, groups = numbered(take(runs.keys, by_group)["group"])
-    places = sampled.places.codes_of(runs.keys)[by_group]
+    runs, keys_of = Runs.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
+    by_group = np.argsort(numbered(keys_of["group"])[0], kind="stable")
+    codes, groups = numbered(take(keys_of, by_group)["group"])
+    places = sampled.places.codes_of(keys_of)[by_group]
     starts = np.searchsorted(codes, np.arange(len(groups)))
     held = np.full(len(groups), NONE, np.int64)
     found = [STATUS_CHANGES.empty_table()]
@@ -70,7 +71,7 @@ def status_changes(
             if len(changed):
                 own = (row * len(codes) + np.flatnonzero(codes == group) for group in changed)
                 deciding = [view.deciding(keys_of_group) for keys_of_group in own]
-                found.append(view.rows(np.array(deciding), held[changed]))
+                found.append(view.rows(keys_of, np.array(deciding), held[changed]))
                 held[changed] = worst[changed]
     return pa.concat_tables(found)
 
@@ -100,11 +101,12 @@ class _View:
         is_later = (offsets > ends) & (runs.at[self._lasts] > sampled_at - CLOCKS_DIFFER_MS)
         self._ends = np.where(is_later, offsets, ends)
         self._is_known = is_known
+        lags = lag_of(self._ends, offsets)
         self._judged = judge(
             runs,
             self._lasts,
             now,
-            lags=from_numbers(self._ends - offsets, is_known),
+            lags=from_numbers(lags, is_known),
             ends_before=ends_before(samples, own, now, rules),
             is_current=np.ones(len(own), np.bool_),
             rules=rules,
@@ -114,13 +116,13 @@ class _View:
         self._numbers = np.full(len(keys), NONE, np.int64)
         self._numbers[self._present] = np.arange(len(self._present))
         self._lags = np.full(len(keys), NONE, np.int64)
-        self._lags[self._present] = np.where(is_known, self._ends - offsets, NONE)
+        self._lags[self._present] = np.where(is_known, lags, NONE)
 
     def deciding(self, own: Index) -> int:
         """Return which of a group's keys at a moment decides: the worst, and of these the furthest behind."""
         return int(own[np.lexsort((-self._lags[own], -self.ranks[own]))[0]])
 
-    def rows(self, numbers: Index, before: Index) -> pa.Table:
+    def rows(self, keys_of: pa.Table, numbers: Index, before: Index) -> pa.Table:
         """Return rows (schema `STATUS_CHANGES`) of some of the keys at moments; `before` are the statuses
         that their groups had."""
         own = self._numbers[numbers]
@@ -134,7 +136,7 @@ class _View:
         )
         names = pa.array(STATUSES, pa.string())
         columns = dict(zip(PARTITION_HEALTH.names, facts(self._runs, some), strict=True))
-        keys = take(self._runs.keys, self._keys[numbers])
+        keys = take(keys_of, self._keys[numbers])
         is_known = self._is_known[own]
         columns |= {name: keys[name] for name in KEY_NAMES}
         columns |= {

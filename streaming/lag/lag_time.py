@@ -91,7 +91,7 @@ def _lag_seconds(
     """
     is_passed = _is_valid(crossed["above_at"])
     above_at, above_end = (numbers_or(column, 0) for column in _pair(crossed, "above"))
-    is_between = _is_valid(crossed["below_at"])
+    is_between = is_passed & _is_valid(crossed["below_at"])
     below_at, below_end = (numbers_or(column, 0) for column in _pair(crossed, "below"))
     is_behind = committed < sampled_end
     is_timed = ~is_behind | (is_passed & (above_at <= sampled_at))  # else it is of another log of that name

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_mask, from_numbers, to_mask
+from streaming.common.arrays import Index, from_mask, from_numbers, numbers_or, to_mask
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import TIMESTAMP
 
@@ -33,6 +33,7 @@ STAKES: Final = pa.schema(
 )
 
 Partition = tuple[str, int]
+_MOST: Final = 2**63 - 1
 
 
 class LogRange(Protocol):
@@ -53,13 +54,21 @@ def partitions_in(rows: pa.Table) -> list[Partition]:
     return list(zip(distinct["topic"].to_pylist(), distinct["partition"].to_pylist(), strict=True))
 
 
-def lag(log_end: pa.Array, committed: pa.ChunkedArray) -> pa.ChunkedArray:
+def lag(log_end: pa.Array, committed: pa.ChunkedArray) -> pa.Array:
     """Return log end offset - committed offset of n rows (int64), null where either is.
 
     As `kafka-consumer-groups` counts it (Kafka 4.3: `ConsumerGroupCommand.getLag`): with unread records that
-    retention has deleted, and negative where a group has committed beyond the end of the log.
+    retention has deleted, and negative where a group has committed beyond the end of the log. Behind offsets
+    so negative that it is no int64 it is the largest one.
     """
-    return pc.subtract(log_end, committed)
+    is_known = to_mask(pc.and_(pc.is_valid(log_end), pc.is_valid(committed)))
+    return from_numbers(lag_of(numbers_or(log_end, 0), numbers_or(committed, 0)), is_known)
+
+
+def lag_of(log_ends: Index, committed: Index) -> Index:
+    """Return the same of n int64 each, without nulls."""
+    lags: Index = log_ends - np.maximum(committed, log_ends - _MOST)
+    return lags
 
 
 def with_log_ends(rows: pa.Table, log_ends: Mapping[Partition, int], asked_at: int | None = None) -> pa.Table:

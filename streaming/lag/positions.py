@@ -6,19 +6,25 @@ Who has the tables is handed in (`Reader`): questions and alerts ask alike.
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_mask, to_mask
+from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.keys import KEY_NAMES, Numbering, firsts
+from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
-from streaming.lag.health import partition_health
+from streaming.lag.health import Judging, with_columns
 from streaming.lag.lag_time import with_lag
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
-from streaming.lag.runs import COMMITS
+from streaming.lag.runs import Commits
+from streaming.lag.samples import NONE
 from streaming.model.progress import PartitionProgress, Progress
 
 MAX_AGE_MS: Final = 5 * MINUTE_MS
 """Samples of log ends that are older say nothing of the lag."""
+
+_MOST_NAMED: Final = 500
 
 
 class Reader(Protocol):
@@ -35,8 +41,15 @@ class Reader(Protocol):
     ) -> pa.Table:
         """Read the samples between two moments (ms), and the newest ones before, as `newest_ends` does."""
 
-    def commits(self, groups: Sequence[str] | None = None, *, since: int) -> pa.Table:
-        """Read what groups committed since a moment (ms)."""
+    def commits(
+        self,
+        groups: Sequence[str] | None = None,
+        *,
+        since: int,
+        until: int | None = None,
+        in_order: bool = True,
+    ) -> pa.Table:
+        """Read what groups committed between two moments (ms), with its sequence."""
 
 
 def topics_in(rows: pa.Table) -> list[str]:
@@ -62,7 +75,7 @@ def with_currency(
         for number, partition in progress.partitions.items()
         if is_observed and _is_current(partition, progress.heartbeat, moment, max_age_ms)
     ]
-    found = pc.is_in(positions["source_partition"], value_set=pa.array(current, pa.int32()))
+    found = pc.is_in(positions["source_partition"], value_set=from_numbers(np.array(current, np.int32)))
     return positions.append_column("is_current", found)
 
 
@@ -75,30 +88,66 @@ def _is_current(partition: PartitionProgress, heartbeat: int, moment: int, max_a
 def with_health(
     at: Reader, positions: pa.Table, *, moment: int, max_age_ms: int, rules: HealthRules
 ) -> pa.Table:
-    """Append the columns `PARTITION_HEALTH` to positions (as `partition_health` has them), in no order.
+    """Append the columns `PARTITION_HEALTH` to positions (as `partition_health` has them).
 
     Of those that are behind the commits are read: further back for those whose windows need it. How often a
     position is committed is looked up over `long_silence_ms`.
     """
-
-    def judged(rows: pa.Table, commits: pa.Table, samples: pa.Table) -> pa.Table:
-        return partition_health(rows, commits, samples, now=moment, max_age_ms=max_age_ms, rules=rules)
-
     window = rules.window_ms
     reaches = sorted({2 * window, 12 * window, rules.long_silence_ms + window})
-    is_behind = to_mask(pc.greater(positions["lag"], rules.min_lag))
+    judging = Judging(positions, now=moment, max_age_ms=max_age_ms, rules=rules)
+    is_behind = to_mask(positions["lag"].is_valid()) & (numbers_or(positions["lag"], 0) > rules.min_lag)
+    pending = np.flatnonzero(is_behind)
+    behind = positions.select(KEY_NAMES).filter(from_mask(is_behind))
+    commits = _CommitsBack(at, behind, pending)
     no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
-    found = [judged(positions.filter(from_mask(~is_behind)), COMMITS.empty_table(), no_samples)]
-    pending = positions.filter(from_mask(is_behind))
+    numbers = [np.flatnonzero(~is_behind)]
+    found = [judging.facts(numbers[0], commits.held, no_samples)]
+    is_pace_known, too_few = np.full(len(positions), rules.min_commits <= 1), from_texts([TOO_FEW_COMMITS])
     for reach in reaches:
-        since = moment - reach
-        commits = at.commits(pc.unique(pending["group"]).to_pylist(), since=since).select(COMMITS.names)
-        samples = at.ends_between(topics_in(pending), since=since, until=moment, within_ms=max_age_ms)
-        rows = judged(pending, commits, samples)
-        is_open = ~to_mask(rows["pace_is_known"]) | to_mask(pc.equal(rows["reason"], TOO_FEW_COMMITS))
-        is_open &= reach != reaches[-1]
-        found.append(rows.filter(from_mask(~is_open)))
-        pending = pending.filter(from_mask(is_open))
-        if not len(pending):
-            break
-    return pa.concat_tables(found)
+        since, is_last = moment - reach, reach == reaches[-1]
+        if len(behind) > len(pending):
+            behind = take(positions.select(KEY_NAMES), pending)
+        is_news = is_pace_known | is_last  # what has no more commits than before has no pace still
+        if len(pending):
+            is_news[commits.read(behind, since)] = True
+        judged = pending[is_news[pending]]
+        if not len(judged):
+            continue
+        topics = topics_in(behind.select(["topic"]).filter(from_mask(is_news[pending])))
+        samples = at.ends_between(topics, since=since, until=moment, within_ms=max_age_ms)
+        facts = judging.facts(judged, commits.held, samples)
+        is_pace_known[judged] = to_mask(facts["pace_is_known"])
+        is_open = ~is_pace_known[judged] | to_mask(pc.is_in(facts["reason"], value_set=too_few))
+        is_done = ~is_open | is_last
+        found.append(facts.filter(from_mask(is_done)))
+        numbers.append(judged[is_done])
+        pending = np.setdiff1d(pending, judged[is_done], assume_unique=True)
+    order = np.argsort(np.concatenate(numbers))
+    return with_columns(positions, take(pa.concat_tables(found), order))
+
+
+class _CommitsBack:
+    """The commits of positions, read step by step, each step further back."""
+
+    def __init__(self, at: Reader, positions: pa.Table, numbers: Index) -> None:
+        """Take n positions (`KEY`), and the n numbers that they have among all."""
+        self._at = at
+        self._keys, codes = Numbering.of(positions, KEY_NAMES)
+        self._numbers = np.append(numbers[firsts(codes)], NONE)  # the last is that of `NONE`
+        self._until: int | None = None
+        self.held = Commits.none()
+
+    def read(self, pending: pa.Table, since: int) -> Index:
+        """Add the commits of some of the positions from where they were read to back to a moment (ms); return
+        the numbers of the positions that have any there."""
+        rows = self._at.commits(_named(pending), since=since, until=self._until, in_order=False)
+        more = Commits.of(self._numbers[self._keys.codes_of(rows)], rows)
+        self.held, self._until = Commits.joined(self.held, more), since - 1
+        return more.keys
+
+
+def _named(positions: pa.Table) -> list[str] | None:
+    """Return the groups of positions; None: they are so many that all are read, and chosen from."""
+    groups: list[str] = pc.unique(positions["group"]).to_pylist()
+    return groups if len(groups) <= _MOST_NAMED else None

@@ -12,18 +12,19 @@ from streaming.lag.former_topic import of_former_topic
 from streaming.lag.samples import NONE, Places
 from streaming.model.schemas import KEY, TIMESTAMP
 
-WARNINGS: Final = (
-    "the topic was made anew since: the offset is one of another log",
-    "the log starts after it: what was to be read is gone",
-    "the log ends before it",
-    "the log is not known: its topic is gone, or was not sampled lately",
-)
+UNREADABLE: Final = "none of its commits could be read: there is no offset to put back"
+MADE_ANEW: Final = "the topic was made anew since: the offset is one of another log"
+START_PASSED: Final = "the log starts after it: what was to be read is gone"
+BEYOND_END: Final = "the log ends before it"
+NEWER_UNREADABLE: Final = "a newer commit could not be read: the group may have been elsewhere"
+LOG_UNKNOWN: Final = "the log is not known: its topic is gone, or was not sampled lately"
+WARNINGS: Final = (UNREADABLE, MADE_ANEW, START_PASSED, BEYOND_END, NEWER_UNREADABLE, LOG_UNKNOWN)
 """Why putting back a position may not do what is wanted, the first that holds."""
 
 RESTORED: Final = pa.schema(
     [
         *KEY,
-        ("committed_offset", pa.int64()),
+        ("committed_offset", pa.int64()),  # null: `UNREADABLE`
         ("log_start_offset", pa.int64()),  # now; null, as the next: not known
         ("log_end_offset", pa.int64()),
         ("ends_as_of", TIMESTAMP),  # when the log was sampled last, lately or not; null: never
@@ -40,9 +41,8 @@ def restored(
 
     `newest` are the newest samples of logs (topic, partition, sampled_at, log_start, log_end), which say
     nothing of the logs `now` (ms) when they are older than `max_age_ms`; `over_time` are the ids that topics
-    were seen with. Offsets that were never readable are left out.
+    were seen with.
     """
-    offsets = offsets.filter(offsets["committed_offset"].is_valid())
     places, codes = Places.of(newest)
     held = np.full(len(places.keys) + 1, NONE, np.int64)
     held[codes] = np.arange(len(newest))
@@ -54,7 +54,10 @@ def restored(
     is_passed = committed < numbers_or(ends["log_start"], -(2**63))
     is_beyond = committed > numbers_or(ends["log_end"], 2**63 - 1)
     is_unknown = ~to_mask(ends["log_end"].is_valid())
-    conditions = [to_mask(of_former_topic(offsets, over_time)), is_passed, is_beyond, is_unknown]
+    is_unreadable = ~to_mask(offsets["committed_offset"].is_valid())
+    is_former = to_mask(of_former_topic(offsets, over_time))
+    has_newer = to_mask(offsets["unreadable_since"].is_valid())
+    conditions = [is_unreadable, is_former, is_passed, is_beyond, has_newer, is_unknown]
     numbers = np.select(conditions, list(range(len(WARNINGS))), NONE)
     warning = from_texts(WARNINGS).take(from_numbers(np.maximum(numbers, 0), numbers != NONE))
     columns = [offsets[name] for name in (*(field.name for field in KEY), "committed_offset")]

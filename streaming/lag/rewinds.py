@@ -28,6 +28,11 @@ _PLACED: Final = pa.schema(
     ]
 )
 
+NOBODY_THERE: Final = "while no member was there"
+"""By a tool then, or by consumers that assign partitions themselves."""
+
+Members = list[dict[str, str | None]] | None
+
 WHO: Final = pa.schema(
     [
         ("was_empty", pa.bool_()),  # no member was there; null: not known
@@ -142,23 +147,35 @@ def _is_of_another_log(rewinds: pa.Table, over_time: pa.Table) -> Mask:
     )
 
 
-def words_of(
-    was_empty: bool | None, members: list[dict[str, str | None]] | None, *, most: int | None = None
-) -> str:
-    """Say who can have committed; `most` members are named at most.
+def brief_words_of(was_empty: bool | None, members: Members) -> str | None:
+    """Say who can have committed: `NOBODY_THERE`, or the members of that moment; None: not known.
+
+    >>> brief_words_of(False, [{"client_id": "app-2", "client_host": "/10.0.0.2"}])
+    'app-2/10.0.0.2'
+    """
+    return NOBODY_THERE if was_empty else ", ".join(_named(members)) or None
+
+
+def _named(members: Members) -> list[str]:
+    """Name members as Kafka's logs do."""
+    return sorted(f"{member['client_id']}{member['client_host']}" for member in members or [])
+
+
+def words_of(was_empty: bool | None, members: Members, *, most: int | None = None) -> str:
+    """Say who can have committed, in a sentence; `most` members are named at most.
 
     >>> words_of(True, None)
     'while no member was there: by a tool, or a consumer that assigns partitions itself'
     >>> words_of(False, [{"client_id": "app-1", "client_host": "/10.0.0.1"}])
-    'by one of the members of that moment: app-1 at /10.0.0.1'
+    'by one of the members of that moment: app-1/10.0.0.1'
     >>> words_of(None, None)
     'it is not known who was a member then'
     """
     if was_empty:
-        return "while no member was there: by a tool, or a consumer that assigns partitions itself"
+        return f"{NOBODY_THERE}: by a tool, or a consumer that assigns partitions itself"
     if was_empty is None or members is None:
         return "it is not known who was a member then"
-    named = [f"{member['client_id']} at {member['client_host']}" for member in members[:most]]
+    named = _named(members)[:most]
     others = [f"{len(members) - len(named)} more"] if len(named) < len(members) else []
     return f"by one of the members of that moment: {', '.join([*named, *others])}"
 

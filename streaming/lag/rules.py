@@ -17,13 +17,14 @@ compared as of samples. What cannot be known is UNKNOWN, before any rule that wo
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.common.times import DAY_MS, MINUTE_MS
+from streaming.lag.log_ends import lag_of
 from streaming.lag.runs import Runs, counted
 from streaming.lag.samples import NONE, Samples
 
@@ -73,6 +74,22 @@ _STATUS_OF: Final = np.array([status for _, status in REASONS])
 _POINTS: Final = 10  # of a window, as Burrow has ten commits
 
 
+class HealthLimits(Protocol):
+    """The settings `[health]`."""
+
+    @property
+    def window_ms(self) -> int:
+        """As the rule."""
+
+    @property
+    def min_commits(self) -> int:
+        """As the rule."""
+
+    @property
+    def min_lag(self) -> int:
+        """As the rule."""
+
+
 @dataclass(frozen=True)
 class HealthRules:
     """What the rules go by (times in ms)."""
@@ -85,6 +102,11 @@ class HealthRules:
     """A rebalance repeats some offsets, and soon gets beyond them: that is no rewind."""
     long_silence_ms: int = DAY_MS
     """A position of which too few commits are known to tell its pace has STOPPED after so long a silence."""
+
+    @classmethod
+    def of(cls, settings: HealthLimits) -> Self:
+        """Return the rules that settings make."""
+        return cls(window_ms=settings.window_ms, min_commits=settings.min_commits, min_lag=settings.min_lag)
 
 
 @dataclass(frozen=True)
@@ -135,7 +157,7 @@ def judge(
     is_silent = silence > np.where(
         has_enough, np.maximum(last_at - runs.at[windows], rules.window_ms), rules.long_silence_ms
     )
-    is_waited_for = ends_before - last_offset > rules.min_lag
+    is_waited_for = lag_of(ends_before, last_offset) > rules.min_lag
     turns = _turns(runs, windows, lasts)
     is_rewound = (turns != NONE) & (moments - runs.at[turns] >= rules.rewind_after_ms)
 

@@ -4,7 +4,7 @@ What the rules of health ask of a stretch of a run - were all offsets equal, was
 once up to every commit, so that an answer about any stretch is one subtraction.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Final, Self
 
@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
-from streaming.common.keys import KEY_NAMES, key_codes
+from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
 from streaming.common.timestamps import to_milliseconds
+from streaming.lag.log_ends import lag_of
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -29,15 +30,72 @@ COMMITS: Final = pa.schema(
 )
 """What is known of commits. Those of a key come in the order of the log, whatever brokers' clocks say."""
 
+_UNKNOWN_AT: Final = -(2**62)  # ms; before all that is known
 _LONGEST_MS: Final = 3_660 * DAY_MS
 """Commits that claim to be older than ten years count as so old."""
+
+
+@dataclass(frozen=True)
+class Commits:
+    """Commits of keys that are numbered (n int64 each, n booleans), in any order.
+
+    `keys` are the numbers, `at` is when (ms), `order` tells which of a key came before which. An offset that
+    is not readable is 0.
+    """
+
+    keys: Index
+    at: Index
+    order: Index
+    offsets: Index
+    is_readable: Mask
+    is_removed: Mask
+
+    @classmethod
+    def of(cls, keys: Index, rows: pa.Table) -> Self:
+        """Take them from n rows (schema `COMMITS`), given their numbers (`NONE`: left out).
+
+        Those of a key come in the order of the column sequence, if there is one, and then of the rows.
+        """
+        has_sequence = "sequence" in rows.schema.names
+        return cls(
+            keys=keys,
+            at=numbers_or(to_milliseconds(rows["committed_at"]), _UNKNOWN_AT),
+            order=numbers_or(rows["sequence"], 0) if has_sequence else np.arange(len(rows)),
+            offsets=numbers_or(rows["committed_offset"], 0),
+            is_readable=to_mask(rows["committed_offset"].is_valid()),
+            is_removed=to_mask(rows["is_removed"]),
+        ).where(keys != NONE)
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no commits."""
+        nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
+        return cls(nothing, nothing, nothing, nothing, never, never)
+
+    @classmethod
+    def joined(cls, *several: "Commits") -> Self:
+        """Join commits whose keys are numbered alike."""
+        return cls(
+            *(np.concatenate([getattr(one, field.name) for one in several]) for field in fields(Commits))
+        )
+
+    def where(self, chosen: Mask | Index) -> Self:
+        """Return some of them."""
+        if chosen.dtype == np.bool_ and chosen.all():
+            return self
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(Commits)))
+
+    def numbered_anew(self, numbers: Index) -> Self:
+        """Return those of keys that have a new number (`NONE`: left out), with this."""
+        keys = numbers[self.keys]
+        return replace(self, keys=keys).where(keys != NONE)
 
 
 @dataclass(frozen=True)
 class Runs:
     """The commits of k keys (n in all; n int64 each), sorted by key, each key's in the order of the log.
 
-    `keys` are the k keys. `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
+    `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
     `at` is when it was committed (ms), in a run never before the one before it. `chains` is where the commits
     begin that are in one piece up to each: after the key was removed, or could not be read.
 
@@ -46,7 +104,6 @@ class Runs:
     the lag that Kafka's tools would have shown at `after_at` (`NONE`: there is no such sample).
     """
 
-    keys: pa.Table
     codes: Index
     starts: Index
     at: Index
@@ -62,22 +119,31 @@ class Runs:
     _span: int
 
     @classmethod
-    def of(cls, commits: pa.Table, samples: Samples, *, until: int, max_age_ms: int) -> Self:
+    def of(cls, commits: pa.Table, samples: Samples, *, until: int, max_age_ms: int) -> tuple[Self, pa.Table]:
         """Take them from rows (schema `COMMITS`); commits from after `until` (ms) count as of then.
 
-        A sample says nothing of what is more than `max_age_ms` away from it.
+        A sample says nothing of what is more than `max_age_ms` away from it. Returns also the keys.
         """
         codes = key_codes(commits[name] for name in KEY_NAMES)
-        order = np.argsort(codes, kind="stable")
-        codes = codes[order]
+        keys = take(commits.select(KEY_NAMES), firsts(codes))
+        own, places = Commits.of(codes, commits), samples.places.codes_of(keys)
+        return cls.of_keys(own, places, samples, until=until, max_age_ms=max_age_ms), keys
+
+    @classmethod
+    def of_keys(
+        cls, commits: Commits, places: Index, samples: Samples, *, until: int, max_age_ms: int
+    ) -> Self:
+        """Take them as `of` does, from commits of k keys, each with one at least, and the places of the keys
+        among those of the samples (k int64)."""
+        if np.any(np.diff(commits.keys) <= 0):
+            commits = commits.where(np.lexsort((commits.order, commits.keys)))
+        codes, offsets, is_readable = commits.keys, commits.offsets, commits.is_readable
         low, span = until - _LONGEST_MS, _LONGEST_MS + 1
-        times = np.clip(numbers_or(to_milliseconds(commits["committed_at"]), low), low, until)[order]
+        times = np.clip(commits.at, low, until)
         ranked = np.maximum.accumulate(codes * span + (times - low))
         at = ranked - codes * span + low
-        starts = np.searchsorted(codes, np.arange((codes[-1] if len(codes) else -1) + 2))
-        is_readable = to_mask(commits["committed_offset"].is_valid())[order]
-        offsets = numbers_or(commits["committed_offset"], 0)[order]
-        places = samples.places.codes_of(commits)[order]
+        starts = np.searchsorted(codes, np.arange(len(places) + 1))
+        places = places[codes]
         before, after = samples.newest_until(places, at), samples.first_since(places, at)
         ends, sampled_at = np.append(samples.ends, 0), np.append(samples.at, 0)
         is_near = (before != NONE) & (at - sampled_at[before] <= max_age_ms)
@@ -86,16 +152,15 @@ class Runs:
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
         is_seen &= sampled_at[after] - at <= max_age_ms
         return cls(
-            keys=take(commits.select(KEY_NAMES), order[starts[:-1]]),
             codes=codes,
             starts=starts,
             at=at,
             offsets=offsets,
             is_readable=is_readable,
-            is_removed=to_mask(commits["is_removed"])[order],
+            is_removed=commits.is_removed,
             chains=_chains(starts, is_readable),
-            lags=np.where(is_near & is_readable, np.maximum(ends[before] - offsets, 0), NONE),
-            lags_after=np.where(is_seen & is_readable, np.maximum(ends[after] - offsets, 0), NONE),
+            lags=np.where(is_near & is_readable, np.maximum(lag_of(ends[before], offsets), 0), NONE),
+            lags_after=np.where(is_seen & is_readable, np.maximum(lag_of(ends[after], offsets), 0), NONE),
             after_at=np.where(is_seen, sampled_at[after], 0),
             _ranked=ranked,
             _low=low,

@@ -17,6 +17,9 @@ from streaming.common.timestamps import to_milliseconds
 NONE: Final = -1
 """The row number of a sample that is not there, and the code of what is not known."""
 
+_NEVER: Final = 2**63 - 1
+_GONE: Final = -2  # instead of the number of a topic id
+
 
 @dataclass(frozen=True)
 class Places:
@@ -50,6 +53,8 @@ class Samples:
     at: Index
     ends: Index
     ids: Index
+    _over_at: Index
+    """From when on (ms) it says nothing of its partition: the topic was gone then, or another one."""
     _order: Index
     """Numbers in the order of the samples: those of a place lie in a range of their own."""
 
@@ -57,19 +62,26 @@ class Samples:
     def of(cls, rows: pa.Table) -> Self:
         """Take them from rows with topic, topic_id, partition, sampled_at and log_end, in any order.
 
-        Rows without a partition or a log end say nothing of ends, and are left out.
+        Rows without a partition or a log end say nothing of ends, and are left out; those without a partition
+        say which id the topic had, or with none that it was gone.
         """
-        rows = rows.filter(pc.and_(pc.is_valid(rows["log_end"]), pc.is_valid(rows["partition"])))
+        is_end = pc.and_(pc.is_valid(rows["log_end"]), pc.is_valid(rows["partition"]))
+        over_at = _over_at(rows)[to_mask(is_end)]
+        rows = rows.filter(is_end)
         places, codes = Places.of(rows)
         at = to_numbers(to_milliseconds(rows["sampled_at"]))
         order = np.lexsort((at, codes))
         codes, at, ends = codes[order], at[order], to_numbers(rows["log_end"])[order]
-        return cls(places, codes, at, ends, _id_codes(rows["topic_id"])[order], _ranked(codes, at, at))
+        ids = _id_codes(rows["topic_id"])[order]
+        return cls(places, codes, at, ends, ids, over_at[order], _ranked(codes, at, at))
 
     def newest_until(self, codes: Index, moments: Index) -> Index:
-        """Return for n places and moments (ms) the number of the newest sample up to each, or `NONE`."""
+        """Return for n places and moments (ms) the number of the newest sample up to each, or `NONE`: also
+        where the topic was gone by then, or made anew without this partition."""
         found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="right") - 1
-        return self._if_of(codes, moments, found)
+        newest = self._if_of(codes, moments, found)
+        newest[moments >= np.append(self._over_at, _NEVER)[newest]] = NONE
+        return newest
 
     def first_since(self, codes: Index, moments: Index) -> Index:
         """Return for n places and moments (ms) the number of the first sample since each, or `NONE`."""
@@ -123,6 +135,36 @@ def _id_codes(ids: pa.ChunkedArray) -> Index:
     codes, _ = numbered(pc.if_else(ids.is_valid(), ids, from_texts([""])[0]))
     own: Index = np.where(to_mask(pc.is_valid(ids)), codes, NONE)
     return own
+
+
+def _over_at(rows: pa.Table) -> Index:
+    """Return for n rows when (ms) their topic was first seen gone after them, or with another id (`_NEVER`:
+    it was not). An id that is not known is like any."""
+    codes, names = numbered(rows["topic"])
+    ids, at = _id_codes(rows["topic_id"]), to_numbers(to_milliseconds(rows["sampled_at"]))
+    told = np.where((ids == NONE) & to_mask(pc.is_null(rows["partition"])), _GONE, ids)
+    over_at = np.full(len(rows), _NEVER, np.int64)
+    last = np.full(len(names), NONE, np.int64)
+    tells = np.flatnonzero(told != NONE)
+    last[codes[tells]] = told[tells]
+    if (last[codes[tells]] == told[tells]).all() and _GONE not in last:
+        return over_at
+    events = tells[np.lexsort((at[tells], codes[tells]))]
+    of_topic, event_at = codes[events], at[events]
+    is_first = np.append(True, (np.diff(of_topic) != 0) | (np.diff(told[events]) != 0))
+    stretches = np.cumsum(is_first) - 1
+    first = np.flatnonzero(is_first)
+    is_followed = np.append(of_topic[first[1:]] == of_topic[first[:-1]], np.False_)
+    next_at = np.where(is_followed, np.append(event_at[first[1:]], 0), _NEVER)
+    over_at[events] = next_at[stretches]
+    gone = events[told[events] == _GONE]
+    unknown = np.flatnonzero(told == NONE)
+    place = np.searchsorted(
+        _ranked(codes[gone], at[gone], at), _ranked(codes[unknown], at[unknown], at), "right"
+    )
+    is_gone = np.append(codes[gone], NONE)[place] == codes[unknown]
+    over_at[unknown] = np.where(is_gone, np.append(at[gone], 0)[place], _NEVER)
+    return over_at
 
 
 def _ranked(codes: Index, moments: Index, at: Index) -> Index:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
-from streaming.common.keys import numbered
+from streaming.common.keys import leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.samples import NONE
@@ -40,9 +40,8 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
     codes, names = numbered(rows[by])
     lags, is_known = numbers_or(rows["lag"], 0), to_mask(rows["lag"].is_valid())
     times = _in_us(rows["lag_seconds"])
-    order = np.lexsort((numbers_or(rows["partition"], 0), -lags, -times, codes))
-    starts = np.searchsorted(codes[order], np.arange(len(names)))
-    worst = order[starts]
+    partitions, others = numbers_or(rows["partition"], 0), ranks(rows["topic" if by == "group" else "group"])
+    worst = leading(codes, -times, -lags, partitions, others)
     least = to_mask(rows["lag_is_at_least"]) | ~is_known | (times == NONE)
     oldest = np.full(len(names), _LAST)
     sampled_at = numbers_or(to_milliseconds(rows["ends_as_of"]), _LAST)
@@ -54,6 +53,7 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
 
     sums = np.zeros(len(names), np.int64)
     np.add.at(sums, codes, np.maximum(lags, 0))
+    sums[np.bincount(codes, np.maximum(lags, 0), len(names)) >= _LAST] = _LAST
     longest = times[worst]
     furthest = take(rows, worst)
     columns = {
@@ -71,9 +71,7 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
         "ends_as_of": to_timestamps(from_numbers(oldest, oldest != _LAST)),
     }
     summed = pa.table([columns[name] for name in LAG_BY[by].names], schema=LAG_BY[by])
-    ranks = np.empty(len(names), np.int64)
-    ranks[numbers_or(pc.sort_indices(names), 0)] = np.arange(len(names))
-    return take(summed, np.lexsort((ranks, -sums, -longest)))
+    return take(summed, np.lexsort((ranks(names), -sums, -longest)))
 
 
 _LAST: Final = 2**63 - 1

@@ -11,12 +11,16 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES, expiry
+from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.queries.completeness import AsOf
+from streaming.queries.lag_rows import with_former
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
+from streaming.tables.progress_rows import Gap
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 EXPIRING: Final = pa.schema(
@@ -26,6 +30,7 @@ EXPIRING: Final = pa.schema(
         ("rule", pa.string()),
         ("expires_at", TIMESTAMP),  # null = cannot be told (the rule says why)
         ("time_left", pa.string()),  # like 6d 03:20:09; negative: due, but not checked yet
+        OF_FORMER_TOPIC,
     ]
 )
 
@@ -66,10 +71,12 @@ def list_expiring(
     always included; those of offsets partitions that are still being loaded are left out.
     """
     named, moment = list(groups) or None, now if as_of is None else as_of
-    offsets, held_groups, progress, gap = tables.ask(
-        lambda at: (at.offsets(named), at.groups(named), at.progress, at.gap), as_of=as_of
-    )
-    asked = of_topics(offsets, topics)
+
+    def question(at: Snapshot) -> tuple[pa.Table, pa.Table, Progress, Gap | None]:
+        offsets = with_former(at, of_topics(at.offsets(named), topics), moment=moment)
+        return offsets, at.groups(named), at.progress, at.gap
+
+    asked, held_groups, progress, gap = tables.ask(question, as_of=as_of)
     loaded = [number for number, partition in progress.partitions.items() if partition.loaded]
     stalled = [number for number, partition in progress.partitions.items() if partition.is_stalled(moment)]
     held = asked.filter(pc.is_in(asked["source_partition"], value_set=pa.array(loaded, pa.int32())))

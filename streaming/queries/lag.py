@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
-from streaming.common.times import now_ms, to_ms
+from streaming.common.times import MINUTE_MS, now_ms, to_ms
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.former_topic import contradictions, with_former_topic
+from streaming.lag.former_topic import contradictions
 from streaming.lag.health import group_health
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.lag_time import with_lag_along
-from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in, with_currency, with_health
+from streaming.lag.log_ends import with_log_ends
+from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
 from streaming.lag.rules import HealthRules
@@ -27,9 +28,9 @@ from streaming.lag.samples import NONE, Samples
 from streaming.lag.summary import By, lag_by
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
+from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.completeness import AsOf
-from streaming.queries.lag_rows import base_commits, far_behind
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.queries.queries import OffsetQueries, sorted_by
 from streaming.tables.log_ends import NEWEST_ENDS
@@ -40,6 +41,9 @@ from streaming.tables.tables import Tables
 _MOST_MOMENTS: Final = 100_000
 _MOST_ROWS: Final = 10_000_000
 """Positions at moments in one answer, all of which is in memory."""
+
+MOST_SAMPLES: Final = 10_000_000
+"""Samples for the lag along the way of positions, in one answer: of 1,000 partitions over a week."""
 
 _NO_SAMPLES: Final = no_rows(NEWEST_ENDS)
 
@@ -78,13 +82,10 @@ class LagQueries:
         """
 
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-            rows = offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
-            if not with_former:
-                return rows
-            return with_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=about.moment))
+            rows = self._with_lag(at, about, offsets)
+            return lag_rows.with_former(at, rows, moment=about.moment) if with_former else rows
 
-        rows, about = self._ask(question, groups, topics, as_of)
-        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+        return _in_order(self._answer(question, groups, topics, as_of))
 
     def list_lag(
         self,
@@ -102,8 +103,8 @@ class LagQueries:
         """
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
-        answer = self.list_offsets(groups, topics, as_of)
-        rows = far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
+        answer = self._answer(self._with_lag, groups, topics, as_of)
+        rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
         return replace(answer, rows=rows)
 
     def list_history(
@@ -116,11 +117,15 @@ class LagQueries:
         until: datetime | None = None,
         events: Sequence[str] = (),
     ) -> History:
-        """Answer as `OffsetQueries.list_history`, with the columns `LAG` of every step as of its batch."""
+        """Answer as `OffsetQueries.list_history`, with the columns `LAG` of every step as of its batch.
+
+        All lags are null, and `as_of.why_no_lag` says why, where they would need more than `MOST_SAMPLES`.
+        """
         answer = OffsetQueries(self.tables).list_history(
             groups, topics, since, as_of, until=until, events=events
         )
-        return replace(answer, rows=self._along(answer.rows, "batch_time"))
+        rows, about = self._along(answer.rows, "batch_time", answer.as_of)
+        return replace(answer, rows=rows, as_of=about)
 
     def lag_over_time(
         self,
@@ -133,12 +138,12 @@ class LagQueries:
     ) -> Answer:
         """Return positions and their lag at regular moments (columns at, `KEY_NAMES`, committed_offset, `LAG`
         and commit_timestamp), in the order of time and key. What was not there at a moment has no row.
-        Raises `MisuseError` where the answer would be too large."""
+        Raises `MisuseError` where the answer would be too large; of too many samples see `list_history`."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
-        runs = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
-        order = to_numbers(sorted_by(_numbered(runs.keys), *KEY_NAMES)["number"])
+        runs, own = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
+        order = to_numbers(sorted_by(_numbered(own), *KEY_NAMES)["number"])
         if len(order) * len(moments) > _MOST_ROWS:
             raise MisuseError(
                 f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
@@ -148,7 +153,7 @@ class LagQueries:
         lasts = runs.last_until(keys, at)
         is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
         lasts = lasts[is_there]
-        rows = take(runs.keys, keys[is_there])
+        rows = take(own, keys[is_there])
         columns = [
             to_timestamps(from_numbers(at[is_there])),
             *rows.columns,
@@ -156,7 +161,8 @@ class LagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        return Answer(self._along(table, "at"), about, about.loading_of(groups))
+        table, about = self._along(table, "at", about)
+        return Answer(table, about, about.loading_of(groups))
 
     # --- health ----------------------------------------------------------------------------------------
 
@@ -167,7 +173,7 @@ class LagQueries:
         as_of: datetime | None = None,
     ) -> Answer:
         """Return the status of the named groups or of all (schema `GROUP_HEALTH`), the worst first."""
-        answer = self.partition_health(groups, topics, as_of)
+        answer = self._answer(self._with_health, groups, topics, as_of)
         return replace(answer, rows=group_health(answer.rows))
 
     def partition_health(
@@ -176,18 +182,9 @@ class LagQueries:
         topics: Sequence[TopicPartitions] = (),
         as_of: datetime | None = None,
     ) -> Answer:
-        """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`."""
-
-        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-            moment = about.moment
-            rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=self.max_age_ms)
-            rows = with_currency(
-                rows, at.progress, is_observed=at.gap is None, moment=moment, max_age_ms=self.max_age_ms
-            )
-            return with_health(at, rows, moment=moment, max_age_ms=self.max_age_ms, rules=self.rules)
-
-        rows, about = self._ask(question, groups, topics, as_of)
-        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+        """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`, sorted
+        by key."""
+        return _in_order(self._answer(self._with_health, groups, topics, as_of))
 
     def health_changes(
         self,
@@ -241,8 +238,7 @@ class LagQueries:
         def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
             return contradictions(offsets, at.topics_over_time(topics_in(offsets), as_of=about.moment))
 
-        rows, about = self._ask(question, groups, (), as_of)
-        return Answer(sorted_by(rows, *KEY_NAMES), about, about.loading_of(groups))
+        return _in_order(self._answer(question, groups, (), as_of))
 
     def restore(
         self,
@@ -266,6 +262,25 @@ class LagQueries:
         return Answer(found, about, about.loading_of(groups))
 
     # ---------------------------------------------------------------------------------------------------
+
+    def _with_lag(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+        return offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
+
+    def _with_health(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
+        return lag_rows.offsets_with_health(
+            at, offsets, moment=about.moment, max_age_ms=self.max_age_ms, rules=self.rules
+        )
+
+    def _answer(
+        self,
+        question: Callable[[Snapshot, AsOf, pa.Table], pa.Table],
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions],
+        as_of: datetime | None,
+    ) -> Answer:
+        """Answer about the offsets of groups, in no order."""
+        rows, about = self._ask(question, groups, topics, as_of)
+        return Answer(rows, about, about.loading_of(groups))
 
     def _ask(
         self,
@@ -294,7 +309,7 @@ class LagQueries:
     ) -> tuple[pa.Table, AsOf]:
         """Read what groups committed between two moments (ms), and their positions before."""
         names = None if groups is None else list(groups)
-        base = base_commits(self.tables, names, since)
+        base = lag_rows.base_commits(self.tables, names, since)
         rows, progress, gap = self.tables.ask(
             lambda at: (at.commits(names, since=since + 1), at.progress, at.gap), bases=[]
         )
@@ -310,13 +325,21 @@ class LagQueries:
             lambda at: at.ends_between(asked, since=since, until=until, within_ms=within), bases=[]
         )
 
-    def _along(self, rows: pa.Table, at: str) -> pa.Table:
-        """Add the columns `LAG` to rows, each as of its own moment."""
+    def _along(self, rows: pa.Table, at: str, about: AsOf) -> tuple[pa.Table, AsOf]:
+        """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
         if not len(rows):
-            first = last = 0
-        else:
-            bounds = pc.min_max(to_milliseconds(rows[at]))
-            first, last = bounds["min"].as_py(), bounds["max"].as_py()
+            return with_log_ends(rows, {}), about
+        bounds = pc.min_max(to_milliseconds(rows[at]))
+        first, last = bounds["min"].as_py(), bounds["max"].as_py()
+        parts, samples = lag_rows.parts_by_topic(rows, minutes=(last - first) // MINUTE_MS + 1)
+        if samples > MOST_SAMPLES:
+            needed = f"about {samples / 1e6:.0f} million samples of log ends"
+            why = f"{needed} would be read for it; name groups or topics, or a shorter time"
+            return with_log_ends(rows, {}), replace(about, why_no_lag=why)
+        found = [self._part_along(take(rows, part), at, first, last) for part in parts]
+        return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
+
+    def _part_along(self, rows: pa.Table, at: str, first: int, last: int) -> pa.Table:
         asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
         samples, crossed = self.tables.ask(
             lambda snapshot: (
@@ -338,6 +361,10 @@ class LagQueries:
                 f"every {every_ms} ms. Choose a shorter time, or longer steps."
             )
         return np.append(np.arange(start, end, every_ms, dtype=np.int64), end)
+
+
+def _in_order(answer: Answer) -> Answer:
+    return replace(answer, rows=sorted_by(answer.rows, *KEY_NAMES))
 
 
 def _numbered(rows: pa.Table) -> pa.Table:

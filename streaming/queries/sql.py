@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow as pa
@@ -13,11 +14,15 @@ from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
 from streaming.queries.completeness import AsOf
+from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
 from streaming.tables.formats import as_held
 from streaming.tables.select import execute, in_one_line, names
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import SCHEMAS, Tables
+
+COMPUTED: Final = ("lag", "health")
+"""Views that are computed when a statement names them: see `lag_rows.view`."""
 
 OTHER_TABLES: Final = ("quarantine", "alerts", "log_ends")
 """Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
@@ -31,6 +36,8 @@ _CONTAINS: Final = {
     "log_ends": "where the logs of topic partitions ended, minute by minute",
     "live_offsets": "committed offsets, as of the last batch or of --as-of",
     "live_groups": "groups, as of the last batch or of --as-of",
+    "lag": "committed offsets with log end offsets and lag, as live_offsets",
+    "health": "whether groups are well, as live_offsets",
 }
 
 _SHOW_TABLES: Final = re.compile(r"\s*SHOW\s+TABLES\s*", re.IGNORECASE)
@@ -51,54 +58,99 @@ _UNKNOWN_TABLE: Final = re.compile(r"table 'datafusion\.public\.(?P<name>[^']*)'
 _LINE: Final = re.compile(r"(?<=at Line: )\d+")
 
 
-def run_sql(tables: Tables, text: str, as_of: datetime | None = None) -> Answer:
+def run_sql(
+    tables: Tables, text: str, as_of: datetime | None = None, *, health: HealthSettings | None = None
+) -> Answer:
     """Answer one query, or `SHOW TABLES`, `DESCRIBE table`, `SHOW COLUMNS FROM table`.
 
     Raises `MisuseError` for anything else, and for a query that cannot be planned.
 
     Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
     everything were folded, which is what the other commands show; or as they were at a past moment, to which
-    the tables themselves do not go back.
+    the tables themselves do not go back. `lag` and `health` are what `LagQueries` answers about all groups,
+    judged by these settings, then as well: computed when a statement names them.
     """
     text = text.rstrip().rstrip(";")  # as many write it
     moment = to_ms(as_of)
     others = {name: table for name in OTHER_TABLES if (table := tables.delta_if_any(name)) is not None}
-    rows, progress, gap = tables.ask(lambda at: (_run(at, others, text), at.progress, at.gap), as_of=moment)
-    return Answer(rows, AsOf.of(None, progress, gap, moment))
+
+    def question(at: Snapshot) -> Answer:
+        with TemporaryDirectory(prefix="offsetlake-sql-") as folder:
+            about = AsOf.of(None, at.progress, at.gap, moment)
+            views = _ComputedViews(QueryBuilder(), folder, at, about, health)
+            return Answer(_run(views, others, text), views.about)
+
+    return tables.ask(question, as_of=moment)
 
 
-def _run(at: Snapshot, others: Mapping[str, DeltaTable], text: str) -> pa.Table:
-    builder = QueryBuilder()
+def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str) -> pa.Table:
+    builder, at = views.builder, views.at
     registered = {**at.bases, "changes": at.changes, **others}
     for name, table in registered.items():
         _register(builder, name, table)
     for name in at.bases:
         execute(builder, f"CREATE VIEW live_{name} AS {_live(name, at)}")
-    known = [*registered, *(f"live_{name}" for name in at.bases)]
+    known = [*registered, *(f"live_{name}" for name in at.bases), *COMPUTED]
     if _SHOW_TABLES.fullmatch(text):
         return pa.table({"table_name": known, "contains": [_CONTAINS[name] for name in known]})
     if asked := _DESCRIBE.fullmatch(text):
-        return _columns(builder, asked["name"].lower(), known)
-    _refuse_all_but_a_query(builder, text, known)
+        return _columns(views, asked["name"].lower(), known)
+    _refuse_all_but_a_query(views, text, known)
     return execute(builder, text)
 
 
-def _columns(builder: QueryBuilder, name: str, known: list[str]) -> pa.Table:
+class _ComputedViews:
+    """Views of one moment that are computed when a statement names them: files, for the engine.
+
+    `about` is what an answer reflects, with as of when the log ends are where a view has them.
+    """
+
+    def __init__(
+        self, builder: QueryBuilder, folder: str, at: Snapshot, about: AsOf, health: HealthSettings | None
+    ) -> None:
+        self.builder, self.at, self.about = builder, at, about
+        self._folder, self._health = folder, health
+        self._added: set[str] = set()
+
+    def add(self, name: str, *, is_empty: bool = False) -> bool:
+        """Make a view known to the engine, or just its columns; tell whether there was one to be added."""
+        if name in self._added or name not in COMPUTED:
+            return False
+        from streaming.lag.positions import MAX_AGE_MS  # a statement without views does not wait for these
+        from streaming.queries.lag_rows import view
+
+        rows = view(name, self.at, self.about, health=self._health, is_empty=is_empty)
+        file = f"{self._folder}/{name}.arrow"
+        with pa.ipc.new_file(file, rows.schema) as written:
+            written.write_table(rows)
+        place = file.replace("'", "''")
+        execute(self.builder, f"CREATE EXTERNAL TABLE {name} STORED AS ARROW LOCATION '{place}'")
+        self._added.add(name)
+        self.about = self.about.with_sampled_ends(rows, MAX_AGE_MS)
+        return True
+
+
+def _columns(views: _ComputedViews, name: str, known: list[str]) -> pa.Table:
     """Describe the columns of a table or view."""
     if name not in known:
         raise MisuseError(f"sql: {_unknown_table(name, known)}")
-    schema = execute(builder, f"SELECT * FROM {name} LIMIT 0").schema
+    views.add(name, is_empty=True)
+    schema = execute(views.builder, f"SELECT * FROM {name} LIMIT 0").schema
     types = [str(field.type).replace("_view", "").replace("element: ", "") for field in schema]
     return pa.table({"column_name": schema.names, "data_type": types})
 
 
-def _refuse_all_but_a_query(builder: QueryBuilder, text: str, known: list[str]) -> None:
-    """Raise `MisuseError` unless it is one query that can be planned, which runs nothing."""
+def _refuse_all_but_a_query(views: _ComputedViews, text: str, known: list[str]) -> None:
+    """Raise `MisuseError` unless it is one query that can be planned, which runs nothing; a view that it
+    lacks is added."""
     try:  # only a query can stand in parentheses: COPY would write files
-        builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
-        builder.execute(f"EXPLAIN\n{text}").read_all()
+        views.builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
+        views.builder.execute(f"EXPLAIN\n{text}").read_all()
     except Exception as error:  # delta-rs raises just this
-        raise MisuseError(f"sql: {_refusal(text, in_one_line(error), known)}") from error
+        said = in_one_line(error)
+        if (lacking := _UNKNOWN_TABLE.search(said)) and views.add(lacking["name"]):
+            return _refuse_all_but_a_query(views, text, known)
+        raise MisuseError(f"sql: {_refusal(text, said, known)}") from error
 
 
 def _refusal(text: str, error: str, known: list[str]) -> str:

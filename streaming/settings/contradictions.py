@@ -15,6 +15,9 @@ LONGEST_SAMPLING_MS: Final = 150_000
 """With longer pauses one round that fails would leave lag unknown: samples say nothing of it when they are
 older than twice this (`lag.positions.MAX_AGE_MS`)."""
 
+SHORTEST_SAMPLING_MS: Final = 100
+"""A day of one partition is joined and sorted in memory: so it has 864,000 samples at most."""
+
 _OWN: Final[Mapping[str, str]] = {
     "spark.master": "spark.master (beside conf)",
     "spark.driver.memory": "spark.driver_memory",
@@ -55,6 +58,12 @@ def _of_times(settings: Settings) -> Iterator[str]:
             f"alerts.evaluate_every is {_seconds(alerts.evaluate_every_ms)}, longer than a threshold "
             f"alerts.critical of {_seconds(shortest)}: offsets would expire between two evaluations. "
             "Set a shorter alerts.evaluate_every."
+        )
+    if sampled_every_ms < SHORTEST_SAMPLING_MS:
+        yield (
+            f"log_ends.every is {_seconds(sampled_every_ms)}, expected at least "
+            f"{_seconds(SHORTEST_SAMPLING_MS)}: brokers would be asked all the time. Set a longer "
+            "log_ends.every."
         )
     if sampled_every_ms > LONGEST_SAMPLING_MS:
         yield (

@@ -4,19 +4,18 @@ A position is passed between the last sample whose log end is not above it and t
 read from the newest on, and only for what is still to be found: most positions are near the end.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from streaming.common.arrays import Index, Mask, from_numbers, to_numbers
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import TIMESTAMP
-from streaming.tables.log_ends import SampleFile, Samples, milliseconds
+from streaming.tables.log_ends import SampleFile, Samples, gone_at, milliseconds
 
 CROSSINGS: Final = pa.schema(
     [
@@ -30,6 +29,7 @@ CROSSINGS: Final = pa.schema(
 _COLUMNS: Final = ("sampled_at", "topic", "topic_id", "partition", "log_end")
 _LOW_BITS: Final = 0xFFFF_FFFF
 _MOST: Final = 2**62
+_ROWS_AT_A_TIME: Final = 500_000
 
 
 class _Rows(NamedTuple):
@@ -44,23 +44,24 @@ class _Rows(NamedTuple):
         return _Rows(*(column[chosen] for column in self))
 
 
-def crossings(table: DeltaTable, positions: pa.Table, *, as_of: int) -> pa.Table:
+def crossings(samples: Samples, positions: pa.Table, *, as_of: int) -> pa.Table:
     """Return when the ends of logs passed n positions (n rows in their order, schema `CROSSINGS`).
 
     Positions have `topic`, `partition` and `committed_offset` (with a null in any nothing is known). Of the
     samples up to `as_of` (ms) those count that are of the log which the newest sample of the
-    partition is of: not those before a sample with another topic id.
+    partition is of: not those before a sample with another topic id; nor, where brokers have no ids, those
+    from before the topic was gone, or before the log end fell: it may be another log.
     """
     is_whole = _is_whole(positions)
     asked = positions.filter(is_whole)
     if len(asked) == 0:
         return nothing_crossed(len(positions))
-    samples = Samples(table)
     search = _Search(asked)
-    for files in _portions(file for file in samples.between(None, as_of) if file.has_samples):
-        if not search.is_open.any():
+    files = [file for file in samples.between(None, as_of, search.topics) if file.has_samples]
+    for some in _growing(_portions(files)):
+        if not len(search.open):
             break
-        search.go_back_through(samples, files, as_of)
+        search.go_back_through(samples, some, as_of)
     found = search.result()
     if len(asked) == len(positions):
         return found
@@ -88,36 +89,43 @@ class _Search:
     """Goes back through samples, and notes for each position where it was passed.
 
     m positions, of k partitions, which are numbered in the order of topic and partition, as files are sorted.
+    `topics` are theirs (sorted), `open` the numbers of the positions that are still to be found.
     """
 
     def __init__(self, positions: pa.Table) -> None:
         codes, names = numbered(positions["topic"])
         topics = names.to_pylist()
-        self._topics = sorted(topics)
-        self._place = {topic: place for place, topic in enumerate(self._topics)}
+        self.topics: Final[list[str]] = sorted(topics)
+        self._place = {topic: place for place, topic in enumerate(self.topics)}
         places = np.array([self._place[topic] for topic in topics], np.int64)
         keys = places[codes] << 32 | to_numbers(positions["partition"]).astype(np.int64) & _LOW_BITS
-        self._keys, self._code = np.unique(keys, return_inverse=True)
+        self._keys, self._code = _sorted_codes(keys)
         self._offset = to_numbers(positions["committed_offset"])
         m, k = len(self._code), len(self._keys)
-        self.is_open: Mask = np.ones(m, np.bool_)
+        self.open: Index = np.arange(m)
         self._below, self._above = _Found(m), _Found(m)
         self._oldest = _Found(k)  # sample so far
         self._topic_id = np.full(k, -1, np.int64)
         self._ids: dict[str, int] = {}
+        self._gone_at: Index | None = None  # of each topic; read when ids are not known
         self._is_whole: Mask = np.zeros(k, np.bool_)  # an older sample is of another log
 
     def go_back_through(self, samples: Samples, files: Sequence[SampleFile], as_of: int) -> None:
         """Look for open positions in files that are older than all before, or of other partitions."""
         is_wanted = np.zeros(len(self._keys), np.bool_)
-        is_wanted[self._code[self.is_open]] = True
-        rows = self._of_one_log(self._read(samples, files, is_wanted, as_of))
+        is_wanted[self._code[self.open]] = True
+        rows = self._read(samples, files, is_wanted, as_of)
+        if self._gone_at is None and (rows.topic_id < 0).any():
+            gone = gone_at(samples, self.topics, as_of)
+            self._gone_at = np.array([gone.get(topic, -_MOST) for topic in self.topics], np.int64)
+        rows = self._of_one_log(rows)
         if len(rows.code):
             starts = _starts(rows.code)
             self._find(rows, starts)
             codes = rows.code[starts]
             self._oldest.note(codes, rows.at[starts], rows.end[starts])
-        self.is_open &= ~self._is_whole[self._code]
+        if self._is_whole.any():
+            self.open = self.open[~self._is_whole[self._code[self.open]]]
 
     def result(self) -> pa.Table:
         """Return what was found (m rows, schema `CROSSINGS`); what is open is below the first sample."""
@@ -129,12 +137,9 @@ class _Search:
     def _read(self, samples: Samples, files: Sequence[SampleFile], is_wanted: Mask, as_of: int) -> _Rows:
         """Read the samples of the wanted partitions, sorted by partition and time."""
         places = np.unique(self._keys[is_wanted] >> 32).tolist()
-        topics = [self._topics[place] for place in places]
-        read = [
-            self._rows(batch, is_wanted, as_of)
-            for file in files
-            for batch in samples.batches(file, _COLUMNS, topics=topics)
-        ]
+        topics = [self.topics[place] for place in places]
+        own = [file for file in files if file.may_be_of(topics)]
+        read = [self._rows(batch, is_wanted, as_of) for batch in samples.joined(own, _COLUMNS, topics=topics)]
         nothing = np.empty(0, np.int64)
         columns = zip(_Rows(nothing, nothing, nothing, nothing), *read, strict=True)
         rows = _Rows(*map(np.concatenate, columns))
@@ -156,7 +161,7 @@ class _Search:
         return _Rows(code, at, to_numbers(batch["log_end"]), ids).where(is_asked)
 
     def _of_one_log(self, rows: _Rows) -> _Rows:
-        """Leave out samples before the last of another topic id; their partitions need no older ones."""
+        """Leave out samples up to the last one of another log; their partitions need no older ones."""
         if not len(rows.code):
             return rows
         starts, numbers = _starts(rows.code), np.arange(len(rows.code))
@@ -165,11 +170,25 @@ class _Search:
         is_new = (self._topic_id[codes] < 0) & (newest >= 0)
         self._topic_id[codes[is_new]] = rows.topic_id[newest[is_new]]
         is_other = (rows.topic_id >= 0) & (rows.topic_id != self._topic_id[rows.code])
+        is_other |= self._may_be_former(rows, starts)
         if not is_other.any():
             return rows
         last = np.maximum.reduceat(np.where(is_other, numbers, -1), starts)
         self._is_whole[codes[last >= 0]] = True
         return rows.where(numbers > np.repeat(last, np.diff(starts, append=len(numbers))))
+
+    def _may_be_former(self, rows: _Rows, starts: Index) -> Mask:
+        """Tell which samples without a topic id may be of a former log: the topic was gone after them, or the
+        next log end is less. (It may fall a little in an unclean election, too: nobody tells them apart.)"""
+        if self._gone_at is None:
+            return np.zeros(len(rows.code), np.bool_)
+        lasts = np.append(starts[1:], len(rows.code)) - 1
+        codes = rows.code[lasts]
+        next_end = np.append(rows.end[1:], 0)
+        next_end[lasts] = np.where(self._oldest.is_found[codes], self._oldest.end[codes], rows.end[lasts])
+        is_before = (next_end < rows.end) | (rows.at < self._gone_at[self._keys[rows.code] >> 32])
+        is_former: Mask = is_before & (rows.topic_id < 0)
+        return is_former
 
     def _find(self, rows: _Rows, starts: Index) -> None:
         """Find the open positions whose last sample that is not above them is among these.
@@ -180,13 +199,15 @@ class _Search:
         stops = np.append(starts[1:], len(rows.code))
         segment_of = np.full(len(self._keys), -1, np.int64)
         segment_of[rows.code[starts]] = np.arange(len(starts))
-        asked = np.flatnonzero(self.is_open & (segment_of[self._code] >= 0))
-        segment = segment_of[self._code[asked]]
+        segment = segment_of[self._code[self.open]]
+        is_here = segment >= 0
+        asked, segment = (values[is_here] for values in (self.open, segment))
         ends, offsets, most = _comparable(rows.end, self._offset[asked], len(starts))
         values = np.repeat(np.arange(len(starts)), stops - starts) * most + ends
         least = np.minimum.accumulate(values[::-1])[::-1]
         place = np.searchsorted(least, segment * most + offsets, side="right") - 1
         is_found = place >= starts[segment]
+        left = np.append(self.open[~is_here], asked[~is_found])
         found, place, segment = asked[is_found], place[is_found], segment[is_found]
         self._below.note(found, rows.at[place], rows.end[place])
         is_next_here = place + 1 < stops[segment]
@@ -196,7 +217,7 @@ class _Search:
         there = there[self._oldest.is_found[self._code[there]]]
         newer = self._code[there]
         self._above.note(there, self._oldest.at[newer], self._oldest.end[newer])
-        self.is_open[found] = False
+        self.open = left
 
 
 class _Found:
@@ -228,6 +249,19 @@ def _comparable(ends: Index, offsets: Index, segments: int) -> tuple[Index, Inde
     return np.searchsorted(distinct, ends) + 1, np.searchsorted(distinct, offsets, "right"), len(distinct) + 1
 
 
+def _sorted_codes(keys: Index) -> tuple[Index, Index]:
+    """Return the distinct ones of n numbers, sorted, and of each the place there.
+
+    Few of many are distinct: only they are sorted.
+    """
+    codes, values = numbered(from_numbers(keys))
+    distinct = to_numbers(values)
+    order = np.argsort(distinct)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return distinct[order], places[codes]
+
+
 def _starts(codes: Index) -> Index:
     """Return where each of the runs of equal codes begins."""
     return np.append(0, np.flatnonzero(np.diff(codes)) + 1)
@@ -247,7 +281,21 @@ def _indices(column: pa.DictionaryArray) -> Index:
 # --- which files together --------------------------------------------------------------------------------
 
 
-def _portions(files: Iterator[SampleFile]) -> Iterator[list[SampleFile]]:
+def _growing(portions: Iterable[list[SampleFile]]) -> Iterator[list[SampleFile]]:
+    """Join portions: the first stays alone, as most positions are near the end, and further back twice as
+    many files as before are read at a time, as far as their rows are well held."""
+    held, rows, most = list[SampleFile](), 0, 1
+    for files in portions:
+        held += files
+        rows += sum(file.rows for file in files)
+        if len(held) >= most or rows >= _ROWS_AT_A_TIME:
+            yield held
+            held, rows, most = [], 0, 2 * most
+    if held:
+        yield held
+
+
+def _portions(files: Iterable[SampleFile]) -> Iterator[list[SampleFile]]:
     """Divide files, the newest first, into those that must be read together: they share times and topics."""
     layer, first_at = list[SampleFile](), 0
     for file in files:

@@ -158,10 +158,17 @@ def read_steps(
 
 
 def commits_between(
-    changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int | None = None
+    changes: DeltaTable,
+    groups: Sequence[str] | None,
+    *,
+    up_to: int,
+    since: int,
+    until: int | None = None,
+    in_order: bool = True,
 ) -> pa.Table:
     """Read what was committed between two moments (ms), these included, up to a sequence: rows of schema
-    `COMMITTED`, those of a key in the order of the log; of one batch the last of each key."""
+    `COMMITTED`, those of a key in the order of the log, unless `in_order` is false; of one batch the last of
+    each key."""
     conditions = [
         f""""kind" = 'offset' AND "sequence" <= {up_to}""",
         written_after(since - 1),
@@ -181,8 +188,7 @@ def commits_between(
         """,
         changes=changes,
     ).cast(COMMITTED)
-    order = np.argsort(to_numbers(rows["sequence"]), kind="stable")
-    return take(rows, order)
+    return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
 
 
 def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) -> pa.Table:

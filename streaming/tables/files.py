@@ -11,7 +11,9 @@ apart: it leaves them to the compression.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +35,44 @@ from streaming.tables.bounds import greatest_bound, least_bound
 
 ROWS_WORTH_A_FILE: Final = 200_000
 """From twice as many rows of one partition on, cores share them: so many are worth a file."""
+
+
+_HELD_FILE_BYTES: Final = 4_096  # about what objects take, however few rows there are
+
+
+class RecentFiles:
+    """Rows of files that were read lately, for whoever asks about the same table again and again.
+
+    A file of a Delta table never changes, and no other one ever has its name: which files there are is looked
+    up in the log each time. So rows that are held cannot be old ones. Threads may share it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+        self._held: OrderedDict[str, list[pa.RecordBatch]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def rows(self, name: str, read: Callable[[], Iterable[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+        """Return the rows of a file by its whole name; `read` reads them where they are not held."""
+        with self._lock:
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+        rows = list(read())
+        with self._lock:
+            if name not in self._held:  # no other thread has read it meanwhile
+                self._held[name] = rows
+                self._left -= _size_of(rows)
+            while self._left < 0:
+                _, oldest = self._held.popitem(last=False)
+                self._left += _size_of(oldest)
+        return rows
+
+
+def _size_of(rows: Sequence[pa.RecordBatch]) -> int:
+    own: int = sum(batch.nbytes for batch in rows)
+    return _HELD_FILE_BYTES + own
+
 
 CORES: Final = os.cpu_count() or 1
 BOUNDED_COLUMNS: Final = "delta.dataSkippingStatsColumns"

@@ -1,13 +1,14 @@
 """Samples of where logs began and ended: their files, the newest of each partition, which topics there were.
 
 The table `log_ends` is read file by file, the newest first: what is asked is near the end most of the time.
-In days that have ended maintenance has sorted rows by topic, partition and time; rows about topics as a whole
-are then in a file of their own. When ends passed positions is asked in `streaming.tables.crossings`.
+Rows that maintenance has joined are sorted by topic, partition and time; those about topics as a whole are in
+a file of their own. When ends passed positions is asked in `streaming.tables.crossings`.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,20 +19,13 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from streaming.common.arrays import (
-    Index,
-    Mask,
-    from_mask,
-    from_numbers,
-    from_texts,
-    no_rows,
-    to_mask,
-    to_numbers,
-)
-from streaming.common.keys import key_codes
+from streaming.common.arrays import Index, Mask, from_mask, from_texts, no_rows, to_mask, to_numbers
+from streaming.common.keys import firsts, key_codes
+from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TIMESTAMP, TOPIC_GONE
+from streaming.tables.files import RecentFiles
 from streaming.tables.select import FilesGoneError
 
 NEWEST_ENDS: Final = pa.schema(
@@ -53,7 +47,16 @@ NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
 """A partition whose newest sample is older than the newest of all by more than this has no newest end, unless
 older ones are asked for."""
 
+Topics = Sequence[str] | None  # sorted; None: all
+Batches = list[pa.RecordBatch]
+Tells = Callable[[pa.RecordBatch], pa.Array]
 _DICTIONARIES: Final = ["topic", "topic_id"]
+
+_COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
+_WHOLE_BYTES: Final = 1024 * 1024  # up to this, a file is read in one go: a round of 100,000 partitions
+_HELD_BYTES: Final = 64 * 1024  # up to this, its rows are held: a round of 10,000
+_RECENT: Final = RecentFiles(16 * 1024 * 1024)
+_ROWS_TOGETHER: Final = 500_000  # of small files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,7 @@ class SampleFile:
     """One file of `log_ends`, as the log describes it: times in ms; topics None: not known."""
 
     path: str
+    size: int  # bytes
     first_at: int
     last_at: int
     first_topic: str | None
@@ -73,30 +77,50 @@ class SampleFile:
         """Whether it has rows about partitions."""
         return self.rows > self.topic_rows
 
+    def may_be_of(self, topics: Sequence[str]) -> bool:
+        """Tell whether it may have rows of one of some topics (sorted)."""
+        first, last = self.first_topic, self.last_topic
+        return first is None or last is None or _has_between(topics, first, last)
+
 
 class Samples:
-    """The files of one version of `log_ends`, and their rows."""
+    """The files of one version of `log_ends`, and their rows. Files never change."""
 
     def __init__(self, table: DeltaTable) -> None:
         sizes = table._table.get_add_file_sizes()
         self._storage = PyFileSystem(
             DeltaStorageHandler.from_table(table._table, table._storage_options, sizes)
         )
+        self._root = table.table_uri
         self.files: Final = _files_of(table)
 
-    def between(self, since: int | None, until: int) -> list[SampleFile]:
-        """Return the files that may have rows sampled between two moments (ms), these included."""
-        return [
-            file for file in self.files if (since is None or file.last_at >= since) and file.first_at <= until
-        ]
+    def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
+        """Return the files that may have rows sampled between two moments (ms), these included, of topics
+        (sorted; None: all)."""
+        own = [file for file in self.files if topics is None or file.may_be_of(topics)]
+        return [file for file in own if (since is None or file.last_at >= since) and file.first_at <= until]
+
+    def joined(
+        self, files: Iterable[SampleFile], columns: Sequence[str], *, topics: Topics, of_topics: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Read several files as `batches` does one: the rows of small ones come together.
+
+        A round of samples is a file of some rows: what is done with each costs more than to read it.
+        """
+        held, rows, wanted = list[pa.RecordBatch](), 0, None if topics is None else from_texts(topics)
+        for file in files:
+            if file.size > _WHOLE_BYTES:
+                yield from self.batches(file, columns, topics=topics, of_topics=of_topics)
+                continue
+            held += [_chosen(batch.select(columns), wanted) for batch in self._whole(file)]
+            rows += file.rows
+            if rows >= _ROWS_TOGETHER:
+                yield from _in_one(held)
+                held, rows = [], 0
+        yield from _in_one(held)
 
     def batches(
-        self,
-        file: SampleFile,
-        columns: Sequence[str],
-        *,
-        topics: Sequence[str] | None,
-        of_topics: bool = False,
+        self, file: SampleFile, columns: Sequence[str], *, topics: Topics, of_topics: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Read columns of the parts of a file that may have rows of some topics (sorted; None: all), of which
         there may be others; with `of_topics` rows about topics as a whole.
@@ -104,7 +128,7 @@ class Samples:
         Names are dictionaries. Raises `FilesGoneError`.
         """
         try:
-            with self._storage.open_input_file(file.path) as source:
+            with self._open(file) as source:
                 opened = pq.ParquetFile(source, read_dictionary=_DICTIONARIES)
                 about = opened.metadata
                 places = [about.schema.names.index(name) for name in ("topic", "partition")]
@@ -114,17 +138,27 @@ class Samples:
                     if _may_have(about.row_group(number), places, topics, of_topics=of_topics)
                 ]
                 if parts:
-                    yield from opened.read_row_groups(parts, list(columns)).to_batches()
+                    is_large = file.size > _WHOLE_BYTES
+                    yield from opened.read_row_groups(parts, list(columns), use_threads=is_large).to_batches()
         except FileNotFoundError as error:
             raise FilesGoneError(f"reading log ends: expected the file {file.path}, found none.") from error
 
+    def _whole(self, file: SampleFile) -> Iterable[pa.RecordBatch]:
+        """Read all of a small file, or take what was read of it lately."""
+        read = partial(self.batches, file, _COLUMNS, topics=None)
+        return _RECENT.rows(f"{self._root}/{file.path}", read) if file.size <= _HELD_BYTES else read()
+
+    def _open(self, file: SampleFile) -> pa.NativeFile:
+        """Open a file; a small one is read in one go, instead of piece by piece."""
+        source = self._storage.open_input_file(file.path)
+        if file.size > _WHOLE_BYTES:
+            return source
+        with source:
+            return pa.BufferReader(source.read_buffer())
+
 
 def newest_ends(
-    table: DeltaTable,
-    topics: Sequence[str] | None,
-    *,
-    as_of: int,
-    within_ms: int = 0,
+    samples: Samples, topics: Collection[str] | None, *, as_of: int, within_ms: int = 0
 ) -> pa.Table:
     """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
 
@@ -132,51 +166,53 @@ def newest_ends(
     least); where there are none, before the newest sample up to then. Left out are samples without a log end,
     and those of topics that were gone or made anew afterwards.
     """
-    samples = Samples(table)
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
     rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
     if not pc.all(_tells_id(rows), min_count=0).as_py():
         return _newest(rows)
-    latest = _latest(samples, as_of)
-    if latest is None:
+    if (latest := _latest(samples, as_of)) is None:
         return no_rows(NEWEST_ENDS)
     return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
 
 
-def topics_over_time(table: DeltaTable, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
+def ends_between(
+    samples: Samples, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
+) -> pa.Table:
+    """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after a moment and up to another (ms),
+    and the newest ones up to the first, as `newest_ends` does. In no order. Among them are rows about topics
+    (`partition` and `log_end` null): which id one has, or with none that it is gone."""
+    rows = _rows_between(samples, None if topics is None else sorted(set(topics)), since + 1, until)
+    before = newest_ends(samples, topics, as_of=since, within_ms=within_ms)
+    return pa.concat_tables([before, rows.select(NEWEST_ENDS.names).cast(NEWEST_ENDS)])
+
+
+def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
     """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at.
 
     Of what was seen up to `as_of` (ms).
     """
-    samples = Samples(table)
     wanted = None if topics is None else sorted(set(topics))
-    columns = ("sampled_at", "topic", "topic_id", "partition")
-    rows = [
-        batch.filter(
-            _all(
-                _is_wanted(batch, wanted),
-                pc.less_equal(batch["sampled_at"], timestamp(as_of)),
-                _tells_id(batch),
-            )
-        )
-        for file in samples.between(None, as_of)
-        if file.topic_rows
-        for batch in samples.batches(file, columns, topics=wanted, of_topics=True)
-    ]
-    seen = as_table(rows, columns).group_by(["topic", "topic_id"])
-    spans = seen.aggregate([("sampled_at", "min"), ("sampled_at", "max")])
-    spans = spans.select(["topic", "topic_id", "sampled_at_min", "sampled_at_max"])
-    return spans.rename_columns(TOPICS_OVER_TIME.names).sort_by([("first_at", "ascending")])
+    seen = as_table(_where(samples, wanted, None, as_of, _tells_id), _COLUMNS)
+    seen = take(seen, np.argsort(milliseconds(seen["sampled_at"]), kind="stable"))
+    codes = key_codes([seen["topic"], seen["topic_id"]])  # groups of Acero would import pandas
+    lasts = len(codes) - 1 - firsts(codes[::-1])
+    first, last_at = take(seen, firsts(codes)), take(seen, lasts)["sampled_at"]
+    spans = [*(first[name] for name in ("topic", "topic_id", "sampled_at")), last_at]
+    return pa.Table.from_arrays(spans, schema=TOPICS_OVER_TIME)
+
+
+def gone_at(samples: Samples, topics: Sequence[str], as_of: int) -> dict[str, int]:
+    """Return when (ms) topics (sorted) were last seen gone up to a moment (ms), those that were."""
+    last = _last_of_each(as_table(_where(samples, topics, None, as_of, _says_gone), _COLUMNS), ["topic"])
+    return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
 
 
 # --- the newest samples ----------------------------------------------------------------------------------
 
 
 def _latest(samples: Samples, as_of: int) -> int | None:
-    """Return when (ms) the newest row up to a moment was sampled; None: there is none."""
-    latest = None
-    files = samples.between(None, as_of)
-    for file in sorted(files, key=lambda file: min(file.last_at, as_of), reverse=True):
+    latest: int | None = None  # ms
+    for file in sorted(samples.between(None, as_of), key=lambda file: min(file.last_at, as_of), reverse=True):
         if latest is not None and latest >= min(file.last_at, as_of):
             break
         found = file.last_at if file.last_at <= as_of else _latest_in(samples, file, as_of)
@@ -186,28 +222,37 @@ def _latest(samples: Samples, as_of: int) -> int | None:
 
 def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
     """Return the time (ms) of the newest row of a file up to a moment that is not before all of them."""
-    batches = samples.batches(file, ["sampled_at"], topics=None)
+    batches = samples.joined([file], ["sampled_at"], topics=None)
     times = np.concatenate([milliseconds(batch["sampled_at"]) for batch in batches])
     return int(times[times <= as_of].max())
 
 
 def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
     """Read the samples with a log end between two moments (ms), and the rows that say that a topic is gone,
-    or which id it has."""
-    columns = [*NEWEST_ENDS.names, "error"]
-    rows = [
+    or which id it has. Names are dictionaries."""
+    rows = _where(samples, topics, since, until, _says_something)
+    return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
+
+
+def _where(samples: Samples, topics: Topics, since: int | None, until: int, tells: Tells) -> Batches:
+    """Read the rows between two moments (ms) that tell something; since None: of rows about topics alone."""
+    files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
+    last, first = timestamp(until), None if since is None else timestamp(since)
+    return [
         batch.filter(
             _all(
                 _is_wanted(batch, topics),
-                pc.greater_equal(batch["sampled_at"], timestamp(since)),
-                pc.less_equal(batch["sampled_at"], timestamp(until)),
-                pc.or_(pc.or_(pc.is_valid(batch["log_end"]), _says_gone(batch)), _tells_id(batch)),
+                None if first is None else pc.greater_equal(batch["sampled_at"], first),
+                pc.less_equal(batch["sampled_at"], last),
+                tells(batch),
             )
         )
-        for file in samples.between(since, until)
-        for batch in samples.batches(file, columns, topics=topics)
+        for batch in samples.joined(files, _COLUMNS, topics=topics, of_topics=since is None)
     ]
-    return as_table(rows, columns)
+
+
+def _says_something(rows: pa.RecordBatch) -> pa.Array:
+    return pc.or_(pc.or_(pc.is_valid(rows["log_end"]), _says_gone(rows)), _tells_id(rows))
 
 
 def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
@@ -224,9 +269,10 @@ def _newest(rows: pa.Table) -> pa.Table:
     samples = rows.filter(pc.is_valid(rows["log_end"]))
     if len(samples) == 0:
         return no_rows(NEWEST_ENDS)
-    newest = _last_of_each(samples, ["topic", "partition"]).select(NEWEST_ENDS.names)
+    newest = _last_of_each(samples, ["topic", "partition"])
     ended = _last_of_each(rows.filter(_says_gone(rows)), ["topic"])
     told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # which id it has
+    newest, ended, told = (one.select(NEWEST_ENDS.names).cast(NEWEST_ENDS) for one in (newest, ended, told))
     own = _of_topics(told, newest)
     is_former = _is_later(own, newest) & to_mask(pc.not_equal(own["topic_id"], newest["topic_id"]))
     is_over = _is_later(_of_topics(ended, newest), newest) | is_former
@@ -239,9 +285,9 @@ def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
         return rows
     order = np.argsort(milliseconds(rows["sampled_at"]), kind="stable")
     codes = key_codes([rows[name] for name in key])
-    last = np.empty(int(codes.max()) + 1, np.int64)
+    last = np.full(int(codes.max()) + 1, -1, np.int64)  # of names in a dictionary some have no rows
     last[codes[order]] = order  # of several the last stays
-    return rows.take(from_numbers(last))
+    return take(rows, last[last >= 0])
 
 
 def _of_topics(rows: pa.Table, newest: pa.Table) -> pa.Table:
@@ -255,6 +301,15 @@ def _is_later(rows: pa.Table, others: pa.Table) -> Mask:
 
 
 # --- rows ------------------------------------------------------------------------------------------------
+
+
+def _in_one(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return batches with dictionaries as one, or none where they have no rows."""
+    return _with_names_once(batches).combine_chunks().to_batches() if any(map(len, batches)) else []
+
+
+def _with_names_once(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).unify_dictionaries()
 
 
 def milliseconds(times: pa.Array | pa.ChunkedArray) -> Index:
@@ -271,7 +326,6 @@ def _all(*masks: pa.Array | None) -> pa.Array:
 
 
 def _is_wanted(batch: pa.RecordBatch, topics: Sequence[str] | None) -> pa.Array | None:
-    """Tell for n rows whether they are of one of the topics; None: all are asked for."""
     return None if topics is None else is_about(batch, from_texts(topics))
 
 
@@ -279,6 +333,11 @@ def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
     """Tell for n rows, as `Samples.batches` reads them, whether they are of one of the topics."""
     column = batch["topic"]
     return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
+
+
+def _chosen(batch: pa.RecordBatch, topics: pa.Array | None) -> pa.RecordBatch:
+    is_all = topics is None or len(batch) < 1_000  # of few rows others may be added, too
+    return batch if is_all else batch.filter(is_about(batch, topics))
 
 
 def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:
@@ -295,7 +354,7 @@ def _files_of(table: DeltaTable) -> list[SampleFile]:
     """List the files, the newest first. Where the log lacks bounds, those of the day are taken."""
     # `pa.table` would ask whether this is something of pandas, and import it
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-    names = ("path", "partition.day", "num_records", "null_count.partition")
+    names = ("path", "size_bytes", "partition.day", "num_records", "null_count.partition")
     bounds = [f"{bound}.{column}" for column in ("sampled_at", "topic") for bound in ("min", "max")]
     held = [name for name in (*names, *bounds) if name in actions.column_names]
     columns = {
@@ -314,6 +373,7 @@ def _file(row: Mapping[str, Any]) -> SampleFile:
     rows, topic_rows = row.get("num_records"), row.get("null_count.partition")
     return SampleFile(
         path=row["path"],
+        size=row["size_bytes"],
         first_at=day if first is None else first,
         last_at=day + DAY_MS - 1 if last is None else last,
         first_topic=row.get("min.topic"),
@@ -331,5 +391,10 @@ def _may_have(part: Any, places: Sequence[int], topics: Sequence[str] | None, *,
         return False
     if topics is None or topic is None or not topic.has_min_max:
         return True
-    place = bisect_left(topics, topic.min)
-    return place < len(topics) and topics[place] <= topic.max
+    return _has_between(topics, topic.min, topic.max)
+
+
+def _has_between(topics: Sequence[str], first: str, last: str) -> bool:
+    """Tell whether there is one of some topics (sorted) from a first to a last."""
+    place = bisect_left(topics, first)
+    return place < len(topics) and topics[place] <= last

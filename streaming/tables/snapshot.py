@@ -33,11 +33,12 @@ from streaming.tables.folding import fold_mark, keys_at, rows_at
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
+    Samples,
+    ends_between,
     newest_ends,
     topics_over_time,
 )
 from streaming.tables.progress_rows import Gap
-from streaming.tables.select import between, is_one_of, names, select
 
 Among = Literal["groups", "live", "history"]
 """Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
@@ -76,25 +77,30 @@ class Snapshot:
         tables."""
         return self.open_log_ends()
 
-    def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int = 0) -> pa.Table:
+    @cached_property
+    def samples(self) -> Samples | None:
+        """The files of `log_ends`, listed once: every question about this snapshot reads the same ones."""
+        return None if self.log_ends is None else Samples(self.log_ends)
+
+    def newest_ends(self, topics: Collection[str] | None, *, as_of: int, within_ms: int = 0) -> pa.Table:
         """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
-        if self.log_ends is None:
+        if self.samples is None:
             return no_rows(NEWEST_ENDS)
-        return newest_ends(self.log_ends, topics, as_of=as_of, within_ms=within_ms)
+        return newest_ends(self.samples, topics, as_of=as_of, within_ms=within_ms)
 
     def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read when the ends of logs passed n positions (n rows, schema `CROSSINGS`); see
         `crossings.crossings`."""
-        if self.log_ends is None:
+        if self.samples is None:
             return nothing_crossed(len(positions))
-        return crossings(self.log_ends, positions, as_of=as_of)
+        return crossings(self.samples, positions, as_of=as_of)
 
-    def topics_over_time(self, topics: Sequence[str] | None, *, as_of: int) -> pa.Table:
+    def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
         """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms); see
         `log_ends.topics_over_time`."""
-        if self.log_ends is None:
+        if self.samples is None:
             return no_rows(TOPICS_OVER_TIME)
-        return topics_over_time(self.log_ends, topics, as_of=as_of)
+        return topics_over_time(self.samples, topics, as_of=as_of)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
         """Read the topic partitions with committed offsets (columns topic, partition), each once.
@@ -158,13 +164,19 @@ class Snapshot:
         return _of(groups, steps)
 
     def commits(
-        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+        self,
+        groups: Sequence[str] | None = None,
+        *,
+        since: int,
+        until: int | None = None,
+        in_order: bool = True,
     ) -> pa.Table:
         """Read what groups (None: all) committed up to this batch (schema `COMMITTED`), between two moments
-        (ms), these included; those of a key in the order of the log."""
+        (ms), these included; those of a key in the order of the log, unless `in_order` is false."""
 
         def commits(of: Sequence[str] | None) -> pa.Table:
-            return commits_between(self.changes, of, up_to=self.progress.sequence, since=since, until=until)
+            up_to = self.progress.sequence
+            return commits_between(self.changes, of, up_to=up_to, since=since, until=until, in_order=in_order)
 
         return _of(groups, commits)
 
@@ -181,19 +193,10 @@ class Snapshot:
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
     ) -> pa.Table:
         """Read the samples (schema `NEWEST_ENDS`) of topics (None: all) between two moments (ms), and the
-        newest ones before, as `newest_ends` does. In no order; of very many topics those of others, too."""
-        wanted = None if topics is None or len(topics) > _MOST_NAMED else list(topics)
-        if self.log_ends is None or wanted == []:
+        newest ones before; see `log_ends.ends_between`."""
+        if self.samples is None or (topics is not None and not topics):
             return no_rows(NEWEST_ENDS)
-        of_these = "true" if wanted is None else is_one_of("topic", wanted)
-        rows = select(
-            f"""
-            SELECT {names(NEWEST_ENDS.names)} FROM log_ends
-            WHERE "log_end" IS NOT NULL AND {between("sampled_at", since + 1, until)} AND {of_these}
-            """,
-            log_ends=self.log_ends,
-        ).cast(NEWEST_ENDS)
-        return pa.concat_tables([self.newest_ends(wanted, as_of=since, within_ms=within_ms), rows])
+        return ends_between(self.samples, topics, since=since, until=until, within_ms=within_ms)
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""

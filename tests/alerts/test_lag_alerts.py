@@ -299,7 +299,7 @@ def test_group_that_goes_back_is_told_by_default_with_who_can_have_done_it(lake:
     lake.commit("g", PLACE, offset=100, group_value=None)
     (more,) = world.evaluate_twice()
     assert (more.id, more.revision, more.finding.facts["offsets"]) == (opened.id, 1, 3)
-    assert "app-1 at /10.0.0.1" in summary(more)
+    assert "app-1/10.0.0.1" in summary(more)
     lake.pass_time(DAY)
     assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, False)]
 

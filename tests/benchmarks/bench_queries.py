@@ -175,6 +175,7 @@ def struct_of(values: dict[str, pa.Array], number: int) -> pa.Array:
 
 def changes_of(columns: dict[str, pa.Array], number: int) -> pa.Table:
     """n rows as a batch has them, in the offsets partitions of their groups."""
-    placed = columns | {"source_partition": pa.array(offsets_partitions(columns["group"], PARTITIONS))}
-    filled = [placed.get(field.name, pa.nulls(number, field.type)) for field in CHANGES_IN_BATCH]
+    numbers = offsets_partitions(pa.chunked_array([columns["group"]]), PARTITIONS)
+    columns = columns | {"source_partition": pa.array(numbers, pa.int32())}
+    filled = [columns.get(field.name, pa.nulls(number, field.type)) for field in CHANGES_IN_BATCH]
     return pa.table(filled, schema=CHANGES_IN_BATCH)

@@ -24,7 +24,7 @@ from streaming.model.progress import (
     Retention,
 )
 from streaming.model.schemas import CHANGES_IN_BATCH
-from streaming.queries.expiring import Listing, RetentionUnknownError, list_expiring
+from streaming.queries.expiring import EXPIRING, Listing, RetentionUnknownError, list_expiring
 from streaming.queries.retired import list_retired, restorable
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
@@ -208,7 +208,7 @@ def test_the_command_prints_what_expires(soon: History, offsetlake: Any) -> None
     ended = offsetlake("expiring", "--within", "24h", "--group", "soon", "--output", "json")
     assert (ended.code, ended.err) == (0, "")
     [row] = json.loads(ended.out)
-    assert list(row) == ["group", "topic", "partition", "committed_offset", "rule", "expires_at", "time_left"]
+    assert list(row) == EXPIRING.names
     assert (row["group"], row["committed_offset"], row["rule"]) == ("soon", 2, "simple")
     assert offsetlake("expiring", "--within", "soon").code == 2
 

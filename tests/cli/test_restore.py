@@ -7,8 +7,7 @@ import kafka_clients as kafka
 import pytest
 from consumer_groups_tool import consumer_groups
 from lag_tables import SOURCE, LagTables
-from sampled_logs import Log
-from table_batches import append, offset
+from table_batches import Batch, append, offset
 
 from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.demo.local_broker import LocalBroker
@@ -41,11 +40,7 @@ def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> 
     said = f"group 'old': orders:0, offset {committed}: the log starts after it: what was to be read is gone"
     assert (ended.code, ended.err.splitlines()[1]) == (0, f"offsetlake: {said}")
     assert ended.out == f"old,orders,0,{committed}\n"
-    anew = Log(world.log.produced, topic="orders", topic_id="second")
-    world.sample(anew, range(world.now + 2_000, world.now + 2_001))
-    topic = {"partition": None, "log_start": None, "log_end": None}  # the sampler tells of topics themselves
-    world.sample(world.log, range(world.start, world.now + 1, world.now - world.start), **topic)
-    world.sample(anew, range(world.now + 2_000, world.now + 2_001), **topic)
+    world.make_anew()
     assert "orders:0, offset" in (err := restore("live", "--as-of", "2m").err)
     assert ": the topic was made anew since: the offset is one of another log" in err
     assert "its topic is gone, or was not sampled" in restore("lost", "--as-of", "2m").err
@@ -57,6 +52,24 @@ def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: A
     ended = restore("two\nlines", "live", "--as-of", "now")
     assert (ended.code, ended.out.startswith("live,orders,0,"), ended.out.count("\n")) == (1, True, 1)
     assert "group 'two\\nlines' is left out: the file cannot hold a line end in a name" in ended.err
+
+
+def test_positions_that_could_never_be_read_are_named(world: LagTables, restore: Any) -> None:
+    source = {"source_partition": SOURCE, "commit_timestamp": world.now}
+    batch: Batch = {
+        ("dark", "orders", number): offset(
+            committed_offset=committed, unreadable_since=900 + number, source_offset=900 + number
+        )
+        | source
+        for number, committed in enumerate([None, 7, None])
+    }
+    append(world.tables, batch, now=world.now)
+    ended = restore("dark", "--as-of", "now")
+    assert (ended.code, ended.out) == (1, "dark,orders,1,7\n")
+    none = "orders:0; orders:2: none of its commits could be read: there is no offset to put back"
+    newer = "orders:1, offset 7: a newer commit could not be read: the group may have been elsewhere"
+    assert ended.err.splitlines()[1:] == [f"offsetlake: group 'dark': {said}" for said in (newer, none)]
+    assert restore("dark", "--topic", "orders:0", "--as-of", "now").out == ""
 
 
 @pytest.mark.parametrize(

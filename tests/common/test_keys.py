@@ -1,10 +1,15 @@
 """Keys are numbered by all that they are, also what stands after a NUL."""
 
+import random
+
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.common.keys import key_codes, numbered
+from streaming.common import keys as common_keys
+from streaming.common.keys import KEY_NAMES, Numbering, key_codes, leading, numbered
 
 NAMES = st.text(alphabet="ab\0", max_size=3)
 KEYS = st.lists(st.tuples(NAMES, NAMES, st.integers(-1, 1)), max_size=12)
@@ -37,3 +42,37 @@ def test_an_array_and_a_column_without_chunks_are_numbered_too() -> None:
     assert numbered(pa.array(["b", "a", "b"]).slice(1))[0].tolist() == [0, 1]
     codes, values = numbered(pa.chunked_array([], pa.string()))
     assert (codes.tolist(), values) == ([], pa.array([], pa.string()))
+
+
+@pytest.mark.parametrize("table_size", [1, 2**23])
+def test_keys_are_found_among_other_rows_by_the_number_they_have(
+    table_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common_keys, "_TABLE_SIZE", table_size)
+    chance = random.Random(3)
+
+    def rows(count: int, names: str) -> pa.Table:
+        texts = [[chance.choice(names) + "\0" * chance.randint(0, 1) for _ in range(count)] for _ in "gt"]
+        numbers = pa.array([chance.choice([0, 1, 2**31 - 1]) for _ in range(count)], pa.int32())
+        return pa.table([*(pa.array(column, pa.string()) for column in texts), numbers], KEY_NAMES)
+
+    held, others = rows(60, "ab"), rows(200, "abc")
+    numbering, codes = Numbering.of(held, KEY_NAMES)
+    known = {tuple(row.values()): code for row, code in zip(held.to_pylist(), codes.tolist(), strict=True)}
+    assert codes.tolist() == key_codes(held.columns).tolist()
+    expected = [known.get(tuple(row.values()), -1) for row in others.to_pylist()]
+    assert numbering.codes_of(others).tolist() == expected
+    assert {-1} < set(expected)
+    nothing = rows(0, "a")
+    assert numbering.codes_of(nothing).tolist() == Numbering.of(nothing, KEY_NAMES)[1].tolist() == []
+    assert Numbering.of(nothing, KEY_NAMES)[0].codes_of(others).tolist() == [-1] * len(others)
+
+
+def test_the_row_that_leads_is_the_first_in_order() -> None:
+    chance = np.random.default_rng(5)
+    codes = np.append(np.arange(7), chance.integers(0, 7, 200))
+    columns = [chance.integers(-3, 3, len(codes)) for _ in range(3)]
+    order = np.lexsort((np.arange(len(codes)), *columns[::-1], codes))
+    starts = np.searchsorted(codes[order], np.arange(7))
+    assert leading(codes, *columns).tolist() == order[starts].tolist()
+    assert leading(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []

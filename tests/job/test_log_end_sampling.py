@@ -1,7 +1,7 @@
 """Log ends that are sampled beside the job: from real brokers, with topics that come, go and are refused."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from running_job import RunningJob
 from table_batches import append, group, offset
 
-from streaming.brokers.broker import Broker
+from streaming.brokers.broker import REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import TopicState
 from streaming.brokers.log_ends import LIMIT_MS, LogEndReader, Round
 from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms, to_ms
@@ -23,7 +23,7 @@ from streaming.job.log_ends.rows import TOPICS_EVERY_MS, RowMaker
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
-from streaming.tables.log_ends import topics_over_time
+from streaming.tables.log_ends import Samples, topics_over_time
 from streaming.tables.tables import Tables
 
 GONE = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -34,6 +34,15 @@ AT = 1_800_000_000_000
 def settings(bootstrap: str) -> Settings:
     quick = {"source.connect_timeout": "5s", "log_ends.every": "300ms"}
     return read_settings(options={"source.bootstrap_servers": bootstrap, **quick})
+
+
+class Asking(Broker):
+    """Waits only so long for answers."""
+
+    patience_s = REQUEST_TIMEOUT_S
+
+    def topics(self, names: Iterable[str], timeout_s: float = 0) -> dict[str, TopicState]:
+        return super().topics(names, timeout_s or self.patience_s)
 
 
 def sampler(tables: Tables, bootstrap: str, said: list[str]) -> LogEndSampler:
@@ -200,7 +209,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
     [*_, end] = [row for row in samples(tables) if row["topic"] == "anew"]
     assert (end["topic_id"], end["log_end"]) == (new, 2)
     assert said[1:] == ["log ends: the brokers have all topics with committed offsets."]
-    seen = topics_over_time(tables.delta("log_ends"), ["anew"], as_of=now_ms()).to_pylist()
+    seen = topics_over_time(Samples(tables.delta("log_ends")), ["anew"], as_of=now_ms()).to_pylist()
     assert [row["topic_id"] for row in seen] == [old, new]
     assert seen[0]["last_at"] == last_seen < seen[1]["first_at"]
 
@@ -220,7 +229,9 @@ def test_a_topic_that_may_not_be_described_and_brokers_that_are_away_are_said_on
     kafka.create_topics(bootstrap, {"open": 1, "secret": 1})
     produce(bootstrap, "secret", 3)
     commit_to(tables, ("open", 0), ("secret", 0))
-    sampling = sampler(tables, bootstrap, said)
+    given = settings(bootstrap)
+    asking = Asking(given.source)
+    sampling = LogEndSampler(tables, asking, given.log_ends, said.append)
     assert sampling.sample()
     kept = ("secret", None, None, None, None), ("secret", 0, 0, 3, None)
     assert [row for row in told(samples(tables)) if row[0] == "secret"] == [*kept]
@@ -240,8 +251,10 @@ def test_a_topic_that_may_not_be_described_and_brokers_that_are_away_are_said_on
     said.clear()
     count = len(samples(tables))
     running.kill()
+    asking.patience_s = 1.0
     assert not sampling.sample()
     assert not sampling.sample()
+    asking.patience_s = REQUEST_TIMEOUT_S
     [sentence] = said
     assert sentence.startswith("sampling log ends failed, retrying: BrokerError: asking 127.0.0.1:")
     assert len(samples(tables)) == count
@@ -429,10 +442,8 @@ def test_the_job_samples_beside_its_batches_and_once_at_the_end_of_a_single_run(
 
 @pytest.mark.spark
 @pytest.mark.broker
-def test_a_copy_of_the_topic_is_not_sampled(
-    make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
-) -> None:
-    bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
+def test_a_copy_of_the_topic_is_not_sampled(broker: LocalBroker, spark: SparkSession, tmp_path: Path) -> None:
+    bootstrap = broker.bootstrap_servers
     job = RunningJob(spark, bootstrap, tmp_path, topic="copied")
     kafka.create_topics(bootstrap, {"copied": 1})
     assert job.reader(threading.Event()).log_end_samplers(job.tables) == []

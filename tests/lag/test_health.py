@@ -294,6 +294,16 @@ def test_unknown_beyond_the_end_of_the_log() -> None:
     assert found["lag"] < 0
 
 
+@pytest.mark.parametrize(("until", "expected"), [(START, "STALLED"), (START - H, "STOPPED")])
+def test_a_position_that_is_too_far_behind_for_a_number_is_not_caught_up(until: int, expected: str) -> None:
+    world = World().sampled(STEADY, START - 2 * H, START)
+    world.committed([(-(2**63), at) for at in range(START - 2 * H, until, 30 * S)])
+    assert judge(world, START)["status"] == expected
+    _, commits, samples = world.tables(START)
+    found = status_changes(commits, samples, moments=np.array([START]), max_age_ms=MAX_AGE_MS)
+    assert found.select(["status", "lag"]).to_pylist() == [{"status": expected, "lag": 2**63 - 1}]
+
+
 def test_the_end_of_a_former_topic_makes_no_stop() -> None:
     """The log of the new one was not beyond the position ten minutes ago: it was not there."""
     world = World().sampled(STEADY, START - 2 * H, START - 5 * M)

@@ -101,6 +101,18 @@ def test_the_later_of_two_times_of_a_commit_counts() -> None:
     assert found["lag"].to_pylist() == [0]
 
 
+def test_at_the_end_of_an_empty_log_nothing_waits() -> None:
+    assert one(0, [sample(1_000_000, 0)], 1_010_000) == [0, 0, 0.0, False]
+    assert one(7, [sample(1_000_000, 0)], 1_010_000) == [0, -7, 0.0, False]
+
+
+def test_a_lag_that_no_number_holds_is_the_largest_one() -> None:
+    assert one(-(2**63), SAMPLED, 1_180_000) == [50, 2**63 - 1, 180.0, True]
+    assert one(-(2**63) + 51, SAMPLED, 1_180_000) == [50, 2**63 - 1, 180.0, True]
+    assert one(-(2**63) + 52, SAMPLED, 1_180_000) == [50, 2**63 - 2, 180.0, True]
+    assert one(2**63 - 1, SAMPLED, 1_180_000) == [50, 51 - 2**63, 0.0, False]
+
+
 def test_nothing_is_known_without_a_committed_offset() -> None:
     assert one(None, SAMPLED, 1_190_000) == [50, None, None, None]
 

@@ -6,7 +6,16 @@ import pyarrow as pa
 from sampled_logs import SAMPLES, sample, timed
 
 from streaming.lag.log_ends import LAG
-from streaming.lag.restoring import RESTORED, WARNINGS, restored
+from streaming.lag.restoring import (
+    BEYOND_END,
+    LOG_UNKNOWN,
+    MADE_ANEW,
+    NEWER_UNREADABLE,
+    RESTORED,
+    START_PASSED,
+    UNREADABLE,
+    restored,
+)
 from streaming.lag.summary import LAG_BY, lag_by
 from streaming.model.schemas import KEY, OFFSETS, TIMESTAMP
 
@@ -38,6 +47,12 @@ POSITIONS = timed(
     ],
     ROWS,
 )
+
+
+def test_a_sum_that_no_number_holds_is_the_largest_one() -> None:
+    most = 2**63 - 1
+    rows = timed([row("a t 0", most, 1.0), row("a t 1", most, 1.0), row("b t 0", 2**62, 1.0)], ROWS)
+    assert lag_by(rows, "group")["lag"].to_pylist() == [most, 2**62]
 
 
 def test_groups_come_by_the_time_that_they_are_behind() -> None:
@@ -99,6 +114,7 @@ def test_positions_are_put_back_with_what_became_of_their_logs() -> None:
             offset(0, 5, "anew"),
             offset(0, 100),
             offset(0, 20),
+            {**offset(0, 21), "unreadable_since": 7},
         ],
         OFFSETS,
     )
@@ -111,12 +127,16 @@ def test_positions_are_put_back_with_what_became_of_their_logs() -> None:
     samples, over_time = timed(newest, SAMPLES), timed(seen, OVER_TIME)
     found = restored(offsets, samples, over_time, max_age_ms=10, now=100)
     assert found.schema == RESTORED
-    assert found["committed_offset"].to_pylist() == [30, 30, 30, 30, 5, 100, 20]
-    anew, passed, beyond, unknown = WARNINGS
-    assert found["warning"].to_pylist() == [None, passed, beyond, unknown, anew, None, None]
-    assert found["log_start_offset"].to_pylist() == [20, 31, 0, None, 0, 20, 20]
+    assert found["committed_offset"].to_pylist() == [30, 30, 30, None, 30, 5, 100, 20, 21]
+    told = [None, START_PASSED, BEYOND_END, UNREADABLE, LOG_UNKNOWN, MADE_ANEW, None, None, NEWER_UNREADABLE]
+    assert found["warning"].to_pylist() == told
+    assert found["log_start_offset"].to_pylist() == [20, 31, 0, None, None, 0, 20, 20, 20]
     later = restored(offsets, samples, over_time, max_age_ms=10, now=101)
-    assert later["warning"].to_pylist() == [*[unknown] * 4, anew, unknown, unknown]
+    unknown = [LOG_UNKNOWN] * 2
+    assert later["warning"].to_pylist() == [
+        *[*unknown, LOG_UNKNOWN, UNREADABLE, LOG_UNKNOWN, MADE_ANEW],
+        *[*unknown, NEWER_UNREADABLE],
+    ]
     assert later["log_end_offset"].null_count == len(later)
     assert later["ends_as_of"].equals(found["ends_as_of"])
-    assert found["ends_as_of"].null_count == 1  # that which was never sampled
+    assert found["ends_as_of"].null_count == 2  # those that were never sampled

@@ -107,6 +107,15 @@ def test_the_newest_commit_says_how_many_it_stands_for_and_an_unreadable_one_sta
     assert stand_for == {(0, 2): 1, (0, 4): 1, (0, 5): 1, (0, 6): 3, (1, 6): 1}
 
 
+@pytest.mark.parametrize("far", [1, 2_147_483_647])
+def test_commits_are_counted_however_far_apart_partitions_are(far: int) -> None:
+    places = [("t", 0), ("t", far), ("u", 0), ("t", 0), ("u", far), ("u", far), ("t", far), ("u", far)]
+    rows = [commit(0, n, topic=topic, partition=number) for n, (topic, number) in enumerate(places)]
+    [(left, _)] = packed(*rows).values()
+    found = {(row["topic"], row["partition"]): row["stands_for"] for row in left}
+    assert found == {("t", 0): 2, ("t", far): 2, ("u", 0): 1, ("u", far): 3}
+
+
 def test_nothing_is_noted_where_nothing_is_superseded() -> None:
     [(left, _)] = packed(commit(0, 1), commit(0, 2, partition=1)).values()
     assert [row["stands_for"] for row in left] == [None, None]

@@ -2,13 +2,14 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import kafka_clients as kafka
 import pytest
@@ -35,24 +36,29 @@ ELSEWHERE: Final = {
 }
 """Commands that are not run here, and who sees to them."""
 
-FAILS: Final = re.compile(r".*--as-of -2h")
-"""Commands that answer with exit code 1 here, because the job was not there two hours ago."""
+FAILS: Final = re.compile(r".*--as-of -[23]h")
+"""Commands that answer with exit code 1 here, because the job was not there hours ago."""
 
 LIMIT_S: Final = 180.0
 
 
 def commands() -> Iterator[str]:
-    """Yield the commands of all pages that are to be run here, in their order."""
+    """Yield the commands of all pages that are to be run here, in their order, without comments."""
     for page in PAGES:
         for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-            for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+            for command in re.findall(r"^\$ (.*?)(?:\s+#.*)?$", block, re.MULTILINE):
                 if not any(re.match(pattern, command) for pattern in ELSEWHERE):
                     yield command
 
 
 def may_run_beside_the_job(command: str) -> bool:
     """Tell whether a command asks or maintains, and neither starts a job nor moves folders."""
-    return command.startswith("offsetlake ") and not re.match(r"offsetlake (run|rebuild)", command)
+    return "offsetlake " in command and not re.match(r"offsetlake (run|rebuild)", command)
+
+
+def is_plain(command: str) -> bool:
+    """Tell whether a command line is the command alone, without anything that a shell does."""
+    return set(shlex.shlex(command, posix=False, punctuation_chars=True)).isdisjoint({"|", ">"})
 
 
 class Shell:
@@ -114,7 +120,7 @@ def is_followed(tables: Tables) -> bool:
 
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_documentation_do_what_they_say(
-    make_broker: BrokerFactory, tmp_path: Path
+    make_broker: BrokerFactory, tmp_path: Path, offsetlake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
     kafka.create_topics(bootstrap, {"orders": 8})
@@ -124,8 +130,13 @@ def test_the_commands_of_the_documentation_do_what_they_say(
     with shell.started(JOB) as job:
         tables, said = Tables(str(tmp_path / "warehouse")), shell.output
         kafka.wait_until(lambda: is_followed(tables), "the job to follow", timeout_s=LIMIT_S)
-        for command in filter(may_run_beside_the_job, all_of_them):
-            shell.run(command)
+        monkeypatch.chdir(tmp_path)
+        for command in dict.fromkeys(filter(may_run_beside_the_job, all_of_them)):
+            if is_plain(command):  # a process each would start for a second
+                ended = offsetlake(*shlex.split(command.replace(BROKER, bootstrap))[1:])
+                assert ended.code == bool(FAILS.match(command)), f"{command}\n{ended.out}{ended.err}"
+            else:
+                shell.run(command)
         os.killpg(job.pid, signal.SIGTERM)  # to the whole group, as a service manager does
         assert job.wait(LIMIT_S) == 0
         assert said.read_text().rstrip().endswith("stopped")

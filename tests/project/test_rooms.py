@@ -226,7 +226,14 @@ def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: s
 
 
 @pytest.mark.parametrize(
-    "command", ["offsets --group billing", "offsets billing -t orders:0", "groups billing", "groups --list"]
+    "command",
+    [
+        "offsets --group billing",
+        "offsets billing -t orders:0",
+        "groups billing",
+        "groups --list",
+        "health billing",
+    ],
 )
 def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str) -> None:
     tables = Tables(str(tmp_path))

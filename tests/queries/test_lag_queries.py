@@ -2,21 +2,23 @@
 
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from log_end_rows import Sample, of_topic, rows_of
+from log_end_rows import Sample, gone, of_topic, rows_of
 from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, beat, group, offset
 
 from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ends import LAG
-from streaming.lag.restoring import WARNINGS
+from streaming.lag.restoring import LOG_UNKNOWN, MADE_ANEW, START_PASSED
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS, OFFSETS
-from streaming.queries import lag
+from streaming.queries import lag, lag_rows
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
 from streaming.queries.queries import OffsetQueries
@@ -118,6 +120,43 @@ def test_history_has_the_lag_of_every_step(queries: LagQueries) -> None:
     assert queries.list_history("nobody", as_of=at(20.5)).rows.num_rows == 0
 
 
+def test_history_of_many_partitions_is_read_part_by_part_and_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    live: Batch = {}
+    names = ["b", "nul\0a", "a", "ä"]
+    logs = {
+        name: Log(range(T0 - M * (1 + place), T0 + 9 * M, S), topic=name) for place, name in enumerate(names)
+    }
+    for minute in range(1, 5):
+        batch: Batch = {
+            (f"g{place}", name, 0): offset(committed_offset=7 * minute, source_offset=10 * minute + place)
+            for place, name in enumerate(names)
+        }
+        append(tables, batch, live=live, now=T0 + minute * M)
+        live |= batch
+    for log in logs.values():
+        append_ends(tables, range(6), log)
+    queries = LagQueries(tables)
+    whole = queries.list_history(as_of=at(5))
+    assert [row["lag"] for row in whole.rows.to_pylist()] == [
+        logs[row["topic"]].end_at(T0 + row["sequence"] * M) - row["committed_offset"]
+        for row in OffsetQueries(tables).list_history(as_of=at(5)).rows.to_pylist()
+    ]
+    monkeypatch.setattr(lag_rows, "_SAMPLES_AT_ONCE", 1)
+    assert len(lag_rows.parts_by_topic(whole.rows, minutes=4)[0]) == 4
+    assert queries.list_history(as_of=at(5)).rows.equals(whole.rows)
+    monkeypatch.setattr(lag, "MOST_SAMPLES", 15)
+    less = queries.list_history(as_of=at(5))
+    assert less.rows.schema == whole.rows.schema
+    assert less.rows["lag"].null_count == len(whole.rows) == 16
+    assert less.as_of.why_no_lag is not None
+    assert "would be read for it; name groups or topics" in less.as_of.why_no_lag
+    assert queries.list_history(["g0"], as_of=at(5)).as_of.why_no_lag is None
+
+
 def test_a_series_has_the_lag_at_regular_moments(queries: LagQueries) -> None:
     answer = queries.lag_over_time(["dead", "live"], since=at(5), until=at(20), every_ms=5 * M)
     rows = answer.rows.select(["at", "group", "lag"]).to_pylist()
@@ -133,6 +172,8 @@ def test_a_series_has_the_lag_at_regular_moments(queries: LagQueries) -> None:
         queries.lag_over_time(["dead"], since=at(5), until=at(4), every_ms=M)
     with pytest.raises(MisuseError, match="expected at most 100000 moments"):
         queries.lag_over_time(["dead"], since=at(5), until=at(20), every_ms=1)
+    with pytest.raises(MisuseError, match="found one every 0 ms"):
+        queries.lag_over_time(["dead"], since=at(5), until=at(5.001), every_ms=0)
 
 
 def test_a_series_that_would_be_too_large_is_refused(
@@ -191,7 +232,7 @@ def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None
     ]
     rows = queries.restore(["dead"], as_of=at(5.5)).rows.to_pylist()  # now, years after the last sample
     assert [(row["log_end_offset"], row["ends_as_of"], row["warning"]) for row in rows] == [
-        (None, at(LAST + 1), WARNINGS[3])
+        (None, at(LAST + 1), LOG_UNKNOWN)
     ]
 
 
@@ -208,7 +249,7 @@ def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.Temp
     tables.append_log_ends(rows_of([*ahead, *own]))
     queries = LagQueries(tables)
     [row] = queries.restore(["g"], as_of=from_ms(now - M)).rows.to_pylist()
-    assert (row["log_start_offset"], row["log_end_offset"], row["warning"]) == (9_000, 10_000, WARNINGS[1])
+    assert (row["log_start_offset"], row["log_end_offset"], row["warning"]) == (9_000, 10_000, START_PASSED)
     [row] = queries.list_offsets(["g"], with_former=True).rows.to_pylist()
     assert (row["lag"], row["ends_as_of"], row["of_former_topic"]) == (9_950, from_ms(now - S), False)
 
@@ -239,8 +280,42 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     before = queries.list_offsets(["g"], as_of=at(1.5), with_former=True).rows.to_pylist()
     assert [(row["lag"], row["of_former_topic"]) for row in before] == [(LOG.end_at(T0 + M) - 900, False)]
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["it is beyond the log end"] * 2
-    assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [WARNINGS[0]]
+    assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [MADE_ANEW]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
+
+
+def test_a_series_knows_when_a_topic_was_gone_or_lost_partitions(tmp_path: pytest.TempPathFactory) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    times = {"commit_timestamp": T0, "source_timestamp": T0}
+    keys = [("g", topic, number) for topic, number in (("a", 0), ("b", 0), ("b", 5), ("c", 0), ("c", 1))]
+    batch: Batch = {key: offset(committed_offset=1, **times) for key in keys}
+    batch["h", "a", 0] = offset(committed_offset=4, **times)
+    append(tables, batch, now=T0, partitions={3: PartitionProgress(position=1, loaded=True)})
+    ids = {"a": "a-1", "b": "b-1", "c": None}
+    tables.append_log_ends(rows_of([Sample(T0, *key[1:], 4, ids[key[1]]) for key in keys]))
+    anew = [of_topic(T0 + M, "b", "b-2"), Sample(T0 + M, "c", 0, 5, None)]
+    tables.append_log_ends(rows_of([gone(T0 + M, "a"), *anew]))
+    again = [Sample(T0 + 2 * M, "a", 0, 4, "a-1"), Sample(T0 + 2 * M, "b", 0, 3, "b-2")]
+    tables.append_log_ends(rows_of([*again, gone(T0 + 2 * M, "c")]))
+    for minute in range(1, 4):
+        beat(tables, T0 + minute * M)
+    queries = LagQueries(tables)
+    series = queries.lag_over_time(["g"], since=at(0), until=at(3), every_ms=M).rows
+    lags = [series.filter(pc.equal(series["at"], at(n)))["lag"].to_pylist() for n in range(4)]
+    assert lags == [
+        [3, 3, 3, 3, 3],
+        [None, None, None, 4, 3],
+        [3, 2, None, None, None],  # b has no partition 5 any more
+        [3, 2, None, None, None],
+    ]
+    assert lags == [queries.list_offsets(["g"], as_of=at(n)).rows["lag"].to_pylist() for n in range(4)]
+    changes = queries.health_changes(["h"], since=at(0), until=at(3)).rows
+    assert [tuple(row.values()) for row in changes.select(["at", "reason"]).to_pylist()] == [
+        (at(0), "caught up"),
+        (at(1), "its log end is not known"),
+        (at(2), "caught up"),
+    ]
 
 
 def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory) -> None:

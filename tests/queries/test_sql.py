@@ -5,13 +5,21 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lag_tables import LagTables
 from table_batches import BATCHES, Batch, append, group, in_one_partition, offset, replay
 
-from streaming.common.times import from_ms
+from streaming.common.times import MINUTE_MS, from_ms, now_ms
 from streaming.model.errors import MisuseError
+from streaming.queries import lag_rows
+from streaming.queries.lag import LagQueries
 from streaming.queries.sql import run_sql
+from streaming.settings.model import HealthSettings
 from streaming.tables.tables import Tables
 
+NAMES = [
+    *["offsets", "groups", "changes", "quarantine", "alerts", "log_ends"],
+    *["live_offsets", "live_groups", "lag", "health"],
+]
 LIVE: Batch = {("g", "t", 0): offset(), ("g", "t", 1): offset(), "g": group()}
 
 
@@ -24,16 +32,7 @@ def tables(tmp_path: Path) -> Tables:
 
 
 def test_a_query_sees_every_table(tables: Tables) -> None:
-    for name in (
-        "offsets",
-        "groups",
-        "changes",
-        "quarantine",
-        "alerts",
-        "log_ends",
-        "live_offsets",
-        "live_groups",
-    ):
+    for name in NAMES:
         assert run_sql(tables, f"SELECT count(*) AS n FROM {name}").rows.column_names == ["n"]
 
 
@@ -84,6 +83,71 @@ def test_columns_of_a_join_may_have_one_name(tables: Tables) -> None:
     assert len(run_sql(tables, query).rows) == 2
 
 
+# --- the computed views ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> LagTables:
+    return LagTables(tmp_path_factory.mktemp("lag"), now_ms() - 5_000)
+
+
+@pytest.mark.parametrize("minutes", [None, 4])
+def test_lag_and_health_are_those_of_the_commands_now_and_at_a_past_moment(
+    world: LagTables, minutes: int | None
+) -> None:
+    moment = None if minutes is None else from_ms(world.start + minutes * MINUTE_MS + 30_000)
+    client = LagQueries(world.tables)
+    offsets = client.list_offsets(as_of=moment, with_former=True).rows
+    order = 'ORDER BY "group", "topic", "partition"'
+    answer = run_sql(world.tables, f"SELECT * FROM lag {order}", moment)
+    assert answer.rows.cast(offsets.schema).equals(offsets)
+    last = world.start + minutes * MINUTE_MS if minutes else world.now
+    assert answer.as_of.log_ends_at == last
+    named = ["group", "status", "reason", "lag"]
+    health = client.health(as_of=moment).rows.select(named).sort_by("group")
+    answer = run_sql(
+        world.tables, f"SELECT {', '.join(map(repr_name, named))} FROM health ORDER BY 1", moment
+    )
+    assert answer.rows.cast(health.schema).equals(health)
+
+
+def repr_name(name: str) -> str:
+    return f'"{name}"'
+
+
+def test_views_can_be_joined_with_each_other_and_with_tables(world: LagTables) -> None:
+    query = """
+        SELECT h.status, max(l.lag) AS lag, count(o.partition) AS n FROM health h
+        JOIN lag l ON l."group" = h."group" JOIN live_offsets o ON o."group" = l."group"
+        WHERE h.status = 'STOPPED' GROUP BY 1"""
+    assert run_sql(world.tables, query).rows.to_pylist() == [{"status": "STOPPED", "lag": 1230, "n": 1}]
+
+
+def test_health_goes_by_the_settings(world: LagTables) -> None:
+    lax = HealthSettings(window_ms=MINUTE_MS, min_commits=3, min_lag=5_000)
+    query = "SELECT status FROM health WHERE \"group\" = 'dead'"
+    assert run_sql(world.tables, query).rows["status"].to_pylist() == ["STOPPED"]
+    assert run_sql(world.tables, query, health=lax).rows["status"].to_pylist() == ["OK"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT lag("partition") OVER (ORDER BY "partition") FROM live_offsets',
+        "WITH lag AS (SELECT 1 AS one) SELECT * FROM lag",
+        "SELECT 'FROM lag' AS lag FROM offsets, live_groups -- FROM health",
+        "SHOW TABLES",
+    ],
+)
+def test_only_statements_that_name_a_view_have_it_computed(
+    world: LagTables, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(lag_rows, "view")
+    run_sql(world.tables, query)
+    with pytest.raises(ImportError):
+        run_sql(world.tables, "SELECT 1 FROM lag")
+
+
 NO_QUERY = "expected one query (SELECT ...), found "
 READ_ONLY = f"read-only: {NO_QUERY}"
 KEYWORDS = 'Put "group" and "partition" in double quotes'
@@ -110,6 +174,9 @@ NO_QUERIES = {
     "SELECT '; DELETE FROM x', committed_ofset FROM offsets": "Did you mean 'offsets.committed_offset'?",
     "SELECT 1 FROM offset": "unknown table 'offset'. Did you mean offsets or live_offsets? Tables: ",
     "SELECT topic,\n  1, group FROM offsets": f'found: group at Line: 2, Column: 6"). {KEYWORDS}',
+    "SELECT lags FROM lag": "No field named lags",
+    "SELECT 1 FROM lag, healthy": "unknown table 'healthy'. Did you mean health?",
+    "DELETE FROM lag": f"{READ_ONLY}DELETE.",
     "DESCRIBE offset": "unknown table 'offset'. Did you mean offsets",
 }
 
@@ -123,9 +190,6 @@ def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: s
     assert message in str(raised.value)
     assert not file.exists()
     assert [tables.delta(name).version() for name in tables.existing()] == versions
-
-
-NAMES = ["offsets", "groups", "changes", "quarantine", "alerts", "log_ends", "live_offsets", "live_groups"]
 
 
 def test_tables_and_views_can_be_listed(tables: Tables) -> None:

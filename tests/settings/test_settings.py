@@ -182,6 +182,10 @@ MISTAKES = {
         '[[alerts.groups]]\npattern = "a"\ncritical = "20s"',
         "alerts.evaluate_every is 30 s, longer than a threshold alerts.critical of 20 s",
     ),
+    "sampled too often": (
+        'log_ends.every = "99ms"',
+        "log_ends.every is 0.099 s, expected at least 0.1 s",
+    ),
     "sampled too rarely": (
         'log_ends.every = "3m"',
         "log_ends.every is 180 s, and lag is not known where log ends were not sampled for 300 s",
@@ -223,6 +227,7 @@ def test_heartbeats_that_are_allowed_leave_no_gap() -> None:
 def test_a_round_of_samples_that_fails_leaves_lag_known() -> None:
     assert 2 * LONGEST_SAMPLING_MS <= MAX_AGE_MS
     read_settings(options={"log_ends.every": "2m"})
+    read_settings(options={"log_ends.every": "100ms"})
 
 
 def test_places_beside_each_other_are_no_contradiction() -> None:

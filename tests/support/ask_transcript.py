@@ -1,6 +1,6 @@
-"""docs/ask.md: its questions, and what the command answers to them on a terminal of 100 columns.
+"""What pages show of the command, docs/ask.md above all: a company on a terminal of 100 columns.
 
-`PYTHONPATH=.:tests/support .venv/bin/python -m ask_transcript` writes the answers into the page again.
+`PYTHONPATH=.:tests/support .venv/bin/python -m ask_transcript` writes the outputs into the pages again.
 """
 
 import re
@@ -22,22 +22,26 @@ NOW: Final = parse_moment("2026-11-22T09:14:07Z", 2**53, name="now").ms
 """When the page asks; the world's last heartbeat is four seconds before."""
 
 _ENTRY: Final = re.compile(
-    r"^## (?P<question>\d+\. .+)\n(?:(?!##|```).*\n)*"
-    r"```console\n\$ offsetlake (?P<arguments>.+)\n(?P<output>(?:(?!```).*\n)*)```$",
-    re.MULTILINE,
+    r"^\$ offsetlake (?P<arguments>.+)\n(?P<output>(?:(?!\$ |```).*\n)+)(?=\$ |```)", re.MULTILINE
 )
+"""A command, and the lines up to the next one or the end of the block: what it prints."""
 
 
 class Entry(NamedTuple):
-    """A question of the page, the arguments of the command that answers it, and its output."""
+    """The arguments of a command on a page, and its output there."""
 
-    question: str
     arguments: str
     output: str
 
 
+def pages() -> list[Path]:
+    """Return the pages that show what commands print."""
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [page for page in found if entries(page.read_text())]
+
+
 def entries(page: str) -> list[Entry]:
-    """Return what a page asks."""
+    """Return the commands of a page of which it shows what they print."""
     return [Entry(*found.groups()) for found in _ENTRY.finditer(page)]
 
 
@@ -46,20 +50,21 @@ def printed(arguments: Sequence[str]) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         write_ask_world(directory / "warehouse", NOW - 4_000)
-        asked = [(COLUMNS, shlex.split(words)) for words in arguments]
+        asked = [(COLUMNS, shlex.split(words, comments=True)) for words in arguments]
         return on_terminal(asked, directory=directory, now=NOW, with_errors=True)
 
 
 def main() -> None:
-    """Run every command of the page and write what it prints into the page."""
-    page = PAGE.read_text()
-    outputs = iter(printed([entry.arguments for entry in entries(page)]))
+    """Run every command of the pages and write what it prints into them."""
+    asked = {entry.arguments: "" for page in pages() for entry in entries(page.read_text())}
+    outputs = dict(zip(asked, printed(list(asked)), strict=True))
 
     def answered(found: re.Match[str]) -> str:
         start = found.start("output") - found.start()
-        return f"{found[0][:start]}{next(outputs)}```"
+        return f"{found[0][:start]}{outputs[found['arguments']]}"
 
-    PAGE.write_text(_ENTRY.sub(answered, page))
+    for page in pages():
+        page.write_text(_ENTRY.sub(answered, page.read_text()))
 
 
 if __name__ == "__main__":

@@ -110,23 +110,29 @@ _EVALUATED: Final = (EXPIRES, _LAST_TICK + 3 * HOUR_MS)
 
 
 def _samples(now: int) -> pa.Table:
-    """Return samples of log ends: one a minute since the job began."""
-    rows = [
-        {
-            "sampled_at": now - before,
-            "topic": topic,
-            "topic_id": f"{topic.ljust(21, '0')}Q",
-            "partition": partition,
-            "log_start": log_end(topic, partition, before + _KEPT),
-            "log_end": log_end(topic, partition, before),
+    """Return samples of log ends: one a minute since the job began, and one of each topic an hour."""
+
+    def row(topic: str, before: int, **ends: int | None) -> Row:
+        seen = {"sampled_at": now - before, "topic": topic, "topic_id": f"{topic.ljust(21, '0')}Q"}
+        return {**seen, "partition": None, "log_start": None, "log_end": None, **ends} | {
             "error": None,
             "day": day_of(now - before),
         }
+
+    samples = [
+        row(
+            topic,
+            before,
+            partition=partition,
+            log_start=log_end(topic, partition, before + _KEPT),
+            log_end=log_end(topic, partition, before),
+        )
         for before in range(BEGINS, 0, -MINUTE_MS)
         for topic, partitions in TOPICS.items()
         for partition in range(partitions)
     ]
-    return timed(rows, LOG_ENDS)
+    topics = [row(topic, before) for before in range(BEGINS, 0, -HOUR_MS) for topic in TOPICS]
+    return timed([*samples, *topics], LOG_ENDS)
 
 
 def _batch(before: int, now: int) -> Batch:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.cli.layout import forms
 from streaming.cli.layout.forms import Form
+from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.health_over_time import STATUS_CHANGES
 from streaming.lag.log_ends import LAG, with_log_ends, with_stakes
@@ -29,7 +30,10 @@ def _members(*, verbose: bool) -> pa.Schema:
 
 
 COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
-    "offsets": (pa.schema([*with_log_ends(OFFSETS.empty_table(), {}).schema, *OWNER]), forms.OFFSETS),
+    "offsets": (
+        pa.schema([*with_log_ends(OFFSETS.empty_table(), {}).schema, OF_FORMER_TOPIC, *OWNER]),
+        forms.OFFSETS,
+    ),
     "groups": (GROUPS, forms.GROUPS),
     "groups --members": (_members(verbose=False), forms.MEMBERS),
     "groups --members --verbose": (_members(verbose=True), forms.MEMBERS_VERBOSE),

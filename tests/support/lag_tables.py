@@ -40,6 +40,16 @@ class LagTables:
         """Append samples of a log's end."""
         self.append_ends([{**row, **changed} for row in log.samples(moments)])
 
+    def make_anew(self) -> None:
+        """Sample orders:0 as one of a topic that was made anew a second after `now`; the sampler also tells
+        of the topics themselves."""
+        anew = Log(self.log.produced, topic="orders", topic_id="second")
+        later = range(self.now + 2_000, self.now + 2_001)
+        topic = {"partition": None, "log_start": None, "log_end": None}
+        self.sample(anew, later)
+        self.sample(self.log, range(self.start, self.now + 1, self.now - self.start), **topic)
+        self.sample(anew, later, **topic)
+
     def append_ends(self, samples: list[dict[str, Any]]) -> None:
         rows = [{**row, "error": None, "day": day_of(row["sampled_at"])} for row in samples]
         self.tables.append_log_ends(timed(rows, LOG_ENDS))

@@ -1,6 +1,7 @@
 """Samples of log ends for tests: rows of the table, and what its reading functions must find in them."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -68,7 +69,8 @@ def expected_crossing(samples: Sequence[Sample], position: Position, as_of: int)
     none = dict.fromkeys(("below_at", "below_end", "above_at", "above_end"))
     if topic is None or partition is None or offset is None:
         return none
-    log = _log([s for s in samples if (s.topic, s.partition) == (topic, partition)], as_of)
+    gone_at = [s.at for s in samples if s.topic == topic and s.error == TOPIC_GONE and s.at <= as_of]
+    log = _log([s for s in samples if (s.topic, s.partition) == (topic, partition)], as_of, gone_at)
     below = [place for place, sample in enumerate(log) if (sample.end or 0) <= offset]
     after = log[below[-1] + 1 :] if below else log
     found: dict[str, Any] = dict(none)
@@ -79,11 +81,15 @@ def expected_crossing(samples: Sequence[Sample], position: Position, as_of: int)
     return found
 
 
-def _log(samples: Sequence[Sample], as_of: int) -> list[Sample]:
-    """Return the samples with an end up to a moment, in order, of the log that the newest is of."""
+def _log(samples: Sequence[Sample], as_of: int, gone_at: Sequence[int]) -> list[Sample]:
+    """Return the samples with an end up to a moment, in order, of the log that the newest is of: without an
+    id none from before its topic was gone, or before the end fell."""
     known = sorted(s for s in samples if s.end is not None and s.at <= as_of)
     ids = [s.topic_id for s in known if s.topic_id is not None]
     others = [n for n, s in enumerate(known) if s.topic_id is not None and s.topic_id != ids[-1]]
+    others += [n for n, s in enumerate(known) if s.topic_id is None and s.at < max(gone_at, default=s.at)]
+    falls = [n for n, (s, after) in enumerate(pairwise(known)) if (s.end or 0) > (after.end or 0)]
+    others = sorted(others + [n for n in falls if known[n].topic_id is None])
     return known[others[-1] + 1 :] if others else known
 
 

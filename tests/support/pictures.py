@@ -9,7 +9,7 @@ from streaming.queries.queries import OffsetQueries
 from streaming.serve.picture.follower import Follower
 from streaming.serve.picture.offsets import KINDS
 from streaming.serve.picture.picture import Picture
-from streaming.tables.log_ends import newest_ends
+from streaming.tables.log_ends import Samples, newest_ends
 from streaming.tables.tables import Tables
 
 Rows = list[dict[str, Any]]
@@ -107,7 +107,7 @@ def ends_in(picture: Picture) -> Rows:
 def ends_answered(tables: Tables, samples: list[Sample], until: int) -> Rows:
     """What the table answers as of the newest sample up to a moment."""
     latest = max((sample.at for sample in samples if sample.at <= until), default=0)
-    rows = newest_ends(tables.delta("log_ends"), None, as_of=latest).to_pylist()
+    rows = newest_ends(Samples(tables.delta("log_ends")), None, as_of=latest).to_pylist()
     return sorted(
         ({name: _as_written(name, as_ms(value)) for name, value in row.items()} for row in rows),
         key=lambda row: (row["topic"].encode(), row["partition"]),

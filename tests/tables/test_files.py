@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.tables import files as files_module
-from streaming.tables.files import append_rows, statistics
+from streaming.tables.files import RecentFiles, append_rows, statistics
 from streaming.tables.select import select
 
 SCHEMA = pa.schema(
@@ -173,3 +173,23 @@ def test_files_that_cannot_hold_a_row_are_passed_over(tmp_path: Path) -> None:
             (tmp_path / file["path"]).unlink()
     found = select('SELECT "offset" FROM t WHERE "offset" > 105', t=table)
     assert sorted(found["offset"].to_pylist()) == [106, 107, 108, 109]
+
+
+def test_rows_of_recent_files_are_held_up_to_a_size() -> None:
+    read = list[str]()
+
+    def rows(name: str) -> list[pa.RecordBatch]:
+        def reading() -> list[pa.RecordBatch]:
+            read.append(name)
+            return [pa.record_batch({"number": pa.array([len(name)] * 1_000, pa.int64())})]
+
+        return recent.rows(name, reading)
+
+    recent = RecentFiles(3 * (8_000 + 4_096))
+    for name in ("a", "bb", "ccc", "a", "dddd"):  # which is one too many: bb was asked for longest ago
+        assert rows(name)[0]["number"][0].as_py() == len(name)
+    for name in ("a", "dddd", "ccc", "bb"):
+        assert rows(name)[0]["number"][0].as_py() == len(name)
+    assert read == ["a", "bb", "ccc", "dddd", "bb"]
+    small = RecentFiles(1_000)
+    assert [len(small.rows("a", lambda: rows("a"))[0]) for _ in range(2)] == [1_000] * 2  # read, but not held

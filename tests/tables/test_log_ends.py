@@ -4,6 +4,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -24,14 +25,17 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
 from streaming.maintenance import samples
 from streaming.maintenance.maintenance import compact, maintain
 from streaming.queries.sql import run_sql
+from streaming.tables import log_ends
 from streaming.tables.crossings import CROSSINGS, crossings
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
+    Samples,
     newest_ends,
     topics_over_time,
 )
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 FIRST = NOW - 3 * DAY_MS - 12 * HOUR_MS  # the start of a day
@@ -39,7 +43,7 @@ TOPICS = ("a", "a.b", "b", "a\0", "t" * 249, "ü𝄞")
 
 
 def crossed(tables: Tables, positions: list[Position], as_of: int = NOW) -> list[dict[str, object]]:
-    found = crossings(tables.delta("log_ends"), positions_of(positions), as_of=as_of)
+    found = crossings(Samples(tables.delta("log_ends")), positions_of(positions), as_of=as_of)
     assert found.schema == CROSSINGS
     answer: list[dict[str, object]] = found.to_pylist()
     return answer
@@ -108,7 +112,7 @@ def test_partitions_that_a_topic_made_anew_lacks_have_no_end(tables: Tables, tel
     tables.append_log_ends(rows_of([of_topic(FIRST, "a", "id-1"), *old, Sample(FIRST, "b", 5, 7), tells]))
 
     def ends(as_of: int) -> set[tuple[object, ...]]:
-        found = newest_ends(tables.delta("log_ends"), None, as_of=as_of)
+        found = newest_ends(Samples(tables.delta("log_ends")), None, as_of=as_of)
         return {tuple(row.values()) for row in found.select(["topic", "partition", "log_end"]).to_pylist()}
 
     before = {("a", 0, 1_000), ("a", 5, 1_000), ("a", 6, 9), ("b", 5, 7)}
@@ -122,7 +126,7 @@ def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
     tables.append_log_ends(
         rows_of([Sample(FIRST, "a", 0, 5), Sample(later.at - MINUTE_MS, "b", 0, 7), later])
     )
-    found = newest_ends(tables.delta("log_ends"), None, as_of=later.at + NEWEST_WITHIN_MS)
+    found = newest_ends(Samples(tables.delta("log_ends")), None, as_of=later.at + NEWEST_WITHIN_MS)
     assert found["topic"].to_pylist() == ["b"]
 
 
@@ -137,6 +141,33 @@ def test_an_unknown_id_is_like_any(tables: Tables) -> None:
     ends = [*minutes(5, 6), *minutes(0, 0, 8, topic_id=None)[2:], *minutes(0, 0, 0, 9)[3:]]
     tables.append_log_ends(rows_of(ends))
     assert crossed(tables, [("a", 0, 6)]) == [crossing((1, 6), (2, 8))]
+
+
+@pytest.mark.parametrize("files", ["one", "many"])
+def test_without_ids_what_may_be_of_a_former_topic_does_not_count(tables: Tables, files: str) -> None:
+    fell, unnamed = minutes(5, 50, 3, 9, topic_id=None), minutes(5, 7, 8, 9, topic_id=None)
+    grown = [replace_topic(one, "b") for one in (unnamed[0], gone(unnamed[1].at, "a"), *unnamed[2:])]
+    named = [replace_topic(one, "c") for one in (*minutes(5), gone(FIRST + 1, "a"), *minutes(5, 7, 8)[1:])]
+    rows = sorted([*fell, *grown, *named], key=lambda one: one.at)
+    for held in [rows] if files == "one" else [[one] for one in rows]:
+        tables.append_log_ends(rows_of(held))
+    asked: list[Position] = [("a", 0, 2), ("a", 0, 6), ("b", 0, 6), ("b", 0, 8), ("c", 0, 6)]
+    assert crossed(tables, asked) == [
+        crossing(None, (2, 3)),
+        crossing((2, 3), (3, 9)),
+        crossing(None, (2, 8)),
+        crossing((2, 8), (3, 9)),
+        crossing((0, 5), (1, 7)),  # its id says that it is the same
+    ]
+    assert crossed(tables, asked[:3], FIRST + MINUTE_MS - 1) == [
+        crossing(None, (0, 5)),
+        crossing((0, 5), None),
+        crossing((0, 5), None),
+    ]
+
+
+def replace_topic(one: Sample, topic: str) -> Sample:
+    return one._replace(topic=topic)
 
 
 def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables) -> None:
@@ -157,11 +188,13 @@ def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables
 
 def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
-    assert newest_ends(tables.delta("log_ends"), None, as_of=NOW) == NEWEST_ENDS.empty_table()
-    assert topics_over_time(tables.delta("log_ends"), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
+    assert newest_ends(Samples(tables.delta("log_ends")), None, as_of=NOW) == NEWEST_ENDS.empty_table()
+    assert (
+        topics_over_time(Samples(tables.delta("log_ends")), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
+    )
     tables.append_log_ends(rows_of(minutes(5)))
     assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
-    assert newest_ends(tables.delta("log_ends"), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
+    assert newest_ends(Samples(tables.delta("log_ends")), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
 
 
 # --- however they are stored -----------------------------------------------------------------------------
@@ -252,13 +285,13 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
         expected = [expected_crossing(sampled, position, as_of) for position in positions]
         assert crossed(tables, positions, as_of) == expected
         for topics in (None, ["a\0", "b"], ["t" * 249], []):
-            found = newest_ends(table, topics, as_of=as_of)
+            found = newest_ends(Samples(table), topics, as_of=as_of)
             assert found.schema == NEWEST_ENDS
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
     assert sorted(
-        map(tuple, (row.values() for row in topics_over_time(table, None, as_of=NOW).to_pylist()))
+        map(tuple, (row.values() for row in topics_over_time(Samples(table), None, as_of=NOW).to_pylist()))
     ) == sorted((one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen)
     rows = pa.Table.from_pylist(table.to_pyarrow_table().to_pylist(), rows_of([]).schema)
     assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, rows_of(sampled).to_pylist()))
@@ -269,16 +302,98 @@ def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables)
     tables.append_log_ends(
         rows_of([*one, of_topic(FIRST + 3 * DAY_MS, "a", "id-2"), of_topic(FIRST, "b", "x")])
     )
-    found = topics_over_time(tables.delta("log_ends"), ["a"], as_of=NOW)
+    found = topics_over_time(Samples(tables.delta("log_ends")), ["a"], as_of=NOW)
     assert found.schema == TOPICS_OVER_TIME
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + 2 * DAY_MS)),
         ("a", "id-2", from_ms(FIRST + 3 * DAY_MS), from_ms(FIRST + 3 * DAY_MS)),
     ]
-    before = topics_over_time(tables.delta("log_ends"), ["a"], as_of=FIRST + DAY_MS)
+    before = topics_over_time(Samples(tables.delta("log_ends")), ["a"], as_of=FIRST + DAY_MS)
     assert [tuple(row.values()) for row in before.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + DAY_MS))
     ]
+
+
+# --- which version is read -----------------------------------------------------------------------------
+
+
+def test_a_question_reads_one_version_and_the_next_one_the_newest(tables: Tables) -> None:
+    first, second, third = minutes(5, 8, 12)
+    append(tables, {("g", "a", 0): offset()})
+    tables.append_log_ends(rows_of([first]))
+    asked = positions_of([("a", 0, 6)])
+
+    def ends(at: Snapshot) -> tuple[list[object], list[dict[str, object]]]:
+        newest = at.newest_ends(["a"], as_of=third.at)["log_end"].to_pylist()
+        return newest, at.crossings(asked, as_of=third.at).to_pylist()
+
+    def twice(at: Snapshot) -> list[object]:
+        before = ends(at)
+        tables.append_log_ends(rows_of([second]))
+        join_all(tables)
+        return [before, ends(at)]
+
+    assert tables.ask(twice) == [([5], [crossing((0, 5), None)])] * 2
+    assert tables.ask(ends) == ([8], [crossing((0, 5), (1, 8))])
+    tables.append_log_ends(rows_of([third]))
+    assert tables.ask(ends) == ([12], [crossing((0, 5), (1, 8))])
+
+
+def join_all(tables: Tables) -> None:
+    """Join the files of one day, as maintenance does."""
+    files = pa.table(tables.delta("log_ends").get_add_actions(flatten=True)).to_pylist()
+    samples.join_samples(tables, files[0]["partition.day"], files)
+
+
+def test_files_that_went_after_they_were_listed_are_looked_for_in_the_newest_version(tables: Tables) -> None:
+    append(tables, {("g", "a", 0): offset()})
+    for one in minutes(5, 8, 12):
+        tables.append_log_ends(rows_of([one]))
+    asked = positions_of([("a", 0, 6)])
+    listed = []
+
+    def question(at: Snapshot) -> list[dict[str, object]]:
+        assert at.samples is not None
+        listed.append(len(at.samples.files))
+        if len(listed) == 1:
+            join_all(tables)
+            for file in at.samples.files:
+                Path(tables.root, "log_ends", file.path).unlink()  # as maintenance does later on
+        return at.crossings(asked, as_of=NOW).to_pylist()
+
+    assert tables.ask(question) == [crossing((0, 5), (1, 8))]
+    assert listed == [3, 1]
+
+
+def test_small_files_are_held_a_bounded_number_of_rows_at_a_time(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = history(seed=4)
+    store_by_rounds(tables, rounds)
+    table = Samples(tables.delta("log_ends"))
+    expected = sorted(map(repr, rows_in(table)))
+    for rows, whole in ((1, 2**20), (40, 2**20), (40, 0)):
+        monkeypatch.setattr(log_ends, "_ROWS_TOGETHER", rows)
+        monkeypatch.setattr(log_ends, "_WHOLE_BYTES", whole)  # 0: all are large
+        assert sorted(map(repr, rows_in(table))) == expected
+    monkeypatch.setattr(log_ends, "_WHOLE_BYTES", 2**20)
+    most = max(len(sampled) for sampled in rounds)
+    assert max(map(len, batches_of(table))) < 40 + most
+
+
+def batches_of(table: Samples) -> list[pa.RecordBatch]:
+    return [*table.joined(table.files, ["sampled_at", "topic", "partition", "log_end"], topics=None)]
+
+
+def rows_in(table: Samples) -> list[dict[str, object]]:
+    return [row for batch in batches_of(table) for row in batch.to_pylist()]
+
+
+def test_files_without_a_topic_are_not_opened(tables: Tables) -> None:
+    for topic in ("a", "m", "z"):
+        tables.append_log_ends(rows_of([Sample(FIRST, topic, 0, 5)]))
+    table = Samples(tables.delta("log_ends"))
+    assert [len(table.between(None, NOW, topics)) for topics in (None, ["m"], ["b", "y"], [])] == [3, 1, 0, 0]
 
 
 # --- maintenance -----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ The job and the broker are restarted meanwhile. Whatever the moment that is aske
 is the age of the record at it, to within the time between two samples.
 """
 
-import random
 import threading
 import time
 from bisect import bisect_right
@@ -12,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +69,18 @@ def produce_on(log: Log, done: threading.Event) -> None:
     log.produce(30)
     if log.topic == "idle":
         return
-    count, pause_s = {"steady": (1, 0.1), "bursts": (40, 3.0), "transactional": (5, 1.0)}[log.topic]
+    count, pause_s = {"steady": (1, 0.1), "bursts": (40, 1.5), "transactional": (5, 0.3)}[log.topic]
     while not done.wait(pause_s):
         log.produce(count)
 
 
-def commit_on(log: Log, bootstrap: str, done: threading.Event, choose: random.Random) -> None:
+def commit_on(log: Log, bootstrap: str, done: threading.Event) -> None:
     """Commit positions from far behind to the end."""
-    while not done.wait(0.9):
+    how_far = cycle([5, 20, 0, 61, 1])
+    while not done.wait(0.3):
         ends = sorted(log.times)
         if ends:
-            back = choose.choice([0, 0, 1, 5, 20, 60])
+            back = next(how_far)
             position = max(ends[0], ends[-1] + 1 - back)
             try:
                 kafka.alter_offsets(bootstrap, f"of-{log.topic}", {(log.topic, 0): CommittedOffset(position)})
@@ -108,9 +109,9 @@ def test_lag_in_seconds_is_the_age_of_the_record_at_the_position(
     broker = make_broker(offsets_partitions=2)
     bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, dict.fromkeys(TOPICS, 1))
-    logs, done, choose = [Log(topic, bootstrap) for topic in TOPICS], threading.Event(), random.Random(7)
+    logs, done = [Log(topic, bootstrap) for topic in TOPICS], threading.Event()
     threads = [threading.Thread(target=produce_on, args=[log, done]) for log in logs]
-    threads += [threading.Thread(target=commit_on, args=[log, bootstrap, done, choose]) for log in logs]
+    threads += [threading.Thread(target=commit_on, args=[log, bootstrap, done]) for log in logs]
     job = RunningJob(spark, bootstrap, tmp_path, options={"log_ends.every": "500ms"})
     for thread in threads:
         thread.start()
@@ -118,18 +119,19 @@ def test_lag_in_seconds_is_the_age_of_the_record_at_the_position(
         with running(job):
             kafka.wait_until(lambda: has_samples(job.tables), "the first samples", timeout_s=60)
             began = now_ms()
+            time.sleep(1)
+            next(log for log in logs if log.topic == "idle").produce(70)  # and never again
             time.sleep(2)
-            next(log for log in logs if log.topic == "idle").produce(30)  # and never again
-            time.sleep(6)
-        time.sleep(3)
         with running(job):
-            time.sleep(5)
+            wait_for_samples(job.tables, "the second run")
+            time.sleep(1)
             broker.restart()
-            time.sleep(10)
+            wait_for_samples(job.tables, "the broker's return")
+            time.sleep(3)
             done.set()
             for thread in threads:
                 thread.join(60)
-            time.sleep(2)
+            wait_for_samples(job.tables, "the last samples")
             ended = now_ms()
     finally:
         done.set()
@@ -139,6 +141,14 @@ def test_lag_in_seconds_is_the_age_of_the_record_at_the_position(
 
 def has_samples(tables: Tables) -> bool:
     return "log_ends" in tables.existing() and len(samples_of(tables)) == len(TOPICS)
+
+
+def wait_for_samples(tables: Tables, what: str) -> None:
+    """Wait until every topic has been sampled since now."""
+    since = now_ms()
+    kafka.wait_until(
+        lambda: all(times[-1] > since for times in samples_of(tables).values()), what, timeout_s=60
+    )
 
 
 def samples_of(tables: Tables) -> dict[str, list[int]]:
@@ -153,7 +163,7 @@ def samples_of(tables: Tables) -> dict[str, list[int]]:
 def compare(tables: Tables, logs: dict[str, Log], began: int, ended: int) -> dict[str, int]:
     """Compare at every moment; return how many lags of each topic were more than 0."""
     compared, samples = dict.fromkeys(logs, 0), samples_of(tables)
-    for moment in range(began, ended, 700):
+    for moment in range(began, ended, 300):
         asked: datetime = from_ms(moment)
         for row in LagQueries(tables).list_offsets(as_of=asked).rows.to_pylist():
             log, lag_ms = logs[row["topic"]], row["lag_seconds"]

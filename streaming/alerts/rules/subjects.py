@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import INFO, Finding, Severity
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, where
+from streaming.common.arrays import Index, Mask, from_numbers, where
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ends import Partition
@@ -70,12 +70,16 @@ class GroupPolicies:
         """Return the rows of groups for which one of some rules is on."""
         if not self.has_on(*rules):
             return rows.slice(0, 0)
+        if all(policy.rules.intersection(rules) for policy in self._all):
+            return rows
         codes, groups = numbered(rows["group"])
         is_on = [bool(self.of(name).rules.intersection(rules)) for name in groups.to_pylist()]
-        return rows.filter(from_mask(np.array(is_on, np.bool_)[codes]))
+        return where(rows, np.array(is_on, np.bool_)[codes])
 
     def lag_ms(self, rows: pa.Table) -> Index:
         """Return how much lag time the groups of n rows may have (ms)."""
+        if not self._patterns:
+            return np.full(len(rows), self._default.lag_ms, np.int64)
         codes, groups = numbered(rows["group"])
         return np.array([self.of(name).lag_ms for name in groups.to_pylist()], np.int64)[codes]
 

@@ -1,12 +1,12 @@
 """The commands about offsets that will expire, and offsets that were removed."""
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from streaming.cli.answering import Question, former_topics
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -18,14 +18,10 @@ from streaming.cli.options import (
     config_option,
     group_options,
     output_option,
-    print_answer,
     settings_of,
     since_option,
     table_root_option,
-    tables_of,
-    tell,
     topic_option,
-    topics_of,
     within_option,
 )
 from streaming.cli.reset_csv import groups_left_out, reset_lines
@@ -67,8 +63,6 @@ def expiring(
     """
     from streaming.lag.log_ends import partitions_in, with_stakes
     from streaming.queries.expiring import RetentionUnknownError, list_expiring
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
 
     asks_brokers = bool(bootstrap_server or command_config)
     if asking.as_of and asks_brokers:
@@ -77,33 +71,28 @@ def expiring(
             "log start and end offsets."
         )
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
-    tables, as_of = tables_of(settings), asking.as_of
-    search = Search(groups, topics_of(topics), partial(OffsetQueries(tables).names, as_of=as_of))
+    question = Question.of(settings, asking, groups, topics)
     try:
         listing = list_expiring(
-            tables,
-            search.groups or (),
-            search.topics,
+            question.tables,
+            question.groups or (),
+            question.topics,
             settings=settings.expiry,
             now=asking.now,
             within_ms=None if within is None else parse_duration_ms(within, name="--within"),
-            as_of=to_ms(as_of),
+            as_of=to_ms(asking.as_of),
         )
     except RetentionUnknownError as error:
         advice = 'Use --config with [expiry] retention = "7d", or the value of your brokers.'
         raise MisuseError(f"{error} {advice}") from error
-    about = asking.checked(listing.about, settings, search)
-    errors = about.loading_of(search.groups)
-    then = f" within {within}" if within else ""
-    missing = search.missing(
-        listing.rows, errors, nothing="expiring offsets", when=then, is_partial=about.is_partial
-    )
     rows = listing.rows
+    then = f" within {within}" if within else ""
+    found = question.answered(rows, listing.about, nothing="expiring offsets", when=then)
     if asks_brokers:
-        about = about.with_log_ends(now_ms())
+        found = found.with_log_ends(now_ms())
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
-    print_answer(rows, output, forms.EXPIRING, about, errors, missing)
-    return tell(about, errors, missing, listing.all_remarks())
+    found.show(rows, output, forms.EXPIRING, with_line=False)
+    return found.tell([*listing.all_remarks(), *former_topics(rows)])
 
 
 @click.command()
@@ -133,30 +122,27 @@ def retired(
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --execute
     """
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
     from streaming.queries.retired import PRINTED, list_retired, restorable
 
     start = to_ms(asking.since(since))
     settings = settings_of(config, table_root=table_root)
-    tables, as_of = tables_of(settings), asking.as_of
-    names = partial(OffsetQueries(tables).names, as_of=as_of, among="history")
-    search = Search(groups, topics_of(topics), names)
+    question = Question.of(settings, asking, groups, topics, among="history")
     listing = list_retired(
-        tables, search.groups or (), search.topics, now=asking.now, since=start, as_of=to_ms(as_of)
+        question.tables,
+        question.groups or (),
+        question.topics,
+        now=asking.now,
+        since=start,
+        as_of=to_ms(asking.as_of),
     )
-    about = asking.checked(listing.about, settings, search)
-    errors = about.loading_of(search.groups)
     then = " in that time" if start is not None else ""
-    missing = search.missing(
-        listing.rows, errors, nothing="removed offsets", when=then, is_partial=about.is_partial
-    )
+    found = question.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
     remarks = listing.all_remarks()
     if output != "reset-csv":
-        print_answer(listing.rows.select(PRINTED.names), output, forms.RETIRED, about, errors, missing)
-        return tell(about, errors, missing, remarks)
+        found.show(listing.rows.select(PRINTED.names), output, forms.RETIRED, with_line=False)
+        return found.tell(remarks)
     lost = restorable(listing.rows)
     sys.stdout.writelines(reset_lines(lost, "removed_offset"))
     remarks += (left_out := groups_left_out(lost))
-    remarks += [] if len(lost) or missing else ["no offset is lost: there is nothing to restore"]
-    return tell(about, errors, missing, remarks) or int(bool(left_out))
+    remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
+    return found.tell(remarks) or int(bool(left_out))

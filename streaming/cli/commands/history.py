@@ -1,12 +1,12 @@
 """The command that shows how positions moved, and their lag along the way."""
 
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from streaming.cli.answering import Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -14,25 +14,19 @@ from streaming.cli.options import (
     answer_options,
     asking_options,
     group_options,
-    print_with_lines,
     refuse_both,
     settings_of,
     since_option,
-    tables_of,
-    tell,
     topic_option,
-    topics_of,
     until_option,
     words_of,
 )
 from streaming.common.times import from_ms, iso, parse_duration_ms
 from streaming.model.errors import MisuseError
-from streaming.settings.model import Settings
 
 if TYPE_CHECKING:
     from streaming.cli.options import Output
     from streaming.queries.answers import History
-    from streaming.queries.names import Search
 
 
 @click.command()
@@ -71,8 +65,8 @@ def history(
     """Show how the positions of groups moved, one line per batch.
 
     Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
-    the removal of the offset, with its cause. Without --group: of all groups, without LAG and LAG-TIME. With
-    --event rewind alone, BY is who can have done it.
+    the removal of the offset, with its cause. LAG and LAG-TIME are as of the step, and left out where they
+    would take minutes. With --event rewind alone, BY is who can have done it.
 
     \b
       offsetlake history --event rewind --since 2h
@@ -80,10 +74,7 @@ def history(
       offsetlake history --group billing --topic orders:0 --output csv
       offsetlake history billing --since 1d --every 5m --output csv
     """
-    from streaming.lag.log_ends import with_log_ends
     from streaming.queries.lag import LagQueries
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
     from streaming.queries.rewound import with_by
     from streaming.tables.feed import EVENTS
 
@@ -95,9 +86,7 @@ def history(
             f"--until: expected a time after --since {since}, found {until}, which is before it."
         )
     settings = settings_of(config, table_root=table_root)
-    tables = tables_of(settings)
-    client = OffsetQueries(tables)
-    search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of, among="history"))
+    question = Question.of(settings, asking, groups, topics, among="history")
     if every is not None:
         if first is None or events or asking.as_of:
             raise MisuseError(
@@ -105,43 +94,36 @@ def history(
                 "A series has all positions at regular moments from --since to --until."
             )
         every_ms = parse_duration_ms(every, name="--every")
-        return _print_series(search, (first, last, every_ms), settings, asking, output)
-    ask = client.list_history if search.groups is None else LagQueries(tables).list_history
-    answer = ask(search.groups, search.topics, first, asking.as_of, until=last, events=wanted_events)
-    rows = with_log_ends(answer.rows, {}) if search.groups is None else answer.rows
-    about = asking.checked(answer.as_of, settings, search)
+        return _print_series(question, (first, last, every_ms), output)
+    client = LagQueries(question.tables)
+    answer = client.list_history(
+        question.groups, question.topics, first, asking.as_of, until=last, events=wanted_events
+    )
+    rows = answer.rows
     nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
     then = " in that time" if first or last else ""
-    missing = search.missing(rows, answer.errors, nothing=nothing, when=then, is_partial=about.is_partial)
+    found = question.answered(rows, answer.as_of, nothing=nothing, when=then)
     is_about_rewinds = wanted_events == ["rewind"]
-    rows = with_by(LagQueries(tables), rows) if is_about_rewinds else rows
+    rows = with_by(client, rows) if is_about_rewinds else rows
     form = forms.REWINDS if is_about_rewinds else forms.HISTORY
-    print_with_lines(rows, output, form, answer, about, missing)
+    found.show(rows, output, form)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")
-    return tell(about, answer.errors, missing, _start_of_history(answer))
+    return found.tell([*found.why_no_lag(output), *_start_of_history(answer)])
 
 
-def _print_series(
-    search: "Search",
-    times: tuple[datetime, datetime | None, int],
-    settings: Settings,
-    asking: Asking,
-    output: "Output",
-) -> int:
+def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: "Output") -> int:
     """Print positions and their lag from a moment to another (None: now), one every so many ms."""
     from streaming.queries.lag import LagQueries
 
     since, until, every_ms = times
-    answer = LagQueries(tables_of(settings)).lag_over_time(
-        search.groups, search.topics, since=since, until=until or from_ms(asking.now), every_ms=every_ms
+    end = until or from_ms(question.asking.now)
+    answer = LagQueries(question.tables).lag_over_time(
+        question.groups, question.topics, since=since, until=end, every_ms=every_ms
     )
-    about = asking.checked(answer.as_of, settings, search)
-    missing = search.missing(
-        answer.rows, answer.errors, nothing="positions", when=" in that time", is_partial=about.is_partial
-    )
-    print_with_lines(answer.rows, output, forms.SERIES, answer, about, missing)
-    return tell(about, answer.errors, missing)
+    found = question.answered(answer.rows, answer.as_of, nothing="positions", when=" in that time")
+    found.show(answer.rows, output, forms.SERIES)
+    return found.tell(found.why_no_lag(output))
 
 
 def _start_of_history(answer: "History") -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
+from streaming.cli.answering import Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -13,14 +14,10 @@ from streaming.cli.options import (
     answer_options,
     asking_options,
     group_options,
-    print_with_lines,
     refuse_both,
     settings_of,
     since_option,
-    tables_of,
-    tell,
     topic_option,
-    topics_of,
     until_option,
     words_of,
 )
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streaming.cli.options import Output
-    from streaming.lag.rules import HealthRules
-    from streaming.queries.completeness import AsOf
     from streaming.settings.model import Settings
 
 By = Literal["group", "topic"]
@@ -107,23 +102,18 @@ def _print_lag(
     from streaming.lag.summary import lag_by
     from streaming.queries.lag import LagQueries
     from streaming.queries.lag_rows import far_behind
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
 
-    client = LagQueries(tables := tables_of(settings))
-    search = Search(groups, topics_of(topics), partial(OffsetQueries(tables).names, as_of=asking.as_of))
-    answer = client.list_offsets(search.groups, search.topics, asking.as_of)
-    about = asking.checked(answer.as_of, settings, search)
-    missing = search.missing(
-        answer.rows, answer.errors, nothing="committed offsets", is_partial=about.is_partial
-    )
-    about = about.with_sampled_ends(answer.rows, client.max_age_ms)
+    question = Question.of(settings, asking, groups, topics)
+    client = LagQueries(question.tables)
+    answer = client.list_offsets(question.groups, question.topics, asking.as_of)
+    found = question.answered(answer.rows, answer.as_of, nothing="committed offsets")
+    found = found.with_sampled_ends(answer.rows, client.max_age_ms)
     summed = lag_by(answer.rows, by)
     rows = far_behind(summed, min_lag=least[0], min_seconds=least[1])
-    print_with_lines(rows, output, _FORMS[by], answer, about, missing)
+    found.show(rows, output, _FORMS[by])
     unknown = summed["lag"].null_count if least != (None, None) else 0
     remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
-    return tell(about, answer.errors, missing, [*_why_unknown(about, output), *remarks])
+    return found.tell([*found.why_no_lag(output), *remarks])
 
 
 @click.command()
@@ -164,10 +154,8 @@ def health(
       offsetlake health billing --since -2d
       offsetlake health --as-of 02:34 --output json
     """
-    from streaming.lag.rules import STATUSES
+    from streaming.lag.rules import STATUSES, HealthRules
     from streaming.queries.lag import LagQueries
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
 
     refuse_both(groups, all_groups=all_groups)
     wanted = words_of(statuses, STATUSES, name="--status")
@@ -178,37 +166,20 @@ def health(
             "--as-of is one moment."
         )
     settings = settings_of(config, table_root=table_root)
-    tables = tables_of(settings)
-    among: Literal["live", "history"] = "history" if first else "live"
-    names = partial(OffsetQueries(tables).names, as_of=asking.as_of, among=among)
-    search = Search(groups, topics_of(topics), names)
-    client = LagQueries(tables, rules=rules_of(settings))
+    question = Question.of(settings, asking, groups, topics, among="history" if first else "live")
+    client = LagQueries(question.tables, rules=HealthRules.of(settings.health))
     if first is None:
-        answer = client.health(search.groups, search.topics, asking.as_of)
+        answer = client.health(question.groups, question.topics, asking.as_of)
+        found = question.answered(answer.rows, answer.as_of, nothing="committed offsets")
+        found = found.with_sampled_ends(answer.rows, client.max_age_ms)
     else:
-        answer = client.health_changes(
-            search.groups, search.topics, since=first, until=last or from_ms(asking.now)
-        )
-    about = asking.checked(answer.as_of, settings, search)
-    then = " in that time" if first else ""
-    missing = search.missing(
-        answer.rows, answer.errors, nothing="committed offsets", when=then, is_partial=about.is_partial
-    )
-    about = about if first else about.with_sampled_ends(answer.rows, client.max_age_ms)
+        end = last or from_ms(asking.now)
+        answer = client.health_changes(question.groups, question.topics, since=first, until=end)
+        then = " in that time"
+        found = question.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)
     form = forms.STATUS_CHANGES if first else forms.HEALTH
-    print_with_lines(_of_status(answer.rows, wanted), output, form, answer, about, missing)
-    return tell(about, answer.errors, missing, _why_unknown(about, output))
-
-
-def rules_of(settings: "Settings") -> "HealthRules":
-    """Return the rules of health that the settings make."""
-    from streaming.lag.rules import HealthRules
-
-    return HealthRules(
-        window_ms=settings.health.window_ms,
-        min_commits=settings.health.min_commits,
-        min_lag=settings.health.min_lag,
-    )
+    found.show(_of_status(answer.rows, wanted), output, form)
+    return found.tell(found.why_no_lag(output))
 
 
 def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":
@@ -217,12 +188,3 @@ def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":
     from streaming.common.arrays import from_texts
 
     return rows.filter(pc.is_in(rows["status"], value_set=from_texts(wanted))) if wanted else rows
-
-
-def _why_unknown(about: "AsOf", output: "Output") -> list[str]:
-    """Say that no lag is known, where no line under a table says so."""
-    return (
-        [f"the lag is not known, because {about.why_no_lag}"]
-        if about.why_no_lag and output != "table"
-        else []
-    )

@@ -1,12 +1,12 @@
 """The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets of now."""
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from streaming.cli.answering import Question, former_topics
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -17,13 +17,10 @@ from streaming.cli.options import (
     broker_options,
     group_options,
     print_answer,
-    print_with_lines,
     refuse_both,
     settings_of,
     tables_of,
-    tell,
     topic_option,
-    topics_of,
     words_of,
 )
 from streaming.cli.output import warn
@@ -74,7 +71,6 @@ def offsets(
       offsetlake offsets --group billing --as-of 2h
     """
     from streaming.queries.lag import LagQueries
-    from streaming.queries.names import Search
     from streaming.queries.queries import OffsetQueries
 
     refuse_both(groups, all_groups=all_groups)
@@ -84,26 +80,21 @@ def offsets(
             "log end offsets."
         )
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
-    client = OffsetQueries(tables_of(settings))
-    search = Search(groups, topics_of(topics), partial(client.names, as_of=asking.as_of))
-    asks_brokers = bool(bootstrap_server or command_config)
-    with_lag = LagQueries(client.tables)
-    ask = client.list_offsets if asks_brokers else with_lag.list_offsets
-    answer = ask(search.groups, search.topics, asking.as_of)
+    question = Question.of(settings, asking, groups, topics)
+    client, owned = LagQueries(question.tables), OffsetQueries(question.tables)
+    answer = client.list_offsets(question.groups, question.topics, asking.as_of, with_former=True)
     rows = answer.rows
-    about = asking.checked(answer.as_of, settings, search)
-    missing = search.missing(rows, answer.errors, nothing="committed offsets", is_partial=about.is_partial)
-    if asks_brokers:
-        about = about.with_log_ends(now := now_ms())
-        rows = _with_live_ends(rows, settings, now)
+    found = question.answered(rows, answer.as_of, nothing="committed offsets")
+    if bootstrap_server or command_config:
+        found = found.with_log_ends(now := now_ms())
+        with_ends = _with_live_ends(owned.with_owners(rows, asking.as_of), settings, now)
+        found.show(with_ends, output, forms.OFFSETS_WITH_ENDS)
     else:
-        about = about.with_sampled_ends(rows, with_lag.max_age_ms)
-    form = forms.OFFSETS_WITH_ENDS if asks_brokers else forms.OFFSETS
-    rows = client.with_owners(rows, asking.as_of)
-    print_with_lines(rows, output, form, answer, about, missing)
-    if search.groups and output == "table":
-        _tell_members(client.describe_groups(search.groups, asking.as_of))
-    return tell(about, answer.errors, missing)
+        found = found.with_sampled_ends(rows, client.max_age_ms)
+        found.show(owned.with_owners(rows, asking.as_of), output, forms.OFFSETS)
+    if question.groups and output == "table":
+        _tell_members(owned.describe_groups(question.groups, asking.as_of))
+    return found.tell(former_topics(rows))
 
 
 @click.command()
@@ -151,7 +142,6 @@ def groups(
     from streaming.queries import queries
     from streaming.queries.answers import LOGGED_STATES, STATES, TYPES
     from streaming.queries.members import in_words, with_identities
-    from streaming.queries.names import Search
 
     if groups and (states or types):
         raise MisuseError(
@@ -165,30 +155,28 @@ def groups(
     wanted_states = words_of(states, STATES, name="--state", comparable=queries.comparable_state)
     wanted_types = words_of(types, TYPES, name="--type")
     settings = settings_of(config, table_root=table_root)
-    client = queries.OffsetQueries(tables_of(settings))
-    search = Search(groups, (), partial(client.names, as_of=asking.as_of, among="groups"))
+    question = Question.of(settings, asking, groups, among="groups")
+    client = queries.OffsetQueries(question.tables)
     answer: Answer
-    if search.groups is not None:
-        answer = client.describe_groups(search.groups, asking.as_of)
+    if question.groups is not None:
+        answer = client.describe_groups(question.groups, asking.as_of)
     else:
         answer = client.list_groups(wanted_states, wanted_types, asking.as_of)
-    about = asking.checked(answer.as_of, settings, search)
-    loading = about.loading_of(search.groups)
-    missing = search.missing(answer.rows, loading, nothing="state or members", is_partial=about.is_partial)
+    found = question.answered(answer.rows, answer.as_of, nothing="state or members")
     remarks = [f"brokers do not log the state {name}" for name in wanted_states if name not in LOGGED_STATES]
     if only_names and output == "table":
-        _print_names(answer, about)
+        _print_names(answer, found.about)
     elif by_member:
-        rows = client.list_members(search.groups, asking.as_of).rows
+        rows = client.list_members(question.groups, asking.as_of).rows
         form = forms.MEMBERS_VERBOSE if verbose else forms.MEMBERS
         rows = in_words(rows, verbose=verbose) if output == "table" else rows
-        print_with_lines(rows, output, form, answer, about, missing)
-        if search.groups and output == "table":
-            _tell_members(client.describe_groups(search.groups, asking.as_of))
+        found.show(rows, output, form, errors=answer.errors)
+        if question.groups and output == "table":
+            _tell_members(client.describe_groups(question.groups, asking.as_of))
     else:
         rows = answer.rows.select(["group"]) if only_names else with_identities(answer.rows)
-        print_with_lines(rows, output, forms.GROUPS, answer, about, missing)
-    return tell(about, loading, missing, remarks)
+        found.show(rows, output, forms.GROUPS, errors=answer.errors)
+    return found.tell(remarks)
 
 
 @click.command()
@@ -196,21 +184,22 @@ def groups(
 @asking_options
 @answer_options
 def sql(query: str, asking: Asking, table_root: str | None, output: "Output", config: Path | None) -> None:
-    """Run one SQL query over offsets, groups, changes, quarantine, alerts, live_offsets and live_groups.
+    """Run one SQL query over the tables, and over live_offsets, live_groups, lag and health.
 
     Read-only: SELECT, SHOW TABLES and DESCRIBE. `offsets` and `groups` are as of the last fold,
-    `live_offsets` and `live_groups` as of the last batch, or of --as-of. Quote "group" and "partition": they
-    are SQL keywords.
+    `live_offsets`, `live_groups`, `lag` and `health` as of the last batch, or of --as-of. Quote "group" and
+    "partition": they are SQL keywords.
 
     \b
       offsetlake sql 'SELECT "group", sum(committed_offset) AS total FROM live_offsets GROUP BY "group"'
       offsetlake sql 'SELECT state, count(*) AS n FROM live_groups GROUP BY state' --output json
-      offsetlake sql 'DESCRIBE live_offsets'
+      offsetlake sql 'SELECT * FROM lag WHERE lag_seconds > 600'
+      offsetlake sql 'DESCRIBE lag'
     """
     from streaming.queries.sql import run_sql
 
     settings = settings_of(config, table_root=table_root)
-    answer = run_sql(tables_of(settings), query, asking.as_of)
+    answer = run_sql(tables_of(settings), query, asking.as_of, health=settings.health)
     about = asking.checked(answer.as_of, settings)
     print_answer(answer.rows, output, forms.SQL, about)
     if output == "table":
@@ -277,11 +266,12 @@ def _alerts(tables: "Tables") -> list[str]:
 
 
 def _with_live_ends(rows: "pa.Table", brokers: "Settings", now: int) -> "pa.Table":
-    """Add how far each topic partition reaches, as brokers say, and the lag."""
-    from streaming.lag.log_ends import partitions_in, with_log_ends
+    """Replace the lag of samples by how far each topic partition reaches, as brokers say, and the lag."""
+    from streaming.lag.log_ends import LAG, partitions_in, with_log_ends
 
     ranges = broker_of(brokers).log_ranges(partitions_in(rows))
-    return with_log_ends(rows, {partition: log.latest for partition, log in ranges.items()}, now)
+    ends = {partition: log.latest for partition, log in ranges.items()}
+    return with_log_ends(rows.drop_columns(LAG.names), ends, now)
 
 
 def _print_names(answer: "Answer", about: "AsOf") -> None:

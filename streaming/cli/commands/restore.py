@@ -1,14 +1,11 @@
 """The command that prints where groups were, to put them back."""
 
 import sys
-from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import click
 
+from streaming.cli.answering import Question, positions_told
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -17,20 +14,10 @@ from streaming.cli.options import (
     group_options,
     settings_of,
     table_root_option,
-    tables_of,
-    tell,
     topic_option,
-    topics_of,
 )
 from streaming.cli.reset_csv import groups_left_out, reset_lines
 from streaming.model.errors import MisuseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-_MOST_NAMED: Final = 5  # partitions in a warning
 
 
 @click.command()
@@ -45,7 +32,8 @@ def restore(
     """Print where groups were at a past moment, in the format of kafka-consumer-groups --from-file.
 
     What the log has lost since is said on standard error: its start has passed the offset, or the topic was
-    made anew. Nothing is put back: that takes Kafka's tool (2.4), and a group without running members.
+    made anew. A position none of whose commits could be read is named there, too, and cannot be put back
+    (exit code 1). Nothing is put back: that takes Kafka's tool (2.4), and a group without running members.
 
     \b
       offsetlake restore --group billing --as-of 02:30 | tee billing.csv
@@ -54,32 +42,18 @@ def restore(
         --reset-offsets --from-file billing.csv --dry-run
     """
     from streaming.queries.lag import LagQueries
-    from streaming.queries.names import Search
-    from streaming.queries.queries import OffsetQueries
 
     if not groups:
         raise MisuseError("restore: expected a group, found none. Name it: --group G.")
     if asking.as_of is None:
         raise MisuseError("restore: expected --as-of, found none. Say as of when: --as-of -2h.")
     settings = settings_of(config, table_root=table_root)
-    tables = tables_of(settings)
-    search = Search(groups, topics_of(topics), partial(OffsetQueries(tables).names, as_of=asking.as_of))
-    answer = LagQueries(tables).restore(search.groups, search.topics, as_of=asking.as_of)
-    about = asking.checked(answer.as_of, settings, search)
-    missing = search.missing(
-        answer.rows, answer.errors, nothing="readable offsets", is_partial=about.is_partial
-    )
-    sys.stdout.writelines(reset_lines(answer.rows, "committed_offset"))
-    left_out = groups_left_out(answer.rows)
-    remarks = [str(about).replace("\n", "; "), *_warnings(answer.rows), *left_out]
-    return tell(about, answer.errors, missing, remarks) or int(bool(left_out))
-
-
-def _warnings(positions: "pa.Table") -> "Iterator[str]":
-    """Say which positions of each group and topic are not what they were, and why."""
-    rows = [row for row in positions.to_pylist() if row["warning"] is not None]
-    by = itemgetter("group", "topic", "warning")
-    for (group, topic, warning), of_them in groupby(sorted(rows, key=by), by):
-        places = [f"{topic}:{row['partition']}, offset {row['committed_offset']}" for row in of_them]
-        more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
-        yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
+    question = Question.of(settings, asking, groups, topics)
+    answer = LagQueries(question.tables).restore(question.groups, question.topics, as_of=asking.as_of)
+    rows = answer.rows
+    found = question.answered(rows, answer.as_of, nothing="committed offsets")
+    sys.stdout.writelines(reset_lines(rows, "committed_offset"))
+    warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
+    left_out = groups_left_out(rows)
+    is_whole = not left_out and not rows["committed_offset"].null_count
+    return found.tell([str(found.about), *warned, *left_out]) or int(not is_whole)

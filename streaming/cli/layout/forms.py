@@ -98,7 +98,7 @@ OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
     kept=_LAG,
     room=("commit_timestamp", "client_id", "host", "consumer_id"),
-    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_since"),
+    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_since", "of_former_topic"),
     unseen=(*_OF_LAG, "topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
 )
@@ -165,7 +165,7 @@ STATUS_CHANGES: Final = Form(
 EXPIRING: Final = Form(
     always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked
     room=("earliest_replays", "latest_skips", "rule", "expires_at"),
-    wide=("log_start_offset", "log_end_offset"),
+    wide=("of_former_topic", "log_start_offset", "log_end_offset"),
 )
 RETIRED: Final = Form(
     always=(*_KEY, "removed_offset", "removed_at"),

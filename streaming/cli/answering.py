@@ -1,0 +1,147 @@
+"""How commands ask the tables: names are searched for, and what is to be known beside the rows is said."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from streaming.cli.layout.forms import Form
+from streaming.cli.options import Asking, print_answer, tables_of, topics_of
+from streaming.cli.output import warn
+from streaming.settings.model import Settings
+from streaming.tables.tables import Tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streaming.cli.options import Output
+    from streaming.queries.completeness import AsOf
+    from streaming.queries.names import Missing, Search, TopicPartitions
+    from streaming.tables.snapshot import Among
+
+_MOST_NAMED: Final = 5
+"""Positions of one topic, and topics of groups, in what is said of positions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a command asks the tables: the names that were given, and how the answer must be."""
+
+    settings: Settings
+    asking: Asking
+    tables: Tables
+    search: "Search"
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        asking: Asking,
+        groups: tuple[str, ...],
+        topics: tuple[str, ...] = (),
+        *,
+        among: "Among" = "live",
+    ) -> Self:
+        """Make it of the options of a command; `among` these the names are looked for."""
+        from streaming.queries.names import Search
+        from streaming.queries.queries import OffsetQueries
+
+        names = partial(OffsetQueries(tables := tables_of(settings)).names, as_of=asking.as_of, among=among)
+        search = Search(groups, topics_of(topics), names)
+        return cls(settings=settings, asking=asking, tables=tables, search=search)
+
+    @property
+    def groups(self) -> "list[str] | None":
+        """The groups that are meant; None: all."""
+        return self.search.groups
+
+    @property
+    def topics(self) -> "list[TopicPartitions]":
+        """The topics that are meant; none: all."""
+        return self.search.topics
+
+    def answered(self, rows: "pa.Table", about: "AsOf", *, nothing: str, when: str = "") -> "Found":
+        """Return what an answer is, beside its rows: `nothing` and `when` say in words what named groups
+        without rows lack. Raises `IncompleteError` where it is less than was asked for."""
+        about = self.asking.checked(about, self.settings, self.search)
+        errors = about.loading_of(self.groups)
+        missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
+        return Found(about=about, missing=missing, errors=errors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What an answer reflects, which names are not there, and which groups have errors."""
+
+    about: "AsOf"
+    missing: "Missing"
+    errors: Mapping[str | None, str] = field(default_factory=dict)
+
+    def with_sampled_ends(self, rows: "pa.Table", max_age_ms: int) -> Self:
+        """Return it for rows with lag of samples; see `AsOf.with_sampled_ends`."""
+        return replace(self, about=self.about.with_sampled_ends(rows, max_age_ms))
+
+    def with_log_ends(self, asked_at: int) -> Self:
+        """Return it for rows with log ends that brokers were asked for at a moment (ms)."""
+        return replace(self, about=self.about.with_log_ends(asked_at))
+
+    def show(
+        self,
+        rows: "pa.Table",
+        output: "Output",
+        form: Form,
+        *,
+        errors: Mapping[str | None, str] | None = None,
+        with_line: bool = True,
+    ) -> None:
+        """Print rows, below a table for people with what they reflect unless that is not wanted. `errors`
+        are those of a document, where it has others."""
+        print_answer(rows, output, form, self.about, errors or self.errors, self.missing)
+        if with_line and output == "table":
+            print(self.about)
+
+    def why_no_lag(self, output: "Output") -> list[str]:
+        """Say that no lag is known, where no line below a table says so."""
+        why = self.about.why_no_lag
+        return [f"the lag is not known, because {why}"] if why and output != "table" else []
+
+    def tell(self, remarks: Iterable[str] = ()) -> int:
+        """Say on standard error what is to be known beside the rows. Return the exit code: 1 where something
+        is still being read, or a name is not there or has an error."""
+        warn([*self.about.caveats(), *remarks])
+        warn(f"group {group!r}: {error}" for group, error in self.errors.items())
+        warn(self.missing.sentences)
+        return 1 if self.errors or self.missing or self.about.is_loading else 0
+
+
+# --- positions -------------------------------------------------------------------------------------------
+
+
+def former_topics(rows: "pa.Table") -> Iterator[str]:
+    """Say which positions (rows with `of_former_topic`) are those of a topic that was made anew since."""
+    from streaming.lag.restoring import MADE_ANEW
+
+    found = rows.filter(rows["of_former_topic"]).select([*_POSITION, "of_former_topic"]).to_pylist()
+    return positions_told(({**row, "warning": MADE_ANEW} for row in found), most=_MOST_NAMED)
+
+
+_POSITION: Final = ("group", "topic", "partition", "committed_offset")
+
+
+def positions_told(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
+    """Say the `warning` of positions, those of a group and topic together; of `most` of these at most."""
+    by = itemgetter("group", "topic", "warning")
+    told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]
+    for (group, topic, warning), own in told[:most]:
+        places = [_place(topic, row) for row in own]
+        more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+        yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
+    if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
+        yield f"so it is with {others} more offsets"
+
+
+def _place(topic: str, row: dict[str, Any]) -> str:
+    offset = row["committed_offset"]
+    return f"{topic}:{row['partition']}" + ("" if offset is None else f", offset {offset}")
