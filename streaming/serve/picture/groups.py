@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, no_rows, numbers_or
 from streaming.common.pieces import take
@@ -51,6 +53,11 @@ class Groups:
         """Return the columns of the group at a place as plain values; all are None where it has no row."""
         [row] = self.rows.slice(place, 1).to_pylist()
         return dict(row)
+
+    @cached_property
+    def member_counts(self) -> Index:
+        """How many members each group has (n); 0 where it has no row."""
+        return numbers_or(pc.list_value_length(self.rows["members"]), 0)
 
     def source_partitions(self) -> Index:
         """Return the offsets partition of each group (n), -1 where it has no row."""

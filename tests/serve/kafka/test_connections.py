@@ -100,6 +100,14 @@ def test_a_large_answer_comes_whole_and_others_are_answered_meanwhile(door: List
         assert large.ask(18, 0, {})["errorCode"] == 0
 
 
+def test_groups_that_are_described_at_once_are_all_in_the_answer(door: Listening) -> None:
+    names = [f"g{number}" for number in range(GROUPS)] + ["nope"]
+    with Client(door.bootstrap) as client:
+        described = client.ask(15, 6, {"groups": names})["groups"]
+        assert [one["groupId"] for one in described] == names
+        assert [one["groupState"] for one in described] == ["Stable"] * GROUPS + ["Dead"]
+
+
 def test_bytes_behind_a_request_are_overlooked(door: Listening) -> None:
     with Client(door.bootstrap) as client:
         frame = ASK_VERSIONS[4:] + b"\0\0\0"
