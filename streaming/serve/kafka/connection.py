@@ -57,7 +57,6 @@ class Connection(asyncio.Protocol):
         self._client = Client()
         self._received = bytearray()
         self._is_full = False  # the client does not take what was sent
-        self._is_ended = False  # it has said all that it wanted to
         self._is_taken = False
         self._task: asyncio.Future[None] | None = None
         self._drained = asyncio.Event()
@@ -93,11 +92,6 @@ class Connection(asyncio.Protocol):
         self._received += data
         self._go_on()
 
-    def eof_received(self) -> bool:
-        """Answer what was asked, and close."""
-        self._is_ended = True
-        return self._is_waiting
-
     def pause_writing(self) -> None:
         """Wait for the client, which does not take what was sent."""
         self._is_full = True
@@ -131,10 +125,8 @@ class Connection(asyncio.Protocol):
             return
         if self._is_waiting:
             self._transport.pause_reading()
-        elif self._is_ended:
-            self._transport.close()
         else:
-            self._transport.resume_reading()
+            self._transport.resume_reading()  # where the client has said all, asyncio closes the connection
 
     def _next_frame(self) -> bytes | None:
         """Take the next frame from what was received; None: it is not complete yet, or never will be."""
