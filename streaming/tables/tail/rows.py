@@ -79,7 +79,7 @@ def field_of(rows: pa.RecordBatch | pa.StructArray, name: str, kind: pa.DataType
 
 
 def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with texts for what delta-rs writes as `string_view`, which Arrow cannot take from."""
+    """Return rows with texts and bytes for what delta-rs writes as views, which Arrow cannot take from."""
     kinds = [_with_text(kind) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
@@ -90,6 +90,8 @@ def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _with_text(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_text(field.type)) for field in kind])
     if pa.types.is_list(kind):
