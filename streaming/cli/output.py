@@ -10,10 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from typing import TextIO
 
 from streaming.common.escapes import shown, shown_lines
 from streaming.model.errors import OffsetlakeError
@@ -23,20 +20,38 @@ class OutputError(OffsetlakeError, OSError):
     """Standard output takes no more: the disk is full, for instance."""
 
 
-class _Output(io.FileIO):
-    """Standard output below all buffers; raises `OutputError`, `BrokenPipeError` if the reader has gone."""
+class _Output(io.TextIOWrapper):
+    """Standard output; raises `OutputError`, `BrokenPipeError` if the reader has gone.
 
-    def write(self, data: "ReadableBuffer", /) -> int:
-        """Write some of it."""
-        try:
-            return super().write(data)
-        except BrokenPipeError as error:  # without its number, by which click would take it for a failure
-            raise BrokenPipeError("the reader has gone") from error
-        except OSError as error:
-            raise OutputError(
-                f"writing to standard output: expected to write all of it, found: {error.strerror}. "
-                "The output is incomplete: free some space, or write elsewhere."
-            ) from error
+    Above all buffers: where Ctrl-C comes while code of Python writes below them, they take what was written
+    for unwritten, and write it again.
+    """
+
+    def write(self, text: str, /) -> int:
+        """Write text."""
+        with _named():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Write what is still buffered."""
+        with _named():
+            super().flush()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Give failures of writing their names."""
+    try:
+        yield
+    except BrokenPipeError as error:  # without its number, by which click would take it for a failure
+        raise BrokenPipeError("the reader has gone") from error
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"writing to standard output: expected to write all of it, found: {error.strerror}. "
+            "The output is incomplete: free some space, or write elsewhere."
+        ) from error
 
 
 @contextmanager
@@ -116,8 +131,8 @@ def _watched(out: TextIO | None) -> TextIO:
     if out is not sys.__stdout__:  # replaced by a caller, as in tests
         return out
     assert isinstance(out, io.TextIOWrapper)
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Output(out.fileno(), "w", closefd=False)),
+    return _Output(
+        io.BufferedWriter(io.FileIO(out.fileno(), "w", closefd=False)),
         encoding=out.encoding,
         errors=out.errors,
         line_buffering=out.line_buffering or out.write_through,  # as with PYTHONUNBUFFERED

@@ -245,7 +245,7 @@ def test_watching_on_a_terminal_draws_a_screen_that_is_gone_at_the_end(
         assert "LAG-TIME" in frame
     shapes = [set(re.findall(r"\x1b\[(\d+);1H", frame)) for frame in frames]  # a line may take two rows, too
     assert shapes
-    assert all(one != other for one, other in pairwise(shapes))  # drawn anew for a reason
+    assert all(one != other for one, other in pairwise(shapes)), text  # drawn anew for a reason
 
 
 def test_what_is_said_stays_on_a_screen_that_has_no_room_for_all_groups() -> None:
