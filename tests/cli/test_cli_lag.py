@@ -194,7 +194,8 @@ def test_lag_may_be_asked_for_by_topic_and_narrowed_down(ask: Any, rows: Json) -
     assert [row["group"] for row in rows("lag", "--min-lag", "31", "-t", "orders")] == ["old", "dead"]
     assert [row["group"] for row in rows("lag", "li*", "dead")] == ["dead", "live"]
     ended = ask("lag", "--min-lag", "1")
-    assert (ended.code, ended.err) == (0, "offsetlake: 1 groups whose lag is not known are left out\n")
+    left_out = "offsetlake: 1 groups whose lag is not known are left out\n"
+    assert (ended.code, left_out in ended.err) == (0, True)  # and the job's silence, where the test is slow
     ended = ask("lag", "deat", "-t", "orders:4")
     assert (ended.code, "group 'deat' is not there. Did you mean dead?" in ended.err) == (1, True)
 
