@@ -191,7 +191,7 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
     picture = view.picture
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     named = picture.topics.partition[start:stop]
-    is_there = ((picture.committing > 0) | (picture.topics.ends.log_end >= 0))[start:stop]
+    is_there = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
     ends = picture.end_offsets[start:stop]
     has_leader = np.full(len(named), not view.error) & (ends >= 0)
     if view.client.needs_leaders:
