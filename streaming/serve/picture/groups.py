@@ -59,8 +59,9 @@ class Groups:
         """How many members each group has (n); 0 where it has no row."""
         return numbers_or(pc.list_value_length(self.rows["members"]), 0)
 
+    @cached_property
     def source_partitions(self) -> Index:
-        """Return the offsets partition of each group (n), -1 where it has no row."""
+        """The offsets partition of each group (n), -1 where it has no row."""
         return numbers_or(self.rows["source_partition"], NONE)
 
     def with_names(self, names: Names, moved: Index) -> "Groups":

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
+from streaming.common.partitions import offsets_partition
 from streaming.model.progress import Progress
-from streaming.queries.completeness import AsOf, partitions_of
+from streaming.queries.completeness import AsOf, partition_count
 from streaming.serve.picture.changes import Changes
 from streaming.serve.picture.groups import Groups
 from streaming.serve.picture.names import NONE, TEXTS, fixed
@@ -76,15 +77,25 @@ class Picture:
     def partition_of(self, group: str) -> int | None:
         """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
         as in a copy of Kafka's topic, or while not all partitions have answered."""
-        found = partitions_of([group], self.progress)
-        return next(iter(found)) if len(found) == 1 else None
+        if not self._partition_count:
+            return next(iter(self.progress.partitions)) if len(self.progress.partitions) == 1 else None
+        place = self.groups.place(group)
+        held = NONE if place is None else int(self.groups.source_partitions[place])
+        return offsets_partition(group, self._partition_count) if held == NONE else held
+
+    @cached_property
+    def _partition_count(self) -> int:
+        return partition_count(self.progress)
 
     def is_loading(self, group: str) -> bool:
         """Tell whether the offsets partition that a group is in has not been read to its end yet: then the
         picture need not have all of the group."""
         if not self.progress.partitions:
             return True
-        return bool(self.loading) and not self.loading.isdisjoint(partitions_of([group], self.progress))
+        if not self.loading:
+            return False
+        partition = self.partition_of(group)
+        return partition is None or partition in self.loading
 
     # --- all groups ------------------------------------------------------------------------------------
 
@@ -97,7 +108,7 @@ class Picture:
         """Tell of each group (n) whether it is one to be listed: the tables describe it, and its offsets
         partition has been read."""
         loading = np.array(sorted(self.loading), np.int64)
-        return self.groups.is_described & ~np.isin(self.groups.source_partitions(), loading)
+        return self.groups.is_described & ~np.isin(self.groups.source_partitions, loading)
 
     # --- topics ----------------------------------------------------------------------------------------
 
