@@ -13,7 +13,7 @@ import numpy as np
 
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index
+from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, View
 
@@ -191,7 +191,7 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
     picture = view.picture
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     named = picture.topics.partition[start:stop]
-    is_there = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
+    is_there = _is_there(topic, view)
     ends = picture.end_offsets[start:stop]
     has_leader = np.full(len(named), not view.error) & (ends >= 0)
     if view.client.needs_leaders:
@@ -210,8 +210,31 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
     ]
 
 
+def _is_there(topic: int, view: View) -> Mask:
+    """Tell which of the named partitions of the topic at a place are there still."""
+    picture = view.picture
+    start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
+    is_there: Mask = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
+    return is_there
+
+
+def gaps_of(topic: str, view: View) -> range:
+    """Return partitions of a topic that are shown though nothing need have named them: before one that is."""
+    topics = view.picture.topics
+    place = topics.names.place(topic)
+    if place is None:
+        return range(0)
+    named = topics.partition[topics.starts[place] : topics.starts[place + 1]][_is_there(place, view)]
+    return _gaps(named)
+
+
 def _with_gaps(named: Index) -> Iterable[int]:
     """Partitions in order, and those between them from 0 on unless these are many."""
+    gaps = _gaps(named)
+    return chain(named[named < 0].tolist(), gaps) if gaps else named.tolist()
+
+
+def _gaps(named: Index) -> range:
+    """From 0 to the highest of partitions in order; none where those between them are many."""
     highest = int(named[-1]) if len(named) else -1
-    is_dense = highest < len(named) + _GAPS
-    return chain(named[named < 0].tolist(), range(highest + 1)) if is_dense else named.tolist()
+    return range(highest + 1) if highest < len(named) + _GAPS else range(0)

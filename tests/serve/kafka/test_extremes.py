@@ -62,3 +62,52 @@ def test_a_topic_is_shown_without_looking_at_all_others(tables: Tables) -> None:
     picture = replace(picture, committing=picture.committing.view(OfOneTopic))
     answer = apis.cluster.answer_metadata({"topics": None}, seen(picture))
     assert len(answer["topics"]) == 9
+
+
+def test_while_partitions_are_loading_no_group_takes_long(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {number: replace(LOADED, loaded=number > 0) for number in range(50)}
+    fill(tables, {"g": group(source_partition=3)}, partitions=states)
+    picture = picture_of(tables)
+    assert not picture.is_loading("g")
+    assert picture.is_loading("polygenelubricants")  # its hash is the lowest that there is
+
+    def many_at_once(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("streaming.queries.completeness.offsets_partitions", many_at_once)
+    assert [picture.is_loading(name) for name in ("g", "", "h", "polygenelubricants")] == [0, 1, 0, 1]
+
+
+# --- partitions that nobody has committed ------------------------------------------------------------------
+
+OLD_JAVA, NEW_JAVA = Software("apache-kafka-java", "3.9.2"), Software("apache-kafka-java", "4.3.1")
+
+
+def shown(view: View) -> dict[tuple[str, int], bool]:
+    """Return of each partition in the answer to Metadata whether it has a leader."""
+    return {
+        (topic["name"], one["partitionIndex"]): one["leaderId"] != -1
+        for topic in apis.cluster.answer_metadata({"topics": None}, view)["topics"]
+        for one in topic["partitions"]
+    }
+
+
+def latest(view: View, topic: str, numbers: range) -> list[int]:
+    """Return the errors of asking for the ends of partitions."""
+    asked = [{"partitionIndex": number, "timestamp": LATEST} for number in numbers]
+    answer = apis.log_ends.answer_log_ends({"topics": [{"name": topic, "partitions": asked}]}, view)
+    [answered] = answer["topics"]
+    assert all(one.get("offset", -1) == -1 for one in answered["partitions"])
+    return [one.get("errorCode", 0) for one in answered["partitions"]]
+
+
+def test_a_partition_that_is_shown_is_known_when_its_end_is_asked_for(tables: Tables) -> None:
+    fill(tables, {("g", "t", 2): offset(source_partition=0)})
+    picture, unknown = picture_of(tables), Error.UNKNOWN_TOPIC_OR_PARTITION
+    old, new = seen(picture, OLD_JAVA), seen(picture, NEW_JAVA)
+    assert shown(old) == {("t", number): True for number in range(3)}
+    assert shown(new) == {("t", number): False for number in range(3)}
+    assert latest(old, "t", range(-1, 4)) == [unknown, 0, 0, 0, unknown]
+    assert latest(new, "t", range(4)) == [*[Error.NOT_LEADER_OR_FOLLOWER] * 3, unknown]
