@@ -1,4 +1,5 @@
-"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of.
+"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of,
+or their members partitions.
 
 An end of a log that is not known shows in the leader of its partition: there is none, and clients leave the
 end out. Clients that cannot bear that are told that the end is -1 (`log_ends`).
@@ -105,13 +106,24 @@ def answer_oldest_metadata(request: Message, view: View) -> Message:
     return answer_metadata({"topics": request["topics"] or None}, view)
 
 
+def answer_metadata_by_names(request: Message, view: View) -> Message:
+    """Answer Metadata of versions 10 and 11: ids can be in the request, but names alone are looked for."""
+    asked = request["topics"] or ()
+    if all(one["name"] is not None for one in asked):
+        return answer_metadata(request, view)
+    refused = {"errorCode": Error.INVALID_REQUEST, "partitions": []}
+    topics = [{**refused, "name": one["name"] or "", "topicId": one["topicId"]} for one in asked]
+    return {"brokers": [], "topics": topics}
+
+
 def metadata_weight(request: Message, view: View) -> int:
-    """How many partitions an answer to Metadata may have."""
+    """How many partitions, and topics asked for, an answer to Metadata may have."""
     topics = view.picture.topics
     if request["topics"] is None:
         return len(topics.topic)
     places = [topics.names.place(one["name"]) for one in request["topics"] if one["name"] is not None]
-    return sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+    held = (int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+    return len(request["topics"]) + sum(held)
 
 
 def answer_topic_partitions(request: Message, view: View) -> Message:
@@ -121,7 +133,7 @@ def answer_topic_partitions(request: Message, view: View) -> Message:
     first_topic, first_partition = (
         ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
     )
-    left = min(request["responsePartitionLimit"], _MOST_PARTITIONS)
+    left = max(min(request["responsePartitionLimit"], _MOST_PARTITIONS), 1)
     topics: list[Message] = []
     for name in (name for name in names if name >= first_topic):
         if left <= 0:
@@ -215,7 +227,7 @@ def _is_there(topic: int, view: View) -> Mask:
     picture = view.picture
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     is_there: Mask = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
-    return is_there
+    return is_there | picture.is_assigned[start:stop]
 
 
 def gaps_of(topic: str, view: View) -> range:

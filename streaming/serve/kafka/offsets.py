@@ -132,14 +132,19 @@ def _is_unknown(committed: Index, unreadable_since: Index) -> Mask:
 
 def _error_of_member(asked: Message, view: View) -> Error:
     """What is wrong with the member that asks: groups of members with epochs answer no others."""
-    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
-    if member_id is None and epoch < 0:
+    if not _is_member(asked):
         return Error.NONE
+    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
     row = view.picture.row_of(asked["groupId"])
     if row is None or row["type"] not in {"consumer", "streams"}:
         return Error.NONE
     members = {member["member_id"]: member for member in row["members"] or ()}
     return _error_of_epoch(members.get(member_id), epoch)
+
+
+def _is_member(asked: Message) -> bool:
+    """Tell whether it is a member that asks."""
+    return asked.get("memberId") is not None or int(asked.get("memberEpoch", NONE)) >= 0
 
 
 def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
@@ -170,7 +175,7 @@ def _weight(asked: Message, view: View) -> int:
 def answer_many_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for that groups have committed."""
     groups = request.get("groups", [request])
-    if any(group["topics"] is not None or group.get("memberId") is not None for group in groups):
+    if any(group["topics"] is not None or _is_member(group) for group in groups):
         return answer_offsets(request, view)
     names = [group["groupId"] for group in groups]
     errors = np.array([view.error_of(name) for name in names], np.int16)

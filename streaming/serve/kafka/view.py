@@ -19,6 +19,7 @@ NOT_ASKED: Final = -(2**31)
 
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
+_DIGITS: Final = 10  # Python makes no numbers of thousands of them
 
 
 class Address(NamedTuple):
@@ -41,7 +42,7 @@ class Client(NamedTuple):
         numbers = self.version.split(".")[:2]
         return self.software == _JAVA and not (
             len(numbers) == 2
-            and all(number.isdecimal() for number in numbers)
+            and all(number.isdecimal() and len(number) < _DIGITS for number in numbers)
             and tuple(map(int, numbers)) >= _KNOWS_LEADERLESS
         )
 

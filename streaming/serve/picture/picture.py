@@ -33,9 +33,10 @@ class Picture:
     """What the tables hold: `groups` and `offsets` of one batch, `topics` with the newest log ends, and the
     open `alerts` (schema `ALERT_LIST`). `progress` is that of the batch, with the newest heartbeat.
 
-    Of each of m topic partitions `committing` says how many groups have a committed offset of it, and
-    `end_offsets` where its log ends: the newest sample or, if it is larger, the largest commit under the same
-    topic id, so that no lag is negative; -1 where no sample counts.
+    Of each of m topic partitions `committing` says how many groups have a committed offset of it,
+    `is_assigned` whether members of groups have it or are to have it, and `end_offsets` where its log ends:
+    the newest sample or, if it is larger, the largest commit under the same topic id, so that no lag is
+    negative; -1 where no sample counts.
     """
 
     progress: Progress
@@ -44,6 +45,7 @@ class Picture:
     topics: Topics
     alerts: pa.Table
     committing: Index
+    is_assigned: Mask
     end_offsets: Index
 
     @classmethod
@@ -57,6 +59,7 @@ class Picture:
             topics=Topics.none(),
             alerts=no_rows(ALERT_LIST),
             committing=nothing,
+            is_assigned=fixed(np.empty(0, np.bool_)),
             end_offsets=nothing,
         )
 
@@ -166,8 +169,11 @@ class Picture:
         return replace(self, topics=self.topics.without_ends())._counted()
 
     def _counted(self) -> "Picture":
-        """Return it with what follows from offsets and log ends together."""
-        columns, ends = self.offsets.columns, self.topics.ends
+        """Return it with what follows from offsets, groups and log ends together."""
+        assigned = self.groups.assigned
+        topics, moved = assigned.entered(self.topics)
+        offsets = self.offsets if moved is None else self.offsets.with_moved(moved)
+        columns, ends = offsets.columns, topics.ends
         committing = np.bincount(columns.place, minlength=len(ends.log_end))
         end_offsets = ends.log_end.copy()
         reached = np.where(end_offsets == NONE, _MOST, end_offsets)
@@ -175,4 +181,13 @@ class Picture:
         own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
         beyond = beyond[(own == sampled) | (own == NONE) | (sampled == NONE)]
         np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])
-        return replace(self, committing=fixed(committing), end_offsets=fixed(end_offsets))
+        is_assigned = np.zeros(len(committing), np.bool_)
+        is_assigned[assigned.places_in(topics)] = True
+        return replace(
+            self,
+            topics=topics,
+            offsets=offsets,
+            committing=fixed(committing),
+            is_assigned=fixed(is_assigned),
+            end_offsets=fixed(end_offsets),
+        )

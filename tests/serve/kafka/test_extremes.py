@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from listening import CLUSTER_ID, Client, listening
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, Row, append, group, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.progress import PartitionProgress
+from streaming.model.schemas import MEMBER
 from streaming.serve.kafka import apis
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import Address, View
@@ -111,3 +112,87 @@ def test_a_partition_that_is_shown_is_known_when_its_end_is_asked_for(tables: Ta
     assert shown(new) == {("t", number): False for number in range(3)}
     assert latest(old, "t", range(-1, 4)) == [unknown, 0, 0, 0, unknown]
     assert latest(new, "t", range(4)) == [*[Error.NOT_LEADER_OR_FOLLOWER] * 3, unknown]
+
+
+def member(*assigned: Row, target: list[Row] | None = None) -> Row:
+    told = dict.fromkeys(field.name for field in MEMBER) | {"member_id": "m", "assignment": list(assigned)}
+    return told | {"client_id": "c", "client_host": "/h", "target_assignment": target}
+
+
+def of_topic(name: str | None, *numbers: int, topic_id: str | None = None) -> Row:
+    return {"topic": name, "topic_id": topic_id, "partitions": list(numbers)}
+
+
+def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables: Tables) -> None:
+    streams = of_topic(None, 7) | {"subtopology": "0", "task_type": "active"}
+    members = [
+        member(of_topic("assigned", 0, 1), of_topic("t", 1)),
+        member(of_topic(None, 3, topic_id=TOPIC_ID), of_topic(None, 9, topic_id="unknown"), streams),
+        member(target=[of_topic("target", 0)]),
+    ]
+    committed = offset(source_partition=0, topic_id=TOPIC_ID)
+    classic = group(source_partition=0, members=members)
+    fill(tables, {("g", "t", 0): committed, "g": classic, "h": group(source_partition=0)})
+    follower = Follower(tables, print)
+    follower.look()
+    view = seen(follower.current, NEW_JAVA)
+    expected = [("assigned", 0), ("assigned", 1), ("target", 0), *[("t", number) for number in range(4)]]
+    assert shown(view) == dict.fromkeys(expected, False)
+    assert latest(view, "assigned", range(3)) == [6, 6, Error.UNKNOWN_TOPIC_OR_PARTITION]
+    pages = apis.cluster.answer_topic_partitions(
+        {"topics": [], "cursor": None, "responsePartitionLimit": 2_000}, view
+    )
+    assert [topic["name"] for topic in pages["topics"]] == ["assigned", "t", "target"]
+    fill(tables, {"g": group(source_partition=0)}, live={"g": classic})  # its members have gone
+    follower.look()
+    assert shown(seen(follower.current, NEW_JAVA)) == {("t", 0): False}
+
+
+# --- what hardly anyone asks for ---------------------------------------------------------------------------
+
+
+def test_a_member_without_a_name_is_unknown_however_much_is_asked_for(tables: Tables) -> None:
+    batch: Batch = {("g", "t", number): offset(source_partition=0) for number in range(apis.MANY + 1)}
+    fill(tables, {**batch, "g": group(source_partition=0, type="consumer")})
+    asked = {"groupId": "g", "topics": None, "memberId": None, "memberEpoch": 0}
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        [answered] = client.ask(9, 9, {"groups": [asked]})["groups"]
+        assert (answered["errorCode"], answered["topics"]) == (Error.UNKNOWN_MEMBER_ID, [])
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1])
+def test_a_page_has_a_partition_at_least(tables: Tables, limit: int) -> None:
+    fill(tables, {("g", "t", number): offset(source_partition=0) for number in range(2)})
+    asked = {"topics": [], "responsePartitionLimit": limit, "cursor": None}
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        answer = client.ask(75, 0, asked)
+        assert [len(topic["partitions"]) for topic in answer["topics"]] == [1]
+        assert answer["nextCursor"] == {"topicName": "t", "partitionIndex": 1}
+
+
+@pytest.mark.parametrize("version", ["9" * 5_000 + ".0", "4." + "9" * 5_000])
+def test_a_client_may_say_that_it_is_of_any_version(tables: Tables, version: str) -> None:
+    fill(tables, {("g", "t", 0): offset(source_partition=0)})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        client.named("apache-kafka-java", version)
+        assert len(client.ask(3, 12, {"topics": None})["topics"]) == 1
+
+
+def test_topics_that_are_not_there_weigh_something_too(tables: Tables) -> None:
+    fill(tables, {("g", "t", 0): offset(source_partition=0)})
+    topics = [{"name": "nope"}, {"name": "t"}, {"name": None}]
+    assert apis.cluster.metadata_weight({"topics": topics}, seen(picture_of(tables))) == 4
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_look_for_names_alone_refuse_ids(tables: Tables, version: int) -> None:
+    fill(tables, {("g", "t", 0): offset(source_partition=0)})
+    asked = [{"name": None, "topicId": TOPIC_ID}, {"name": "t"}]
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        topics = client.ask(3, version, {"topics": asked})["topics"]
+        assert [(one["name"], one["errorCode"]) for one in topics] == [
+            ("", Error.INVALID_REQUEST),
+            ("t", Error.INVALID_REQUEST),
+        ]
+        [topic] = client.ask(3, version, {"topics": asked[1:]})["topics"]
+        assert topic["errorCode"] == Error.NONE
