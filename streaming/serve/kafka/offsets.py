@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index, Mask, from_numbers, from_texts
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import View
+from streaming.serve.kafka.view import View, writable
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.offsets import OffsetColumns
 
@@ -111,7 +114,7 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
             "partitionIndex": number,
             "committedOffset": offset,
             "committedLeaderEpoch": epoch,
-            "metadata": metadata.decode(),
+            "metadata": writable(metadata.decode()),
             "errorCode": Error.NONE,
         }
         for number, offset, epoch, metadata, is_unknown in rows
@@ -212,9 +215,17 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
         "partitionIndex": topics.partition[places],
         "committedOffset": columns.committed_offset[rows],
         "committedLeaderEpoch": columns.leader_epoch[rows],
-        "metadata": columns.texts.at(columns.metadata_slot[rows]),
+        "metadata": _metadata(columns, rows),
         "errorCode": np.zeros(len(rows), np.int16),
     }
     names = topics.names.texts.take(from_numbers(of_topics[first]))
     held = Columns(partitions, np.diff(np.append(first, len(rows))))
     return Columns({"name": names, "partitions": held}), of_groups[first]
+
+
+def _metadata(columns: OffsetColumns, rows: Index) -> pa.LargeBinaryArray:
+    """The metadata of rows: empty where it is longer than the protocol allows (see `writable`)."""
+    slots = columns.metadata_slot[rows]
+    texts = columns.texts.at(slots)
+    is_long = numbers_or(pc.binary_length(texts), 0) > MAX_TEXT_BYTES
+    return columns.texts.at(np.where(is_long, 0, slots)) if is_long.any() else texts

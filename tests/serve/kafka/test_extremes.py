@@ -196,3 +196,39 @@ def test_versions_that_look_for_names_alone_refuse_ids(tables: Tables, version: 
         ]
         [topic] = client.ask(3, version, {"topics": asked[1:]})["topics"]
         assert topic["errorCode"] == Error.NONE
+
+
+# --- long names and texts ----------------------------------------------------------------------------------
+
+LONG = "ä" * 16_383  # the longest there is has 32,767 bytes
+TOO_LONG = "\ufffd" * 11_000  # bytes that were no text
+
+
+def test_names_of_any_length_are_answered_about(tables: Tables) -> None:
+    fill(tables, {LONG: group(source_partition=0, type="share")})
+    resource = {"resourceType": 4, "resourceName": LONG, "configurationKeys": None}
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        for name in (LONG, LONG[:-1]):
+            [consumer] = client.ask(69, 1, {"groupIds": [name]})["groups"]
+            [classic] = client.ask(15, 6, {"groups": [name]})["groups"]
+            errors = (consumer["errorCode"], classic["errorCode"])
+            assert errors == (Error.GROUP_ID_NOT_FOUND, Error.GROUP_ID_NOT_FOUND)
+        [result] = client.ask(32, 4, {"resources": [resource]})["results"]
+        assert result["errorCode"] == Error.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("count", [2, apis.MANY + 1])
+def test_texts_that_no_answer_can_hold_do_not_spoil_it(tables: Tables, count: int) -> None:
+    told = member() | {"client_id": TOO_LONG}
+    batch: Batch = {("g", "t", number): offset(source_partition=0, metadata="m") for number in range(count)}
+    batch |= {("g", "t", 1): offset(source_partition=0, metadata=TOO_LONG)}
+    batch |= {TOO_LONG: group(source_partition=0), "g": group(source_partition=0, members=[told])}
+    fill(tables, {**batch, "h": group(source_partition=0, protocol_type=TOO_LONG)})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert [one["groupId"] for one in client.ask(16, 5, {})["groups"]] == ["g"]
+        groups = client.ask(15, 6, {"groups": ["g", "h"]})["groups"]
+        assert [one["clientId"] for one in groups[0]["members"]] == [""]
+        assert groups[1]["protocolType"] == ""
+        [fetched] = client.ask(9, 9, {"groups": [{"groupId": "g", "topics": None}]})["groups"]
+        held = [one["metadata"] for one in fetched["topics"][0]["partitions"]]
+        assert held == ["m", "", *["m"] * (count - 2)]
