@@ -1,5 +1,5 @@
-"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of,
-or their members partitions.
+"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of, or their
+members partitions.
 
 An end of a log that is not known shows in the leader of its partition: there is none, and clients leave the
 end out. Clients that cannot bear that are told that the end is -1 (`log_ends`).

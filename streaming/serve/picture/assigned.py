@@ -11,6 +11,7 @@ from streaming.serve.picture.names import NONE, TEXTS, Coded
 from streaming.serve.picture.topics import Moved, Topics
 
 _ASSIGNMENTS: Final = ("assignment", "target_assignment")
+_NUMBERS: Final = pa.list_(pa.int32())
 _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 
@@ -66,7 +67,5 @@ class Assigned(NamedTuple):
         """Return the places of those that are known."""
         names, partitions = self.named_in(topics)
         places = topics.found(names.places_in(topics.names), partitions)
-        return places[places != NONE]
-
-
-_NUMBERS: Final = pa.list_(pa.int32())
+        known: Index = places[places != NONE]
+        return known
