@@ -34,6 +34,21 @@ def offsets_partitions(groups: pa.Array | pa.ChunkedArray, partition_count: int)
     return partitions
 
 
+def offsets_partition(group: str, partition_count: int) -> int:
+    """Return the partition of one group name: quicker than `offsets_partitions` is for one.
+
+    >>> offsets_partition("g", 50)
+    3
+    """
+    if partition_count < 1:
+        raise ValueError(f"computing an offsets partition: expected at least 1, found {partition_count}")
+    hashed = 0
+    for unit in memoryview(group.encode("utf-16-le", "surrogatepass")).cast("H"):
+        hashed = (31 * hashed + unit) & 0xFFFF_FFFF
+    hashed -= (hashed >> 31) << 32
+    return 0 if hashed == _LOWEST else abs(hashed) % partition_count
+
+
 def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
     """Return Java's `String.hashCode` (n int32) of n texts, none of them null.
 

@@ -287,12 +287,18 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
 
     That is known for Kafka's own topic; groups of a copy may be anywhere.
     """
-    partitions = frozenset(progress.partitions)
-    count = len(partitions)
-    is_known = progress.topic == OFFSETS_TOPIC and partitions == set(range(count))
-    if groups is None or not count or not is_known:
-        return partitions  # `is_known` is false too while some partitions have not answered yet
+    count = partition_count(progress)
+    if groups is None or not count:
+        return frozenset(progress.partitions)
     return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
+
+
+def partition_count(progress: Progress) -> int:
+    """Return how many offsets partitions there are, which tells where a group is; 0: not known, as in a copy
+    of Kafka's topic, or while not all partitions have answered."""
+    count = len(progress.partitions)
+    is_known = progress.topic == OFFSETS_TOPIC and progress.partitions.keys() == set(range(count))
+    return count if is_known else 0
 
 
 def _listed(numbers: list[int]) -> str:

@@ -10,7 +10,7 @@ from group_replay import GroupReplay, start_group_replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.common.partitions import java_hashes, offsets_partitions
+from streaming.common.partitions import java_hashes, offsets_partition, offsets_partitions
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,18 @@ def plain_hash(text: str) -> int:
 def test_known_groups_have_their_known_partitions(group: str, hashed: int, partition: int) -> None:
     assert java_hashes(pa.array([group])).tolist() == [hashed]
     assert offsets_partitions(pa.array([group]), 50).tolist() == [partition]
+    assert offsets_partition(group, 50) == partition
 
 
 @settings(deadline=None)
 @given(names=st.lists(st.text(max_size=20) | st.text("aé☃😀", min_size=40, max_size=90)))
 def test_hashes_equal_the_definition(names: list[str]) -> None:
     assert java_hashes(pa.array(names, pa.string())).tolist() == [plain_hash(name) for name in names]
+
+
+@given(name=st.text() | st.text("z😀\0\uffff", min_size=40), count=st.integers(1, 2**31 - 1))
+def test_the_partition_of_one_group_is_that_among_many(name: str, count: int) -> None:
+    assert offsets_partition(name, count) == offsets_partitions(pa.array([name]), count)[0]
 
 
 @pytest.mark.broker

@@ -4,7 +4,7 @@ Everything else closes the connection, as a broker does. The table in docs/clien
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,7 +41,7 @@ class Answered:
     """
 
     api_key: int
-    versions: range
+    versions: Sequence[int]
     answer: Answer
     weight: Weight | None = None
     answer_many: Answer | None = None
@@ -92,7 +92,14 @@ _ROWS: Final = (
     ),
     Answered(
         api_key=3,
-        versions=range(1, 14),
+        versions=range(10, 12),
+        answer=cluster.answer_metadata_by_names,
+        weight=cluster.metadata_weight,
+        about="",
+    ),
+    Answered(
+        api_key=3,
+        versions=[*range(1, 10), 12, 13],
         answer=cluster.answer_metadata,
         weight=cluster.metadata_weight,
         about="one node, which is the listener, and the topics that groups have offsets of",

@@ -1,4 +1,5 @@
-"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of.
+"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of, or their
+members partitions.
 
 An end of a log that is not known shows in the leader of its partition: there is none, and clients leave the
 end out. Clients that cannot bear that are told that the end is -1 (`log_ends`).
@@ -13,7 +14,7 @@ import numpy as np
 
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index
+from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, View
 
@@ -105,13 +106,24 @@ def answer_oldest_metadata(request: Message, view: View) -> Message:
     return answer_metadata({"topics": request["topics"] or None}, view)
 
 
+def answer_metadata_by_names(request: Message, view: View) -> Message:
+    """Answer Metadata of versions 10 and 11: ids can be in the request, but names alone are looked for."""
+    asked = request["topics"] or ()
+    if all(one["name"] is not None for one in asked):
+        return answer_metadata(request, view)
+    refused = {"errorCode": Error.INVALID_REQUEST, "partitions": []}
+    topics = [{**refused, "name": one["name"] or "", "topicId": one["topicId"]} for one in asked]
+    return {"brokers": [], "topics": topics}
+
+
 def metadata_weight(request: Message, view: View) -> int:
-    """How many partitions an answer to Metadata may have."""
+    """How many partitions, and topics asked for, an answer to Metadata may have."""
     topics = view.picture.topics
     if request["topics"] is None:
         return len(topics.topic)
     places = [topics.names.place(one["name"]) for one in request["topics"] if one["name"] is not None]
-    return sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+    held = (int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+    return len(request["topics"]) + sum(held)
 
 
 def answer_topic_partitions(request: Message, view: View) -> Message:
@@ -121,7 +133,7 @@ def answer_topic_partitions(request: Message, view: View) -> Message:
     first_topic, first_partition = (
         ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
     )
-    left = min(request["responsePartitionLimit"], _MOST_PARTITIONS)
+    left = max(min(request["responsePartitionLimit"], _MOST_PARTITIONS), 1)
     topics: list[Message] = []
     for name in (name for name in names if name >= first_topic):
         if left <= 0:
@@ -191,7 +203,7 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
     picture = view.picture
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     named = picture.topics.partition[start:stop]
-    is_there = ((picture.committing > 0) | (picture.topics.ends.log_end >= 0))[start:stop]
+    is_there = _is_there(topic, view)
     ends = picture.end_offsets[start:stop]
     has_leader = np.full(len(named), not view.error) & (ends >= 0)
     if view.client.needs_leaders:
@@ -210,8 +222,31 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
     ]
 
 
+def _is_there(topic: int, view: View) -> Mask:
+    """Tell which of the named partitions of the topic at a place are there still."""
+    picture = view.picture
+    start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
+    is_there: Mask = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
+    return is_there | picture.is_assigned[start:stop]
+
+
+def gaps_of(topic: str, view: View) -> range:
+    """Return partitions of a topic that are shown though nothing need have named them: before one that is."""
+    topics = view.picture.topics
+    place = topics.names.place(topic)
+    if place is None:
+        return range(0)
+    named = topics.partition[topics.starts[place] : topics.starts[place + 1]][_is_there(place, view)]
+    return _gaps(named)
+
+
 def _with_gaps(named: Index) -> Iterable[int]:
     """Partitions in order, and those between them from 0 on unless these are many."""
+    gaps = _gaps(named)
+    return chain(named[named < 0].tolist(), gaps) if gaps else named.tolist()
+
+
+def _gaps(named: Index) -> range:
+    """From 0 to the highest of partitions in order; none where those between them are many."""
     highest = int(named[-1]) if len(named) else -1
-    is_dense = highest < len(named) + _GAPS
-    return chain(named[named < 0].tolist(), range(highest + 1)) if is_dense else named.tolist()
+    return range(highest + 1) if highest < len(named) + _GAPS else range(0)

@@ -6,7 +6,7 @@ from typing import Final
 from decoders.messages.reader import Message
 from streaming.common.times import iso
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import NODE_ID, View
+from streaming.serve.kafka.view import NODE_ID, View, short
 
 _TOPIC, _BROKER = 2, 4  # types of resources
 _STATIC: Final = 4  # where a setting comes from: what a broker was started with
@@ -27,7 +27,7 @@ def _result(asked: Message, view: View, documents: bool) -> Message:
     if kind != _BROKER:
         return answer
     if name not in {"", str(NODE_ID)}:
-        why = f"Unexpected broker id, expected {NODE_ID} or empty string, but received {name}"
+        why = f"Unexpected broker id, expected {NODE_ID} or empty string, but received {short(name)}"
         return {**answer, "errorCode": Error.INVALID_REQUEST, "errorMessage": why}
     keys = asked["configurationKeys"]
     entries = (_entry(*one, documents) for one in _as_of(view) if keys is None or one[0] in keys)

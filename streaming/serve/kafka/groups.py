@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import from_mask, from_texts, to_mask
+from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.members import classic_member, consumer_member
-from streaming.serve.kafka.view import View
+from streaming.serve.kafka.view import View, short, writable
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
@@ -30,7 +32,8 @@ def answer_groups(request: Message, view: View) -> Message:
     if view.error:
         return {"errorCode": error, "groups": []}
     held = view.picture.groups
-    is_listed = view.picture.listed()
+    columns = [held.names.texts, *(held.rows[column] for column in _LISTED.values())]
+    is_listed = np.logical_and.reduce([view.picture.listed(), *map(_is_writable, columns)])
     for name, column in (("statesFilter", "state"), ("typesFilter", "type")):
         if wanted := request.get(name):
             is_listed &= _is_one_of(held.rows[column], wanted)
@@ -40,6 +43,12 @@ def answer_groups(request: Message, view: View) -> Message:
         for name, column in _LISTED.items()
     }
     return {"errorCode": error, "groups": Columns({"groupId": held.names.texts.filter(chosen), **rows})}
+
+
+def _is_writable(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Tell which texts are as short as the protocol wants them (see `writable`)."""
+    is_writable: Mask = numbers_or(pc.binary_length(column), 0) <= MAX_TEXT_BYTES
+    return is_writable
 
 
 def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
@@ -90,15 +99,15 @@ def _classic(group: str, request: Message, view: View) -> Message:
         return {**answer, "errorCode": error}
     row = view.picture.row_of(group)
     if row is None or row["type"] != _CLASSIC:
-        why = f"Group {group} not found." if row is None else f"Group {group} is not a classic group."
+        why = _why(group, row, _CLASSIC)
         not_found = {"errorCode": Error.GROUP_ID_NOT_FOUND, "errorMessage": why, "groupState": _DEAD}
         return {**answer, **not_found}
     is_stable = row["state"] == _STABLE
     return {
         **answer,
-        "groupState": row["state"],
-        "protocolType": row["protocol_type"] or "",
-        "protocolData": (row["protocol"] or "") if is_stable else "",
+        "groupState": writable(row["state"]),
+        "protocolType": writable(row["protocol_type"]),
+        "protocolData": writable(row["protocol"]) if is_stable else "",
         "members": [classic_member(member, is_stable=is_stable) for member in row["members"] or ()],
         "authorizedOperations": view.operations(request.get("includeAuthorizedOperations", False)),
     }
@@ -117,17 +126,22 @@ def _consumer(group: str, view: View, wants_operations: bool) -> Message:
         why = None
         if not error:
             error = Error.GROUP_ID_NOT_FOUND
-            why = f"Group {group} not found." if row is None else f"Group {group} is not a consumer group."
+            why = _why(group, row, _CONSUMER)
         return {**_NO_CONSUMER_GROUP, "errorCode": error, "errorMessage": why, "groupId": group}
     return {
         "groupId": group,
-        "groupState": row["state"],
+        "groupState": writable(row["state"]),
         "groupEpoch": _number(row, "generation_or_epoch"),
         "assignmentEpoch": _number(row, "assignment_epoch"),
-        "assignorName": row["protocol"] or "",
+        "assignorName": writable(row["protocol"]),
         "members": [consumer_member(member, view) for member in row["members"] or ()],
         "authorizedOperations": view.operations(wants_operations),
     }
+
+
+def _why(group: str, row: Mapping[str, Any] | None, expected: str) -> str:
+    found = "not found" if row is None else f"is not a {expected} group"
+    return f"Group {short(group)} {found}."
 
 
 _NO_CONSUMER_GROUP: Final = {

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Final
 
 from decoders.messages.reader import Message
+from streaming.serve.kafka.cluster import gaps_of
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import View
 from streaming.serve.picture.names import NONE
@@ -31,20 +32,24 @@ def _partitions(topic: str, asked: list[Message], view: View) -> list[Message]:
     times = Counter(one["partitionIndex"] for one in asked)
     of_partitions = {one["partitionIndex"]: one for one in asked}
     twice = {"errorCode": Error.INVALID_REQUEST}
+    places = {number: view.picture.topics.place(topic, number) for number in of_partitions}
+    gaps = gaps_of(topic, view) if None in places.values() else range(0)
     return [
-        {"partitionIndex": number, **(_answered(topic, one, view) if times[number] == 1 else twice)}
+        {
+            "partitionIndex": number,
+            **(_answered(one, places[number], number in gaps, view) if times[number] == 1 else twice),
+        }
         for number, one in of_partitions.items()
     ]
 
 
-def _answered(topic: str, asked: Message, view: View) -> Message:
-    place = view.picture.topics.place(topic, asked["partitionIndex"])
-    if place is None:
+def _answered(asked: Message, place: int | None, is_gap: bool, view: View) -> Message:
+    if place is None and not is_gap:
         return {"errorCode": Error.UNKNOWN_TOPIC_OR_PARTITION}
     if asked["timestamp"] not in {_LATEST, _EARLIEST}:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
-    end = view.log_end(place)
-    if end is None:  # those who can bear it were told that there is no leader
+    end = None if place is None else view.log_end(place)
+    if place is None or end is None:  # those who can bear it were told that there is no leader
         return {"errorCode": Error.NONE if view.client.needs_leaders else Error.NOT_LEADER_OR_FOLLOWER}
     start = int(view.picture.topics.ends.log_start[place])
     if asked["timestamp"] == _LATEST:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from decoders.messages.reader import Message
-from streaming.serve.kafka.view import View
+from streaming.serve.kafka.view import View, writable
 
 _CLASSIC, _CONSUMER, _UNKNOWN = 0, 1, -1  # types of members
 
@@ -37,10 +37,10 @@ def consumer_member(member: Mapping[str, Any], view: View) -> Message:
 
 def _identity(member: Mapping[str, Any], instance_id: str) -> Message:
     return {
-        "memberId": member["member_id"],
+        "memberId": writable(member["member_id"]),
         instance_id: member["group_instance_id"],
-        "clientId": member["client_id"] or "",
-        "clientHost": member["client_host"] or "",
+        "clientId": writable(member["client_id"]),
+        "clientHost": writable(member["client_host"]),
     }
 
 

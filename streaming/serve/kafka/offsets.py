@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index, Mask, from_numbers, from_texts
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import View
+from streaming.serve.kafka.view import View, writable
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.offsets import OffsetColumns
 
@@ -111,7 +114,7 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
             "partitionIndex": number,
             "committedOffset": offset,
             "committedLeaderEpoch": epoch,
-            "metadata": metadata.decode(),
+            "metadata": writable(metadata.decode()),
             "errorCode": Error.NONE,
         }
         for number, offset, epoch, metadata, is_unknown in rows
@@ -132,14 +135,19 @@ def _is_unknown(committed: Index, unreadable_since: Index) -> Mask:
 
 def _error_of_member(asked: Message, view: View) -> Error:
     """What is wrong with the member that asks: groups of members with epochs answer no others."""
-    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
-    if member_id is None and epoch < 0:
+    if not _is_member(asked):
         return Error.NONE
+    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
     row = view.picture.row_of(asked["groupId"])
     if row is None or row["type"] not in {"consumer", "streams"}:
         return Error.NONE
     members = {member["member_id"]: member for member in row["members"] or ()}
     return _error_of_epoch(members.get(member_id), epoch)
+
+
+def _is_member(asked: Message) -> bool:
+    """Tell whether it is a member that asks."""
+    return asked.get("memberId") is not None or int(asked.get("memberEpoch", NONE)) >= 0
 
 
 def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
@@ -170,7 +178,7 @@ def _weight(asked: Message, view: View) -> int:
 def answer_many_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for that groups have committed."""
     groups = request.get("groups", [request])
-    if any(group["topics"] is not None or group.get("memberId") is not None for group in groups):
+    if any(group["topics"] is not None or _is_member(group) for group in groups):
         return answer_offsets(request, view)
     names = [group["groupId"] for group in groups]
     errors = np.array([view.error_of(name) for name in names], np.int16)
@@ -207,9 +215,17 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
         "partitionIndex": topics.partition[places],
         "committedOffset": columns.committed_offset[rows],
         "committedLeaderEpoch": columns.leader_epoch[rows],
-        "metadata": columns.texts.at(columns.metadata_slot[rows]),
+        "metadata": _metadata(columns, rows),
         "errorCode": np.zeros(len(rows), np.int16),
     }
     names = topics.names.texts.take(from_numbers(of_topics[first]))
     held = Columns(partitions, np.diff(np.append(first, len(rows))))
     return Columns({"name": names, "partitions": held}), of_groups[first]
+
+
+def _metadata(columns: OffsetColumns, rows: Index) -> pa.LargeBinaryArray:
+    """The metadata of rows: empty where it is longer than the protocol allows (see `writable`)."""
+    slots = columns.metadata_slot[rows]
+    texts = columns.texts.at(slots)
+    is_long = numbers_or(pc.binary_length(texts), 0) > MAX_TEXT_BYTES
+    return columns.texts.at(np.where(is_long, 0, slots)) if is_long.any() else texts

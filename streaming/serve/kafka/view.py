@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from decoders.formats.java_values import MAX_TEXT_BYTES
 from streaming.serve.kafka.errors import Error
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
@@ -19,6 +20,23 @@ NOT_ASKED: Final = -(2**31)
 
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
+_DIGITS: Final = 10  # Python makes no numbers of thousands of them
+
+
+_SHORT: Final = 200
+
+
+def short(name: str) -> str:
+    """Return a name as messages about it have it: at most its first 200 characters."""
+    return name[:_SHORT]
+
+
+def writable(text: str | None) -> str:
+    """Return a text from the tables; empty where there is none, or where it is longer than the protocol
+    allows, as bytes that were no text may have become."""
+    if text is None or (len(text) > MAX_TEXT_BYTES // 4 and len(text.encode()) > MAX_TEXT_BYTES):
+        return ""
+    return text
 
 
 class Address(NamedTuple):
@@ -41,7 +59,7 @@ class Client(NamedTuple):
         numbers = self.version.split(".")[:2]
         return self.software == _JAVA and not (
             len(numbers) == 2
-            and all(number.isdecimal() for number in numbers)
+            and all(number.isdecimal() and len(number) < _DIGITS for number in numbers)
             and tuple(map(int, numbers)) >= _KNOWS_LEADERLESS
         )
 

@@ -13,6 +13,7 @@ from streaming.common.arrays import Index, Mask, no_rows, numbers_or
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import GROUPS
+from streaming.serve.picture.assigned import Assigned
 from streaming.serve.picture.names import NONE, Names, fixed
 from streaming.tables.tail.rows import field_of
 
@@ -59,9 +60,15 @@ class Groups:
         """How many members each group has (n); 0 where it has no row."""
         return numbers_or(pc.list_value_length(self.rows["members"]), 0)
 
+    @cached_property
     def source_partitions(self) -> Index:
-        """Return the offsets partition of each group (n), -1 where it has no row."""
+        """The offsets partition of each group (n), -1 where it has no row."""
         return numbers_or(self.rows["source_partition"], NONE)
+
+    @cached_property
+    def assigned(self) -> Assigned:
+        """The topic partitions that members have, or are to have."""
+        return Assigned.of(self.rows["members"])
 
     def with_names(self, names: Names, moved: Index) -> "Groups":
         """Return the groups under other names; `moved` says where those of before are now (`NONE`: gone)."""

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
+from streaming.common.partitions import offsets_partition
 from streaming.model.progress import Progress
-from streaming.queries.completeness import AsOf, partitions_of
+from streaming.queries.completeness import AsOf, partition_count
 from streaming.serve.picture.changes import Changes
 from streaming.serve.picture.groups import Groups
 from streaming.serve.picture.names import NONE, TEXTS, fixed
@@ -32,9 +33,10 @@ class Picture:
     """What the tables hold: `groups` and `offsets` of one batch, `topics` with the newest log ends, and the
     open `alerts` (schema `ALERT_LIST`). `progress` is that of the batch, with the newest heartbeat.
 
-    Of each of m topic partitions `committing` says how many groups have a committed offset of it, and
-    `end_offsets` where its log ends: the newest sample or, if it is larger, the largest commit under the same
-    topic id, so that no lag is negative; -1 where no sample counts.
+    Of each of m topic partitions `committing` says how many groups have a committed offset of it,
+    `is_assigned` whether members of groups have it or are to have it, and `end_offsets` where its log ends:
+    the newest sample or, if it is larger, the largest commit under the same topic id, so that no lag is
+    negative; -1 where no sample counts.
     """
 
     progress: Progress
@@ -43,6 +45,7 @@ class Picture:
     topics: Topics
     alerts: pa.Table
     committing: Index
+    is_assigned: Mask
     end_offsets: Index
 
     @classmethod
@@ -56,6 +59,7 @@ class Picture:
             topics=Topics.none(),
             alerts=no_rows(ALERT_LIST),
             committing=nothing,
+            is_assigned=fixed(np.empty(0, np.bool_)),
             end_offsets=nothing,
         )
 
@@ -76,15 +80,25 @@ class Picture:
     def partition_of(self, group: str) -> int | None:
         """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
         as in a copy of Kafka's topic, or while not all partitions have answered."""
-        found = partitions_of([group], self.progress)
-        return next(iter(found)) if len(found) == 1 else None
+        if not self._partition_count:
+            return next(iter(self.progress.partitions)) if len(self.progress.partitions) == 1 else None
+        place = self.groups.place(group)
+        held = NONE if place is None else int(self.groups.source_partitions[place])
+        return offsets_partition(group, self._partition_count) if held == NONE else held
+
+    @cached_property
+    def _partition_count(self) -> int:
+        return partition_count(self.progress)
 
     def is_loading(self, group: str) -> bool:
         """Tell whether the offsets partition that a group is in has not been read to its end yet: then the
         picture need not have all of the group."""
         if not self.progress.partitions:
             return True
-        return bool(self.loading) and not self.loading.isdisjoint(partitions_of([group], self.progress))
+        if not self.loading:
+            return False
+        partition = self.partition_of(group)
+        return partition is None or partition in self.loading
 
     # --- all groups ------------------------------------------------------------------------------------
 
@@ -97,7 +111,7 @@ class Picture:
         """Tell of each group (n) whether it is one to be listed: the tables describe it, and its offsets
         partition has been read."""
         loading = np.array(sorted(self.loading), np.int64)
-        return self.groups.is_described & ~np.isin(self.groups.source_partitions(), loading)
+        return self.groups.is_described & ~np.isin(self.groups.source_partitions, loading)
 
     # --- topics ----------------------------------------------------------------------------------------
 
@@ -155,8 +169,11 @@ class Picture:
         return replace(self, topics=self.topics.without_ends())._counted()
 
     def _counted(self) -> "Picture":
-        """Return it with what follows from offsets and log ends together."""
-        columns, ends = self.offsets.columns, self.topics.ends
+        """Return it with what follows from offsets, groups and log ends together."""
+        assigned = self.groups.assigned
+        topics, moved = assigned.entered(self.topics)
+        offsets = self.offsets if moved is None else self.offsets.with_moved(moved)
+        columns, ends = offsets.columns, topics.ends
         committing = np.bincount(columns.place, minlength=len(ends.log_end))
         end_offsets = ends.log_end.copy()
         reached = np.where(end_offsets == NONE, _MOST, end_offsets)
@@ -164,4 +181,13 @@ class Picture:
         own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
         beyond = beyond[(own == sampled) | (own == NONE) | (sampled == NONE)]
         np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])
-        return replace(self, committing=fixed(committing), end_offsets=fixed(end_offsets))
+        is_assigned = np.zeros(len(committing), np.bool_)
+        is_assigned[assigned.places_in(topics)] = True
+        return replace(
+            self,
+            topics=topics,
+            offsets=offsets,
+            committing=fixed(committing),
+            is_assigned=fixed(is_assigned),
+            end_offsets=fixed(end_offsets),
+        )

@@ -70,6 +70,13 @@ class Topics:
         """Return the places of n topic partitions, the topics by their places; all of them are known."""
         return np.searchsorted(_keys(self.topic, self.partition), _keys(topics, partitions))
 
+    def found(self, topics: Index, partitions: Index) -> Index:
+        """Return the places of n topic partitions, the topics by their places; `NONE` where one, or its topic
+        (`NONE`), is not known."""
+        held, asked = _keys(self.topic, self.partition), _keys(topics, partitions)
+        places = np.searchsorted(held, asked)
+        return np.where(np.append(held, NONE)[places] == asked, places, NONE)
+
     def id_of(self, topic: int) -> str | None:
         """Return the id that a topic has, as far as log ends say; None: not known, or the topic is gone."""
         place = int(self.ends.topic_id[topic])
