@@ -53,5 +53,5 @@ def _answered(topic: str, asked: Message, view: View) -> Message:
 
 
 def log_ends_weight(request: Message, view: View) -> int:
-    """How many partitions an answer to ListOffsets has."""
-    return sum(len(topic["partitions"]) for topic in request["topics"])
+    """How many topics and partitions an answer to ListOffsets has."""
+    return sum(1 + len(topic["partitions"]) for topic in request["topics"])
