@@ -54,7 +54,7 @@ def _explained() -> Iterator[None]:
         raise kind(f"asking the tables: {in_one_line(error)}.") from error
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """Give the text of an error of delta-rs, which may span lines and hold terminal colours."""
     return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()).rstrip(".")
 

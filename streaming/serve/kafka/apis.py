@@ -23,6 +23,10 @@ MANY: Final = 400
 LONGEST: Final = 90_000_000
 """Bytes of an answer: librdkafka refuses those of more than 100,000,000."""
 
+MOST: Final = 5_000_000
+"""So many elements fill the longest answer, few bytes as each has."""
+
+_SETTINGS: Final = 5  # of the broker
 _PIECE_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
@@ -87,7 +91,7 @@ _ROWS: Final = (
         api_key=3,
         versions=range(0, 1),
         answer=cluster.answer_oldest_metadata,
-        weight=_topics_held,
+        weight=cluster.oldest_metadata_weight,
         about="",
     ),
     Answered(
@@ -114,7 +118,7 @@ _ROWS: Final = (
         api_key=75,
         versions=range(0, 1),
         answer=cluster.answer_topic_partitions,
-        weight=_topics_held,
+        weight=lambda request, view: _topics_held(request, view) + len(request["topics"]),
         about="the same topics, up to 2,000 partitions at a time",
     ),
     Answered(
@@ -178,7 +182,7 @@ _ROWS: Final = (
         api_key=32,
         versions=range(1, 5),
         answer=configs.answer_configs,
-        weight=_asked("resources"),
+        weight=lambda request, _: _SETTINGS * len(request["resources"]),
         about="no settings; of the one broker, as of when all answers are",
     ),
     Answered(
@@ -233,11 +237,19 @@ _ONLY_VERSIONS: Final = {_API_VERSIONS: ADVERTISED[_API_VERSIONS]}
 
 
 def weight_of(request: Request, view: View) -> int:
-    """Return how many elements the answer has, about: with more than `MANY` it takes a while to make."""
+    """Return how many elements the answer has, about: with more than `MANY` it takes a while to make.
+
+    Raises `UnansweredError` where these are more than the longest answer has, before any is made.
+    """
     if request.body is None:
         return 0
     row = _row_of(request)
-    return 0 if row.weight is None else row.weight(request.body, view)
+    weight = 0 if row.weight is None else row.weight(request.body, view)
+    if weight > MOST:
+        raise UnansweredError(
+            f"expected to be asked for at most {MOST} elements, found {weight}: ask for fewer at once"
+        )
+    return weight
 
 
 def client_of(request: Request) -> Client | None:

@@ -88,7 +88,7 @@ def answer_metadata(request: Message, view: View) -> Message:
     """Answer Metadata."""
     asked = request["topics"]
     wants_operations = request.get("includeTopicAuthorizedOperations", False)
-    topics = _all_topics(view) if asked is None else [_asked_topic(one, view) for one in asked]
+    topics = _all_topics(view) if asked is None else [_asked_topic(one, view) for one in _distinct(asked)]
     for topic in topics:
         topic["topicAuthorizedOperations"] = view.operations(wants_operations and not topic["errorCode"])
     wants_operations = request.get("includeClusterAuthorizedOperations", False)
@@ -99,6 +99,11 @@ def answer_metadata(request: Message, view: View) -> Message:
         "topics": topics,
         "clusterAuthorizedOperations": view.operations(wants_operations),
     }
+
+
+def _distinct(asked: list[Message]) -> list[Message]:
+    """The topics that are asked for, each once, as brokers answer."""
+    return list({(one["name"], one.get("topicId")): one for one in asked}.values())
 
 
 def answer_oldest_metadata(request: Message, view: View) -> Message:
@@ -117,13 +122,20 @@ def answer_metadata_by_names(request: Message, view: View) -> Message:
 
 
 def metadata_weight(request: Message, view: View) -> int:
-    """How many partitions, and topics asked for, an answer to Metadata may have."""
+    """How many topics and partitions an answer to Metadata may have."""
     topics = view.picture.topics
     if request["topics"] is None:
         return len(topics.topic)
-    places = [topics.names.place(one["name"]) for one in request["topics"] if one["name"] is not None]
-    held = (int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
-    return len(request["topics"]) + sum(held)
+    asked = _distinct(request["topics"])
+    names = (topics.name_of(one["topicId"]) if one["name"] is None else one["name"] for one in asked)
+    places = (None if name is None else topics.names.place(name) for name in names)
+    held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+    return len(asked) + held
+
+
+def oldest_metadata_weight(request: Message, view: View) -> int:
+    """How many topics and partitions an answer to Metadata of version 0 may have."""
+    return metadata_weight({"topics": request["topics"] or None}, view)
 
 
 def answer_topic_partitions(request: Message, view: View) -> Message:

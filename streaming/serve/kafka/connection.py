@@ -45,7 +45,7 @@ class Door(Protocol):
     def turn(self, weight: int) -> AbstractAsyncContextManager[object]:
         """Wait until an answer of so many elements can be made and sent."""
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Tell that an answer could not be made, for a reason that is not the client's."""
 
 
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
 
     def _give_up(self, error: BaseException) -> None:
         """Close the connection: there is no answer to what it asks."""
-        if isinstance(error, Exception) and not isinstance(error, DecodeError | UnansweredError):
+        if not isinstance(error, DecodeError | UnansweredError):
             self._door.failed(error)
         self._transport.close()
 

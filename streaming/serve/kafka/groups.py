@@ -60,13 +60,15 @@ def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
 # --- what each is ------------------------------------------------------------------------------------------
 
 _ELEMENTS_OF_GROUP: Final = 20  # finding the row of a group takes as long as writing so many elements
+_ELEMENTS_OF_MEMBER: Final = 8  # it has so many fields more than a partition
 
 
 def descriptions_weight(names: Sequence[str], view: View) -> int:
     """How many elements an answer that describes groups has, about."""
     held = view.picture.groups
     places = [place for name in names if (place := held.place(name)) is not None]
-    return _ELEMENTS_OF_GROUP * len(places) + int(held.member_counts[places].sum()) + len(names)
+    members = int(held.member_counts[places].sum())
+    return _ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
 
 
 def answer_descriptions(request: Message, view: View) -> Message:

@@ -3,10 +3,11 @@
 import asyncio
 import base64
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Final
 
@@ -32,6 +33,45 @@ def cluster_id_of(root: str) -> str:
     the cluster that the tables are about, for this is another one."""
     digest = hashlib.sha256(b"offsetlake:" + root.encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+
+
+class _Worker(threading.Thread):
+    """Does what takes long, one after the other; a daemon, so that the process ends though it is at work."""
+
+    def __init__(self) -> None:
+        super().__init__(name="offsetlake-answers", daemon=True)
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def do(self, work: Callable[[], Any]) -> Awaitable[Any]:
+        """Return what comes of the work; it is not begun if nobody waits for that any more."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def settle(set_it: Callable[[Any], None], value: Any) -> None:
+            if not future.done():
+                set_it(value)
+
+        def act() -> None:
+            if future.cancelled():
+                return
+            with suppress(RuntimeError):  # the loop has ended
+                try:
+                    loop.call_soon_threadsafe(settle, future.set_result, work())
+                except BaseException as error:
+                    loop.call_soon_threadsafe(settle, future.set_exception, error)
+
+        self._work.put(act)
+        return future
+
+    def run(self) -> None:
+        """Work until told to end."""
+        while (act := self._work.get()) is not None:
+            act()
+            del act  # and what it holds
+
+    def end(self) -> None:
+        """Let the thread end after the work that was given to it."""
+        self._work.put(None)
 
 
 class Listener:
@@ -64,7 +104,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._of_address: Counter[str] = Counter()
         self._told_at: dict[str, float] = {}
-        self._worker = ThreadPoolExecutor(1, "offsetlake-answers")
+        self._worker = _Worker()
 
     # --- open and close ----------------------------------------------------------------------------------
 
@@ -81,6 +121,7 @@ class Listener:
                 f"and a port that is free, found: {error.strerror or error}. Choose another with --kafka."
             ) from error
         self.address = Address(self.address.host, self._server.sockets[0].getsockname()[1])
+        self._worker.start()
         self._checks = asyncio.create_task(self._check())
         return self
 
@@ -95,7 +136,7 @@ class Listener:
             await asyncio.sleep(0.01)
         for connection in list(self._connections):
             connection.abort()
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._worker.end()
 
     async def _check(self) -> None:
         while True:
@@ -138,13 +179,13 @@ class Listener:
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Do what takes long on a thread; one after the other, so that this is a thread at most."""
-        return asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
+        return self._worker.do(lambda: work(*arguments))
 
     def turn(self, weight: int) -> AbstractAsyncContextManager[object]:
         """Wait until an answer of so many elements can be made and sent: only few are large at a time."""
         return self._large if weight > self.limits.large else nullcontext()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Tell that an answer could not be made."""
         kind = type(error).__name__
         self._tell(kind, f"an answer could not be made, closing the connection: {kind}: {error}")

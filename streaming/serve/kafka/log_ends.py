@@ -58,5 +58,5 @@ def _answered(asked: Message, place: int | None, is_gap: bool, view: View) -> Me
 
 
 def log_ends_weight(request: Message, view: View) -> int:
-    """How many partitions an answer to ListOffsets has."""
-    return sum(len(topic["partitions"]) for topic in request["topics"])
+    """How many topics and partitions an answer to ListOffsets has."""
+    return sum(1 + len(topic["partitions"]) for topic in request["topics"])

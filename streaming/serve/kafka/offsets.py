@@ -78,23 +78,24 @@ def _all(columns: OffsetColumns, view: View) -> list[Message]:
 
 def _some(asked: Sequence[Message], columns: OffsetColumns, view: View) -> list[Message]:
     """The partitions that are asked for, in this order."""
-    topics = view.picture.topics
+    held = {name: _held(name, columns, view) for name in {topic["name"] for topic in asked}}
     return [
         {
-            "name": topic["name"],
-            "partitions": _asked(topic["partitionIndexes"], topics.names.place(topic["name"]), columns, view),
+            "name": (name := topic["name"]),
+            "partitions": [held[name].get(one) or _partition(one) for one in topic["partitionIndexes"]],
         }
         for topic in asked
     ]
 
 
-def _asked(numbers: list[int], topic: int | None, columns: OffsetColumns, view: View) -> list[Message]:
-    if topic is None:
-        return [_partition(number) for number in numbers]
+def _held(topic: str, columns: OffsetColumns, view: View) -> Mapping[int, Message]:
+    """The answers about the partitions of a topic that the group has committed, by their number."""
+    place = view.picture.topics.names.place(topic)
+    if place is None:
+        return {}
     starts = view.picture.topics.starts
-    first, last = np.searchsorted(columns.place, starts[topic : topic + 2]).tolist()
-    held = {one["partitionIndex"]: one for one in _partitions(columns.part(first, last), view)}
-    return [held.get(number) or _partition(number) for number in numbers]
+    first, last = np.searchsorted(columns.place, starts[place : place + 2]).tolist()
+    return {one["partitionIndex"]: one for one in _partitions(columns.part(first, last), view)}
 
 
 def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
@@ -162,17 +163,17 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 
 def offsets_weight(request: Message, view: View) -> int:
-    """How many partitions an answer to OffsetFetch has."""
+    """How many groups, topics and partitions an answer to OffsetFetch has, about."""
     groups = request.get("groups", [request])
     return sum(_weight(group, view) for group in groups)
 
 
 def _weight(asked: Message, view: View) -> int:
     starts, place = view.picture.offsets.starts, view.picture.groups.place(asked["groupId"])
-    held = 0 if place is None else int(starts[place + 1] - starts[place])
+    held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
     if asked["topics"] is None:
         return held
-    return sum(len(topic["partitionIndexes"]) for topic in asked["topics"]) + held
+    return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
 
 
 def answer_many_offsets(request: Message, view: View) -> Message:

@@ -74,7 +74,9 @@ class Follower(threading.Thread):
                 continue
             try:
                 reading = read(self._tables, reading, now)
-            except Exception as error:  # whatever it is, what is known is still known
+            except BaseException as error:  # a panic of delta-rs, too: what is known is still known
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
                 failures[about] = in_one_line(error)
                 wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
                 self._not_before[about] = monotonic() + wait

@@ -6,16 +6,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
 from table_batches import Batch, append, group, offset
 
-from decoders.messages import request_bytes
+from decoders.messages import Pieces, Request, request_bytes
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress
+from streaming.serve.kafka import apis, connection
 from streaming.serve.kafka.limits import Limits
+from streaming.serve.kafka.view import View
 from streaming.tables.tables import Tables
 
 QUICK = Limits(first_frame_s=1.0, frame_s=1.0, idle_s=2.0, unread_s=1.0, connections_of_address=20)
@@ -148,6 +151,67 @@ def _answers(door: Listening) -> bool:
             return client.frame() != b""
         except ConnectionResetError:
             return False
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body"),
+    [
+        (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 50_000}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": []}] * 50_000}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "t", "partitionIndexes": []}]}] * 50_000}),
+        (15, 6, {"groups": ["g1"] * 250_000}),
+        (69, 1, {"groupIds": ["g1"] * 250_000}),
+    ],
+)
+def test_what_no_answer_can_hold_is_refused_before_it_is_made(
+    door: Listening, api_key: int, version: int, body: dict[str, Any]
+) -> None:
+    asked = request_bytes(api_key, version, 1, "tests", body)
+    assert len(asked) < Limits().frame_bytes
+    with Client(door.bootstrap) as client:
+        client.socket.sendall(asked)
+        assert is_closed(client, 5.0)
+    assert door.said == []
+
+
+def test_a_topic_that_is_asked_for_again_and_again_is_answered(door: Listening) -> None:
+    topics = [{"name": "t", "partitionIndexes": []}] * 100_000 + [{"name": "t", "partitionIndexes": [0]}]
+    with Client(door.bootstrap) as client:
+        [found] = client.ask(9, 8, {"groups": [{"groupId": "g1", "topics": topics}]})["groups"]
+        assert [len(one["partitions"]) for one in found["topics"]] == [0] * 100_000 + [1]
+        assert found["topics"][-1]["partitions"][0]["committedOffset"] == 7
+        [topic] = client.ask(3, 4, {"topics": [{"name": "t"}] * 100_000})["topics"]
+        assert len(topic["partitions"]) == PARTITIONS
+
+
+def test_work_for_a_connection_that_is_gone_is_not_begun(
+    door: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = list[Request](), threading.Event()
+
+    def answered(request: Request, view: View) -> bytes | Pieces:
+        begun.append(request)
+        assert go_on.wait(10)
+        return apis.answer(request, view)
+
+    monkeypatch.setattr(connection, "answer", answered)
+    assert door.listener is not None
+    clients = [Client(door.bootstrap) for _ in range(3)]
+    for client in clients:
+        client.socket.sendall(everything())
+    wait_until(lambda: len(begun) > 0, "an answer to be begun", timeout_s=5)
+    for held in list(door.listener._connections):
+        door.listener._checks.get_loop().call_soon_threadsafe(held.abort)
+    try:
+        wait_until(lambda: not door.listener._connections, "connections to end", timeout_s=5)  # type: ignore[union-attr]
+    finally:
+        go_on.set()
+    with Client(door.bootstrap) as client:  # those before it have had their turn
+        client.socket.sendall(everything())
+        assert client.frame()
+    for one in clients:
+        one.close()
+    assert len(begun) == 2
 
 
 # --- times -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ def serve(tmp_path: Path, port: int) -> Iterator[Serve]:
     """A function that starts the command and waits until it answers."""
     running: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "streaming.cli", "serve", "--kafka", f"127.0.0.1:{port}"]
+    def start(*arguments: str, run: Sequence[str] = ("-m", "streaming.cli")) -> subprocess.Popen[str]:
+        command = [sys.executable, *run, "serve", "--kafka", f"127.0.0.1:{port}"]
         command += ["--table-root", str(tmp_path / "tables"), *arguments]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         running.append(process)
@@ -75,6 +75,36 @@ def test_a_signal_ends_it_cleanly(tables: Tables, serve: Serve, port: int, numbe
         assert client.frame() == b""
     assert process.stderr is not None
     assert "stopped" in process.stderr.read()
+
+
+LONG = """
+import sys
+import time
+from streaming.cli.main import main
+from streaming.serve.kafka import apis, connection
+
+def answer(request, view):
+    print("it is being made", file=sys.stderr, flush=True)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        pass
+
+connection.MANY = -1
+connection.answer = answer
+main()
+"""
+
+
+def test_a_signal_ends_it_though_an_answer_is_being_made(tables: Tables, serve: Serve, port: int) -> None:
+    fill(tables)
+    process = serve(run=["-c", LONG])
+    with closing(Client(f"127.0.0.1:{port}")) as client:
+        client.send(18, 0, {})
+        assert process.stderr is not None
+        while "it is being made" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
 
 
 def test_tables_may_come_change_vanish_and_come_again(tables: Tables, serve: Serve, port: int) -> None:

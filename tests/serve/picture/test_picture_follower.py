@@ -419,6 +419,28 @@ def test_a_failing_look_is_repeated_with_patience_and_the_thread_ends(
     assert all(later - earlier >= 0.15 for earlier, later in pairwise(looks[1:]))
 
 
+def test_a_panic_in_a_look_is_a_failure_as_others_are(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    looks: list[int] = []
+
+    class Panic(BaseException):
+        """As those of pyo3, which are no `Exception`."""
+
+    def fail(*_: object) -> None:
+        looks.append(1)
+        raise Panic("called `Option::unwrap()` on a `None` value")
+
+    monkeypatch.setattr(follower_module, "_STEPS", {**follower_module._STEPS, "log ends": fail})
+    with Follower(tables, said.append, every_s=0.001) as follower:
+        wait_until(lambda: len(looks) >= 3)
+        assert follower.is_alive()
+    assert follower.last_look is not None
+    assert "Option::unwrap" in follower.last_look.failures["log ends"]
+    assert len(said) == 1
+
+
 # --- what doors ask ----------------------------------------------------------------------------------------
 
 
