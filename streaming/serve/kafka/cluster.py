@@ -103,7 +103,7 @@ def answer_metadata(request: Message, view: View) -> Message:
 
 def _distinct(asked: list[Message]) -> list[Message]:
     """The topics that are asked for, each once, as brokers answer."""
-    return list({(one["name"], one.get("topicId")): one for one in asked}.values())
+    return list({(one["name"], one.get("topicId", "")): one for one in asked}.values())
 
 
 def answer_oldest_metadata(request: Message, view: View) -> Message:
@@ -127,7 +127,7 @@ def metadata_weight(request: Message, view: View) -> int:
     if request["topics"] is None:
         return len(topics.topic)
     asked = _distinct(request["topics"])
-    names = (topics.name_of(one["topicId"]) if one["name"] is None else one["name"] for one in asked)
+    names = (topics.name_of(one.get("topicId", "")) if one["name"] is None else one["name"] for one in asked)
     places = (None if name is None else topics.names.place(name) for name in names)
     held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
     return len(asked) + held
