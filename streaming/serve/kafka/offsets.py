@@ -133,14 +133,17 @@ def _is_unknown(committed: Index, unreadable_since: Index) -> Mask:
 
 def _error_of_member(asked: Message, view: View) -> Error:
     """What is wrong with the member that asks: groups of members with epochs answer no others."""
-    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
-    if member_id is None and epoch < 0:
+    if not _is_of_member(asked):
         return Error.NONE
     row = view.picture.row_of(asked["groupId"])
     if row is None or row["type"] not in {"consumer", "streams"}:
         return Error.NONE
     members = {member["member_id"]: member for member in row["members"] or ()}
-    return _error_of_epoch(members.get(member_id), epoch)
+    return _error_of_epoch(members.get(asked.get("memberId")), asked.get("memberEpoch", NONE))
+
+
+def _is_of_member(asked: Message) -> bool:
+    return asked.get("memberId") is not None or asked.get("memberEpoch", NONE) >= 0
 
 
 def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
@@ -153,6 +156,8 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 # --- many at once ------------------------------------------------------------------------------------------
 
+_ELEMENTS_OF_GROUP: Final = 20  # finding the row of a group takes as long as writing so many elements
+
 
 def offsets_weight(request: Message, view: View) -> int:
     """How many groups, topics and partitions an answer to OffsetFetch has, about."""
@@ -163,6 +168,8 @@ def offsets_weight(request: Message, view: View) -> int:
 def _weight(asked: Message, view: View) -> int:
     starts, place = view.picture.offsets.starts, view.picture.groups.place(asked["groupId"])
     held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
+    if place is not None and _is_of_member(asked):
+        held += _ELEMENTS_OF_GROUP + int(view.picture.groups.member_counts[place])
     if asked["topics"] is None:
         return held
     return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
@@ -171,7 +178,7 @@ def _weight(asked: Message, view: View) -> int:
 def answer_many_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for that groups have committed."""
     groups = request.get("groups", [request])
-    if any(group["topics"] is not None or group.get("memberId") is not None for group in groups):
+    if any(group["topics"] is not None or _is_of_member(group) for group in groups):
         return answer_offsets(request, view)
     names = [group["groupId"] for group in groups]
     errors = np.array([view.error_of(name) for name in names], np.int16)
