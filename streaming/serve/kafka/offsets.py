@@ -138,12 +138,11 @@ def _error_of_member(asked: Message, view: View) -> Error:
     """What is wrong with the member that asks: groups of members with epochs answer no others."""
     if not _is_member(asked):
         return Error.NONE
-    member_id, epoch = asked.get("memberId"), asked.get("memberEpoch", NONE)
     row = view.picture.row_of(asked["groupId"])
     if row is None or row["type"] not in {"consumer", "streams"}:
         return Error.NONE
     members = {member["member_id"]: member for member in row["members"] or ()}
-    return _error_of_epoch(members.get(member_id), epoch)
+    return _error_of_epoch(members.get(asked.get("memberId")), asked.get("memberEpoch", NONE))
 
 
 def _is_member(asked: Message) -> bool:
@@ -161,6 +160,8 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 # --- many at once ------------------------------------------------------------------------------------------
 
+_ELEMENTS_OF_GROUP: Final = 20  # finding the row of a group takes as long as writing so many elements
+
 
 def offsets_weight(request: Message, view: View) -> int:
     """How many groups, topics and partitions an answer to OffsetFetch has, about."""
@@ -171,6 +172,8 @@ def offsets_weight(request: Message, view: View) -> int:
 def _weight(asked: Message, view: View) -> int:
     starts, place = view.picture.offsets.starts, view.picture.groups.place(asked["groupId"])
     held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
+    if place is not None and _is_member(asked):
+        held += _ELEMENTS_OF_GROUP + int(view.picture.groups.member_counts[place])
     if asked["topics"] is None:
         return held
     return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])

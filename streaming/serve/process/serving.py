@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
@@ -68,8 +68,16 @@ def _listening(door: KafkaDoor) -> Address:
     address = _address(door.listen)
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # labels of a name have one to 63 letters
+        raise MisuseError(
+            f"listening on {door.listen}: expected a host's name or its address, found what is no name "
+            f"({error}). Give one of this machine, such as 127.0.0.1."
+        ) from error
     except OSError as error:
-        raise DoorError(f"listening on {door.listen}: its host is not known ({error.strerror}).") from error
+        raise DoorError(
+            f"listening on {door.listen}: its host is not known ({error.strerror}). Give an address of this "
+            "machine instead, such as 127.0.0.1."
+        ) from error
     hosts = [str(one[4][0]).partition("%")[0] for one in found]
     others = [host for host in hosts if not ipaddress.ip_address(host).is_loopback]
     if others:
@@ -85,12 +93,21 @@ def _advertised(door: KafkaDoor) -> Address | None:
     if not door.advertise:
         return None
     address = _address(door.advertise)
-    if address.host in {"0.0.0.0", "::"} or not address.port:
+    if _means_any(address.host) or not address.port:
         raise MisuseError(
             f"advertising {door.advertise}: expected what clients can connect to, found an address that "
             "means any. Give the host and port that they use."
         )
     return address
+
+
+def _means_any(host: str) -> bool:
+    """Tell whether a host is an address that means any, however it is written (0, 0x0, 0.0, ::0)."""
+    with suppress(OSError):
+        return socket.inet_aton(host) == bytes(4)
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_unspecified
+    return False
 
 
 def _address(text: str) -> Address:

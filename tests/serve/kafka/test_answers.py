@@ -7,7 +7,7 @@ from typing import Any
 
 import kafka_clients as kafka
 import pytest
-from listening import CLUSTER_ID, Client, listening
+from listening import CLUSTER_ID, Client, Listening, listening
 from log_end_rows import Sample, gone, rows_of
 from table_batches import Batch, append, beat, group, offset
 
@@ -28,6 +28,18 @@ TOPIC_ID = "AAAAAAAAAAEAAAAAAAAAAg"
 def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
     progress = {"partitions": {0: LOADED}, "topic": "__consumer_offsets", "now": now_ms()}
     append(tables, batch, **{**progress, **changed})
+
+
+def view_of(door: Listening) -> View:
+    """What an answer would be made from."""
+    return View(
+        picture=door.follower.current,
+        now=now_ms(),
+        max_age_ms=MINUTE_MS,
+        address=Address("127.0.0.1", 1),
+        cluster_id=CLUSTER_ID,
+        client=Software(),
+    )
 
 
 def fetched(client: Client, *groups: str) -> dict[str, tuple[int, dict[tuple[str, int], int]]]:
@@ -116,6 +128,17 @@ def test_while_tables_are_rebuilt_they_are_answered_as_before(tables: Tables) ->
         assert told["offsetlake.read.until"] != ""
 
 
+def test_a_question_of_a_member_weighs_as_much_as_its_group_has_members(tables: Tables) -> None:
+    members = [{"member_id": f"m{number}", "member_epoch": 1} for number in range(500)]
+    fill(tables, {"g": group(source_partition=0, type="consumer", members=members)})
+    asked = {"groupId": "g", "memberId": "m", "memberEpoch": 1, "topics": []}
+    with listening(tables) as door:
+        seen = view_of(door)
+        nobody = {**asked, "memberId": None, "memberEpoch": -1}
+        weights = [apis.offsets.offsets_weight({"groups": [one]}, seen) for one in (asked, nobody)]
+    assert weights[0] > apis.MANY > weights[1]
+
+
 # --- offsets -----------------------------------------------------------------------------------------------
 
 
@@ -149,14 +172,7 @@ def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> No
     }
     fill(tables, {**batch, **{name: group(source_partition=0) for name in [*names[:3], names[4]]}})
     with listening(tables) as door:
-        seen = View(
-            picture=door.follower.current,
-            now=now_ms(),
-            max_age_ms=MINUTE_MS,
-            address=Address("127.0.0.1", 1),
-            cluster_id=CLUSTER_ID,
-            client=Software(),
-        )
+        seen = view_of(door)
     asked: dict[str, Any] = {"groups": [{"groupId": name, "topics": None} for name in names]}
     asked = asked if version >= 8 else {"groupId": "a", "topics": None}
     many = apis.offsets.answer_many_offsets(asked, seen)

@@ -171,7 +171,7 @@ def test_what_no_answer_can_hold_is_refused_before_it_is_made(
     with Client(door.bootstrap) as client:
         client.socket.sendall(asked)
         assert is_closed(client, 5.0)
-    assert door.said == []
+    assert all("more connections" in line for line in door.said)  # those of other tests at the same door
 
 
 def test_a_topic_that_is_asked_for_again_and_again_is_answered(door: Listening) -> None:
