@@ -36,7 +36,7 @@ NEEDS = {
     "share": Feature.SHARE_GROUPS,
     "streams": Feature.STREAMS_GROUPS,
 }
-SIMPLE = ("simple", "", "ünïcode 消費者", "transactional")
+SIMPLE = ("simple", "ünïcode 消費者", "transactional")
 ORDERS, PAYMENTS = "orders", "payments"
 
 
@@ -54,6 +54,19 @@ class World:
         """What clients of the broker connect to."""
         return self.broker.bootstrap_servers
 
+    @contextmanager
+    def with_empty_id(self, directory: Path) -> Iterator[Tables]:
+        """Let there be a group whose id is empty until the end of the block; gives tables that have it.
+
+        Kafka's own command describes no groups at all while there is one.
+        """
+        _commit(self.bootstrap, "", 4)
+        tables = Tables(str(directory / "tables"))
+        tables.create()
+        replay_broker(tables, self.bootstrap, PARTITIONS)
+        yield tables
+        kafka.delete_group(self.bootstrap, "")
+
 
 @contextmanager
 def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iterator[World]:
@@ -67,7 +80,9 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
         kafka.create_topics(bootstrap, {ORDERS: 2, PAYMENTS: 2, "empty": 1})
         for topic, partition, count in ((ORDERS, 0, 20), (ORDERS, 1, 10), (PAYMENTS, 0, 5)):
             kafka.produce_raw(bootstrap, topic, [(b"k", b"v")] * count, partition=partition)
-        _commit(bootstrap)
+        _commit(bootstrap, "simple", 3)
+        _commit(bootstrap, "ünïcode 消費者", 5)
+        _commit_in_a_transaction(bootstrap)
         members = {
             name: member
             for name, member in MEMBERS.items()
@@ -83,12 +98,14 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
         yield World(broker, actors, groups, tables)
 
 
-def _commit(bootstrap: str) -> None:
-    for number, group in enumerate(SIMPLE[:3]):
-        committed = kafka.CommittedOffset(3 + number, 0, f"metadata {group}")
-        nothing = kafka.CommittedOffset(0, None, "")
-        offsets = {(ORDERS, 0): committed, (PAYMENTS, 0): nothing, (PAYMENTS, 1): nothing}
-        raw_requests.offset_commit(bootstrap, group, offsets)
+def _commit(bootstrap: str, group: str, offset: int) -> None:
+    committed = kafka.CommittedOffset(offset, 0, f"metadata {group}")
+    nothing = kafka.CommittedOffset(0, None, "")
+    offsets = {(ORDERS, 0): committed, (PAYMENTS, 0): nothing, (PAYMENTS, 1): nothing}
+    raw_requests.offset_commit(bootstrap, group, offsets)
+
+
+def _commit_in_a_transaction(bootstrap: str) -> None:
     transaction = kafka.OffsetTransaction(bootstrap, "t1")
     transaction.send("transactional", {(ORDERS, 1): 7})
     transaction.commit()

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from java_lines import JavaLines, start_java_lines
+from consumer_groups_tool import lines_of, start_consumer_groups
+from java_lines import JavaLines
 from kafka_versions import KafkaVersion
-from kafka_world import World, kafka_world
+from kafka_world import PARTITIONS, World, kafka_world
 from listening import Client, Listening, listening
+from replayed_tables import replay_broker
 from same_answers import comparable, differences, requests
 
 from decoders.messages import APIS
-from streaming.jvm.jars import ensure_jars
+from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -40,10 +42,17 @@ def topic_ids(client: Client) -> dict[str, str]:
     return {topic["name"]: topic["topicId"] for topic in topics}
 
 
-def test_every_request_is_answered_as_by_the_broker(world: World, door: Listening) -> None:
+@pytest.fixture
+def door_with_empty_id(world: World, tmp_path: Path) -> Iterator[Listening]:
+    """A door behind which there is a group whose id is empty, as at the broker meanwhile."""
+    with world.with_empty_id(tmp_path) as tables, listening(tables) as running:
+        yield running
+
+
+def test_every_request_is_answered_as_by_the_broker(world: World, door_with_empty_id: Listening) -> None:
     different = set[str]()
-    with Client(world.bootstrap) as broker, Client(door.bootstrap) as ours:
-        for api_key, version, body in requests(world.groups, topic_ids(broker)):
+    with Client(world.bootstrap) as broker, Client(door_with_empty_id.bootstrap) as ours:
+        for api_key, version, body in requests([*world.groups, ""], topic_ids(broker)):
             name = APIS[api_key].name
             expected, found = (comparable(name, one.ask(api_key, version, body)) for one in (broker, ours))
             different |= {f"{name} {version}: {one}" for one in differences(expected, found)}
@@ -73,6 +82,8 @@ ALIKE = [
     ["--reset-offsets", "--group", "simple", "--all-topics", "--to-latest", "--dry-run"],
     ["--reset-offsets", "--group", "nope", "--topic", "orders", "--to-earliest", "--dry-run"],
 ]
+FAILING = [["--describe", "--group", name] for name in ("nope", "share")]
+"""Of those: what is an error, of a broker too."""
 REFUSED = [
     ["--delete", "--group", "simple"],
     ["--delete-offsets", "--group", "simple", "--topic", "orders"],
@@ -82,18 +93,8 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def tool() -> Iterator[JavaLines]:
-    jars = Path(f"{ensure_jars('tools')}/*:{ensure_jars('broker')}")
-    with start_java_lines("ConsumerGroups", jars) as java:
+    with start_consumer_groups() as java:
         yield java
-
-
-def lines_of(tool: JavaLines, bootstrap: str, arguments: list[str]) -> tuple[int, list[str]]:
-    """Return the exit code and what is printed, in an order of its own and without what differs: where we
-    listen, the assignor that nobody asked for, and stack traces."""
-    ran = tool.ask({"run": ["--bootstrap-server", bootstrap, *arguments]})
-    told = ran["out"].replace(bootstrap, "HOST:PORT").replace(" uniform ", " - ")
-    lines = [" ".join(line.split()) for line in told.splitlines() if not line.startswith("\tat ")]
-    return ran["code"], sorted(line for line in lines if line)
 
 
 @pytest.mark.parametrize("arguments", ALIKE, ids=" ".join)
@@ -103,6 +104,38 @@ def test_the_command_prints_the_same(
     expected, found = (lines_of(tool, one, arguments) for one in (world.bootstrap, door.bootstrap))
     assert found == expected
     assert expected[1]
+    assert any(line.startswith("Error: ") for line in found[1]) == (arguments in FAILING)
+
+
+@pytest.mark.parametrize("arguments", [["--list"], ["--describe", "--all-groups"]], ids=" ".join)
+def test_the_command_prints_the_same_where_there_is_a_group_without_a_name(
+    world: World, door_with_empty_id: Listening, tool: JavaLines, arguments: list[str]
+) -> None:
+    bootstraps = (world.bootstrap, door_with_empty_id.bootstrap)
+    expected, found = (lines_of(tool, one, arguments) for one in bootstraps)
+    assert found == expected
+    assert ("InvalidGroupIdException" in str(found)) == ("--describe" in arguments)
+
+
+def test_partitions_that_were_never_committed_are_described(
+    world: World, door: Listening, tool: JavaLines, tmp_path: Path
+) -> None:
+    described = ["--describe", "--all-groups"]
+    code, lines = lines_of(tool, door.bootstrap, described)
+    assert code == 0
+    committed = [line.split()[:6] for line in lines if line.startswith("classic orders")]
+    assert committed == [
+        ["classic", "orders", "0", "-", "20", "-"],
+        ["classic", "orders", "1", "-", "10", "-"],
+    ]
+    tables = Tables(str(tmp_path))  # in which the ends of logs are not known either
+    tables.create()
+    replay_broker(tables, world.bootstrap, PARTITIONS, samples=False)
+    with listening(tables) as unsampled:
+        code, lines = lines_of(tool, unsampled.bootstrap, described)
+    assert code == 0
+    committed = [line.split()[:6] for line in lines if line.startswith("classic orders")]
+    assert committed == [["classic", "orders", "0", "-", "-", "-"], ["classic", "orders", "1", "-", "-", "-"]]
 
 
 @pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)

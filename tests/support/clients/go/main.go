@@ -82,9 +82,17 @@ func text(err error) string {
 	return err.Error()
 }
 
-func deref(name *string) string {
-	if name == nil {
+func instance(id *string) string {
+	if id == nil {
 		return ""
 	}
-	return *name
+	return *id
+}
+
+func named(topic string, partitions ...int32) []string {
+	names := []string{}
+	for _, partition := range partitions {
+		names = append(names, fmt.Sprintf("%s:%d", topic, partition))
+	}
+	return names
 }
