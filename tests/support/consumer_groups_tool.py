@@ -66,12 +66,12 @@ def lines_of(tool: JavaLines, bootstrap: str, arguments: Sequence[str]) -> tuple
     return ran["code"], sorted(_UNASKED_ASSIGNOR.sub(r"\1 ", line) for line in lines if line)
 
 
-def consumer_groups(bootstrap: str, *arguments: str) -> str:
+def consumer_groups(bootstrap: str, *arguments: str, timeout_s: float = 60) -> str:
     """Run Kafka's own tool; return what it prints on both outputs."""
     path = ":".join(f"{ensure_jars(name)}/*" for name in ("tools", "broker"))
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     command = [str(find_java()), "-cp", path, tool, "--bootstrap-server", bootstrap, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
 
