@@ -1,6 +1,6 @@
 """Groups of every type on a real broker, settled, and tables that say the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ NEEDS = {
     "streams": Feature.STREAMS_GROUPS,
 }
 SIMPLE = ("simple", "ünïcode 消費者", "transactional")
-ORDERS, PAYMENTS = "orders", "payments"
+ORDERS, PAYMENTS, EMPTY = "orders", "payments", "empty"
 
 
 @dataclass
@@ -67,6 +67,22 @@ class World:
         yield tables
         kafka.delete_group(self.bootstrap, "")
 
+    @contextmanager
+    def with_readers_of_empty(self, directory: Path, kinds: Sequence[str]) -> Iterator[Tables]:
+        """Let there be a group of each kind, `reader-KIND`, that has the only partition of a topic of which
+        nobody has ever committed an offset, until the end of the block; gives tables that have them."""
+        groups = {kind: f"reader-{kind}" for kind in kinds}
+        for kind, group in groups.items():
+            self.actors.join(group, kind, group, EMPTY)
+        _settle(self.actors, set(groups.values()))
+        tables = Tables(str(directory / "tables"))
+        tables.create()
+        replay_broker(tables, self.bootstrap, PARTITIONS)
+        yield tables
+        for group in groups.values():
+            self.actors.leave(group)
+        self.actors.delete(list(groups.values()))
+
 
 @contextmanager
 def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iterator[World]:
@@ -77,7 +93,7 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
         start_group_actors(java_jars, broker.bootstrap_servers) as actors,
     ):
         bootstrap = broker.bootstrap_servers
-        kafka.create_topics(bootstrap, {ORDERS: 2, PAYMENTS: 2, "empty": 1})
+        kafka.create_topics(bootstrap, {ORDERS: 2, PAYMENTS: 2, EMPTY: 1})
         for topic, partition, count in ((ORDERS, 0, 20), (ORDERS, 1, 10), (PAYMENTS, 0, 5)):
             kafka.produce_raw(bootstrap, topic, [(b"k", b"v")] * count, partition=partition)
         _commit(bootstrap, "simple", 3)
