@@ -49,7 +49,7 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 
 .PHONY: test-clients
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded
-	@CLIENTS=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/serve/clients $(ARGS)
+	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one
