@@ -1,5 +1,6 @@
 """What `make bench` measures: the column reader, requests, questions to the tables and about lag, the picture
-that `serve` keeps of the tables, its listener, the job beside a raw read.
+that `serve` keeps of the tables, its listener, Kafka's own tool there and at a broker, and the job beside a
+raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -23,6 +24,7 @@ from tests.benchmarks.bench_lag import measure_lag
 from tests.benchmarks.bench_picture import measure_picture
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.bench_serve import measure_serve
+from tests.benchmarks.bench_tool import measure_tool
 from tests.benchmarks.workloads import Workload
 
 FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_growth, "cost": bench_cost}
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "serve"):
         part = 10 if options.quick else 1
         measure_serve(offsets=1_000_000 // part, groups=20_000 // part, seconds=20 / part)
+    if options.only in (None, "tool"):
+        measure_tool(groups=100 if options.quick else 1_000, runs=1 if options.quick else 3)
     if options.only in (None, "lag"):
         part = 10 if options.quick else 1
         measure_lag(offsets=1_000_000 // part, groups=20_000 // part)
@@ -66,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument(
         "--only",
-        choices=["columns", "messages", "queries", "lag", "picture", "serve", "job", *FROM_OUTSIDE],
+        choices=["columns", "messages", "queries", "lag", "picture", "serve", "tool", "job", *FROM_OUTSIDE],
         help="one of the benchmarks",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")
