@@ -12,7 +12,8 @@ from decoders.messages import APIS, Columns, Pieces, Request, response_bytes, re
 from decoders.messages.reader import Message
 from streaming.serve.kafka import cluster, configs, groups, log_ends, offsets, refusals
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import Client, View
+from streaming.serve.kafka.view import Address, Client, View
+from streaming.serve.picture.picture import Picture
 
 Answer = Callable[[Message, View], Message]
 Weight = Callable[[Message, View], int]
@@ -27,6 +28,10 @@ MOST: Final = 5_000_000
 """So many elements fill the longest answer, few bytes as each has."""
 
 _SETTINGS: Final = 5  # of the broker
+_KEPT_BYTES: Final = 8 * 1024 * 1024
+_KEPT_MS: Final = 1_000
+_KEPT_BESIDE: Final = 300  # what an answer takes beside its bytes and those of the request
+_NUMBER: Final = 4  # bytes before the number of a request, and of that, in requests as in answers as sent
 _PIECE_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
@@ -250,6 +255,39 @@ def weight_of(request: Request, view: View) -> int:
             f"expected to be asked for at most {MOST} elements, found {weight}: ask for fewer at once"
         )
     return weight
+
+
+class Kept:
+    """Small answers of one picture, each by its request: clients ask the same again and again.
+
+    They are the bytes of all but the number of the request. Only so many are kept, and none for more than a
+    second: what a picture says gets too old.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[Picture | None, int] = (None, 0)
+        self._answers: dict[tuple[bytes, Address, Client], bytes] = {}
+        self._bytes_left = _KEPT_BYTES
+
+    def answer(self, frame: bytes, view: View) -> bytes | None:
+        """Return the answer to a request, if it was made from the same before."""
+        second = view.now // _KEPT_MS
+        if self._of[0] is not view.picture or self._of[1] != second:
+            self._of, self._bytes_left = (view.picture, second), _KEPT_BYTES
+            self._answers = {}
+        made = self._answers.get(_key(frame, view))
+        return None if made is None else made[:_NUMBER] + frame[_NUMBER : 2 * _NUMBER] + made[2 * _NUMBER :]
+
+    def keep(self, frame: bytes, request: Request, view: View, made: bytes) -> None:
+        """Keep an answer that was made from what `answer` was last asked about, if there is room."""
+        size = len(frame) + len(made) + _KEPT_BESIDE
+        if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # that says who asks
+            self._bytes_left -= size
+            self._answers[_key(frame, view)] = made
+
+
+def _key(frame: bytes, view: View) -> tuple[bytes, Address, Client]:
+    return frame[:_NUMBER] + frame[2 * _NUMBER :], view.address, view.client
 
 
 def client_of(request: Request) -> Client | None:

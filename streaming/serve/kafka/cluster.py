@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 
-import numpy as np
-
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, View
+from streaming.serve.picture.names import NONE
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
 _OTHER_ENDPOINT: Final = (
@@ -216,8 +215,7 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     named = picture.topics.partition[start:stop]
     is_there = _is_there(topic, view)
-    ends = picture.end_offsets[start:stop]
-    has_leader = np.full(len(named), not view.error) & (ends >= 0)
+    has_leader = view.log_ends(start, stop) != NONE
     if view.client.needs_leaders:
         has_leader[:] = True
     known = dict(zip(named[is_there].tolist(), has_leader[is_there].tolist(), strict=True))

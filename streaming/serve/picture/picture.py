@@ -16,6 +16,7 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
 from streaming.common.partitions import offsets_partition
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.progress import Progress
 from streaming.queries.completeness import AsOf, partition_count
 from streaming.serve.picture.changes import Changes
@@ -120,6 +121,12 @@ class Picture:
         place = self.topics.place(topic, partition)
         end = NONE if place is None else int(self.end_offsets[place])
         return None if end == NONE else end
+
+    def ends_at(self, start: int, stop: int, now: int) -> Index:
+        """Return where the logs of the topic partitions from one place up to another end (`end_offsets`), as
+        far as that is known at a moment (ms): samples that say nothing of lag say nothing here."""
+        is_new = now - self.topics.ends.sampled_at[start:stop] <= MAX_AGE_MS
+        return np.where(is_new, self.end_offsets[start:stop], NONE)
 
     def partition_counts(self) -> Index:
         """Return how many partitions each topic has at least: one more than the highest that has a committed
