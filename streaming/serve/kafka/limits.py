@@ -1,6 +1,10 @@
 """What clients may take of us: sizes, numbers and times. Who takes more loses the connection."""
 
 from dataclasses import dataclass
+from typing import Final
+
+ELEMENTS_OF_GROUP: Final = 20
+"""To find the row of a group takes as long as to write so many elements of an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

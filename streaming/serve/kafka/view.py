@@ -1,5 +1,6 @@
 """What an answer is made from: one picture at one moment, who asks, and under which name we are reached."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -7,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from decoders.formats.java_values import MAX_TEXT_BYTES
+from decoders.messages.reader import Message
 from streaming.common.arrays import Index
 from streaming.serve.kafka.errors import Error
 from streaming.serve.picture.names import NONE
@@ -40,6 +42,21 @@ def writable(text: str | None) -> str:
     if text is None or (len(text) > MAX_TEXT_BYTES // 4 and len(text.encode()) > MAX_TEXT_BYTES):
         return ""
     return text
+
+
+@dataclass(frozen=True, eq=False)
+class Each:
+    """A list of so many messages that are made one after the other when they are written: once, and not held
+    all at the same time."""
+
+    count: int
+    messages: Iterable[Message]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
 
 
 class Address(NamedTuple):

@@ -245,6 +245,14 @@ def test_an_end_that_was_sampled_long_ago_is_not_known(ends: Tables) -> None:
             assert log_ends(client, timestamp)["known"] == (Error.NOT_LEADER_OR_FOLLOWER, -1)
 
 
+def test_a_begin_that_is_not_known_is_an_error_that_is_not_tried_again(tables: Tables) -> None:
+    fill(tables, {("g", "known", 0): offset(source_partition=0, topic_id=TOPIC_ID)})
+    tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "known", 0, 10, TOPIC_ID, None)]))
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert log_ends(client, LATEST)["known"] == (Error.NONE, 10)
+        assert log_ends(client, EARLIEST)["known"] == (Error.UNSUPPORTED_VERSION, -1)
+
+
 @pytest.mark.parametrize("version", ["3.9.2", "4.1.2", "2.8.2"])
 def test_java_that_cannot_bear_a_partition_without_a_leader_gets_one(ends: Tables, version: str) -> None:
     with listening(ends) as door, Client(door.bootstrap) as client:

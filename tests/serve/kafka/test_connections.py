@@ -194,6 +194,7 @@ def _answers(door: Listening) -> bool:
         (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 50_000}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": []}] * 50_000}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "t", "partitionIndexes": []}]}] * 50_000}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 1_000 + [{"groupId": "g1", "topics": []}]}),
         (15, 6, {"groups": ["g1"] * 250_000}),
         (69, 1, {"groupIds": ["g1"] * 250_000}),
     ],

@@ -11,7 +11,7 @@ from table_batches import Batch, Row, append, group, offset
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import MEMBER
-from streaming.serve.kafka import apis
+from streaming.serve.kafka import apis, cluster
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import Address, View
 from streaming.serve.kafka.view import Client as Software
@@ -158,6 +158,28 @@ def test_a_member_without_a_name_is_unknown_however_much_is_asked_for(tables: Ta
     with listening(tables) as door, Client(door.bootstrap) as client:
         [answered] = client.ask(9, 9, {"groups": [asked]})["groups"]
         assert (answered["errorCode"], answered["topics"]) == (Error.UNKNOWN_MEMBER_ID, [])
+
+
+def test_a_page_is_found_without_making_all_topics(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [(f"t{topic:03}", number) for topic in range(200) for number in range(3)]
+    fill(tables, {("g", *key): offset(source_partition=0) for key in keys})
+    view, made = seen(picture_of(tables)), list[int]()
+    make = cluster._partitions
+
+    def partitions(*about: Any) -> list[dict[str, Any]]:
+        made.append(len(found := make(*about)))
+        return found
+
+    monkeypatch.setattr(cluster, "_partitions", partitions)
+    pages, cursor = list[tuple[str, int]](), None
+    while not pages or cursor is not None:
+        asked = {"topics": [], "cursor": cursor, "responsePartitionLimit": 7}
+        answer = cluster.answer_topic_partitions(asked, view)
+        for topic in answer["topics"]:
+            pages += [(topic["name"], one["partitionIndex"]) for one in topic["partitions"]]
+        cursor = answer["nextCursor"]
+    assert pages == keys
+    assert sum(made) < 2 * len(pages)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1])

@@ -174,6 +174,7 @@ def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port:
         (["--kafka", "127.0.0.1:0", "--advertise", "0.0.0.0:1"], 2, "an address that means any"),
         (["--kafka", "127.0.0.1:0", "--advertise", "0:9192"], 2, "an address that means any"),
         (["--kafka", "127.0.0.1:0", "--advertise", "[::0]:9192"], 2, "an address that means any"),
+        (["--kafka", "127.0.0.1:0", "--advertise", "[::ffff:0.0.0.0]:9192"], 2, "an address that means any"),
         (["--kafka", "a..b:9192"], 2, "listening on a..b:9192: expected a host's name"),
         (["--kafka", f"{'a' * 70}:9192"], 2, "Give one of this machine"),
         (["--kafka", "nowhere.invalid:9192"], 1, "its host is not known"),
