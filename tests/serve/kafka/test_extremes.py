@@ -148,6 +148,25 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     assert shown(seen(follower.current, NEW_JAVA)) == {("t", 0): False}
 
 
+def test_groups_of_many_members_are_described_as_those_of_few(tables: Tables) -> None:
+    counts = {"many": 600, "few": 2, "none": 0, "others": 300}
+    batch: Batch = {
+        name: group(
+            source_partition=0, members=[{**member(), "member_id": f"{name}-{n}"} for n in range(count)]
+        )
+        for name, count in counts.items()
+    }
+    fill(tables, {**batch, ("simple", "t", 0): offset(source_partition=0)})
+    names = ["many", "simple", "few", "nope", "none", "others", "many"]
+    picture = picture_of(tables)
+    rows = list(picture.rows_of(names))
+    assert [None if row is None else len(row["members"]) for row in rows] == [600, None, 2, None, 0, 300, 600]
+    assert rows == [picture.row_of(name) for name in names]
+    for name, row in zip(names, rows, strict=True):
+        members = () if row is None else row["members"]
+        assert [one["member_id"] for one in members] == [f"{name}-{n}" for n in range(len(members))]
+
+
 # --- what hardly anyone asks for ---------------------------------------------------------------------------
 
 
