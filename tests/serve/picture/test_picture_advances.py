@@ -114,8 +114,8 @@ def assigned_in(held: Assignments) -> set[tuple[str | None, str | None, int]]:
     return set(found)
 
 
-@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
-@given(steps=st.lists(CHANGES, min_size=1, max_size=6), is_spare=st.booleans())
+@settings(max_examples=8, deadline=None, suppress_health_check=[*HealthCheck])
+@given(steps=st.lists(CHANGES, min_size=1, max_size=4), is_spare=st.booleans())
 def test_what_members_have_is_advanced_by_the_groups_that_change(
     steps: list[Batch], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
