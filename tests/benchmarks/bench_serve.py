@@ -2,7 +2,8 @@
 
 A process of the command over 1 M offsets in 20 k groups; a batch of 5,000 commits comes every 5 s, as when
 the job runs. Clients on 8 connections ask for one thing after the other: FindCoordinator, DescribeGroups and
-OffsetFetch of one group, Metadata of no topic. Requests a second of processor time are those of one core.
+OffsetFetch of one group, Metadata of no topic: of 97 groups again and again, or of all groups in turn, so
+that no answer is known from before. Requests a second of processor time are those of one core.
 """
 
 import selectors
@@ -94,8 +95,9 @@ def _cpu(pid: int) -> float:
     return sum(processor_seconds({pid: "serve"}).values())
 
 
-def _frames(groups: int) -> list[bytes]:
-    names = [f"consumer-group-{number:06}" for number in range(0, groups, max(1, groups // 97))]
+def _frames(groups: int, most: int | None = 97) -> list[bytes]:
+    step = 1 if most is None else max(1, groups // most)
+    names = [f"consumer-group-{number:06}" for number in range(0, groups, step)]
     frames = []
     for name in names:
         frames += [
@@ -108,10 +110,16 @@ def _frames(groups: int) -> list[bytes]:
 
 
 def _measure_small(port: int, pid: int, groups: int, seconds: float) -> None:
-    _ask_small(port, groups, 1.0)
-    for what, rate in (("small requests, 4,000 a second", 4_000), ("small requests, no pause", None)):
+    _ask_small(port, _frames(groups), 1.0)
+    for what, rate, most in (
+        ("small requests, 4,000 a second", 4_000, 97),
+        ("of all groups in turn", 4_000, None),
+        ("small requests, no pause", None, 97),
+        ("of all groups in turn", None, None),
+    ):
+        frames = _frames(groups, most)
         cpu, began = _cpu(pid), time.perf_counter()
-        took = _ask_small(port, groups, seconds, rate)
+        took = _ask_small(port, frames, seconds, rate)
         wall, cpu = time.perf_counter() - began, _cpu(pid) - cpu
         _print_small(what, took, wall)
         print(f"{'':40}{len(took) / cpu:9,.0f} requests a second of processor time")
@@ -124,10 +132,10 @@ def _print_small(what: str, took: list[float], wall: float) -> None:
     print(f"{what:40}{len(took) / wall:9,.0f} requests/s, {times}")
 
 
-def _ask_small(port: int, groups: int, seconds: float, rate: int | None = None) -> list[float]:
+def _ask_small(port: int, asked_for: list[bytes], seconds: float, rate: int | None = None) -> list[float]:
     """Ask on all connections, so often a second (None: each as soon as it has its answer); return how long
-    each answer took from when it was due to be asked for."""
-    frames, took = cycle(_frames(groups)), list[float]()
+    each answer took from when it was due to be asked for, or from when it was, if only this was late."""
+    frames, took = cycle(asked_for), list[float]()
     selector = selectors.DefaultSelector()
     idle = deque[socket.socket]()
     for _ in range(CONNECTIONS):
@@ -136,11 +144,11 @@ def _ask_small(port: int, groups: int, seconds: float, rate: int | None = None) 
         selector.register(client, selectors.EVENT_READ)
         idle.append(client)
     clients, asked = list(idle), dict[socket.socket, float]()
-    due = began = time.perf_counter()
+    due = began = free_since = time.perf_counter()
     while (now := time.perf_counter()) < began + seconds:
         while idle and (rate is None or due <= now):
             client = idle.popleft()
-            asked[client] = now if rate is None else due
+            asked[client] = due if rate and due < free_since else time.perf_counter()
             client.sendall(next(frames))
             due += 1 / rate if rate else 0
         wait = None if rate is None or not idle else max(0.0, due - time.perf_counter())
@@ -150,7 +158,9 @@ def _ask_small(port: int, groups: int, seconds: float, rate: int | None = None) 
             data = client.recv(65_536)
             while len(data) < 4 + struct.unpack_from(">i", data)[0]:
                 data += client.recv(65_536)
-            took.append(time.perf_counter() - asked[client])
+            now = time.perf_counter()
+            took.append(now - asked[client])
+            free_since = free_since if idle else now
             idle.append(client)
     for client in clients:
         client.close()
@@ -190,7 +200,7 @@ def _measure_beside(what: str, port: int, frame: bytes, groups: int) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     began = time.perf_counter()
-    took = _ask_small(port, groups, 4.0)
+    took = _ask_small(port, _frames(groups), 4.0)
     _print_small(what, took, time.perf_counter() - began)
     stop.set()
     thread.join()

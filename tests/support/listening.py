@@ -38,13 +38,18 @@ class Listening:
 
 @contextmanager
 def listening(
-    tables: Tables, *, limits: Limits | None = None, max_age_ms: int = 180_000, clock: Any = now_ms
+    tables: Tables,
+    *,
+    address: Address = ANY_PORT,
+    limits: Limits | None = None,
+    max_age_ms: int = 180_000,
+    clock: Any = now_ms,
 ) -> Iterator[Listening]:
     """Answer from tables until the end of the block; the picture is as of its begin, or `follower.look()`."""
     said: list[str] = []
     follower = Follower(tables, said.append)
     follower.look()
-    running = Listening(follower, said)
+    running = Listening(follower, said, address)
     opened, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 

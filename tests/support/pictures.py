@@ -63,7 +63,7 @@ def offsets_in(picture: Picture) -> Rows:
 def groups_in(picture: Picture) -> Rows:
     """The groups of a picture that are described, in its order."""
     return [
-        {"group": name, **picture.groups.row(place)}
+        {"group": name, **picture.groups.rows.slice(place, 1).to_pylist()[0]}
         for place, name in enumerate(picture.groups.names.texts.to_pylist())
         if picture.groups.is_described[place]
     ]

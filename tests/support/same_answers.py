@@ -101,7 +101,7 @@ def requests(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int
     for version in APIS[15].versions:
         yield 15, version, {"groups": asked, "includeAuthorizedOperations": version > 3}
     for version in APIS[69].versions:
-        yield 69, version, {"groupIds": [group for group in asked if group]}
+        yield 69, version, {"groupIds": asked}
         yield 69, version, {"groupIds": ["consumer"], "includeAuthorizedOperations": True}
     yield from _fetches(asked, names)
     for version in APIS[2].versions:

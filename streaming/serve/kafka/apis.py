@@ -12,7 +12,8 @@ from decoders.messages import APIS, Columns, Pieces, Request, response_bytes, re
 from decoders.messages.reader import Message
 from streaming.serve.kafka import cluster, configs, groups, log_ends, offsets, refusals
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import Client, View
+from streaming.serve.kafka.view import Address, Client, View
+from streaming.serve.picture.picture import Picture
 
 Answer = Callable[[Message, View], Message]
 Weight = Callable[[Message, View], int]
@@ -24,9 +25,16 @@ LONGEST: Final = 90_000_000
 """Bytes of an answer: librdkafka refuses those of more than 100,000,000."""
 
 MOST: Final = 5_000_000
-"""So many elements fill the longest answer, few bytes as each has."""
+"""So many elements fill the longest answer, few bytes as each has. They are written from columns."""
+
+MOST_AS_OBJECTS: Final = 1_000_000
+"""So many elements are written one by one, each of which takes some 500 bytes of memory meanwhile."""
 
 _SETTINGS: Final = 5  # of the broker
+_KEPT_BYTES: Final = 8 * 1024 * 1024
+_KEPT_MS: Final = 1_000
+_KEPT_BESIDE: Final = 300  # what an answer takes beside its bytes and those of the request
+_NUMBER: Final = 4  # bytes before the number of a request, and of that, in requests as in answers as sent
 _PIECE_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
@@ -40,14 +48,16 @@ class UnansweredError(Exception):
 class Answered:
     """Versions of an API that are answered in one way.
 
-    `weight` is how many elements the answer has, about (None: always few); `answer_many` makes it if they are
-    more than `MANY` (None: as any other). `about` says what is in the answer, for the documentation.
+    `weight` is how many elements the answer has, about (None: always few). If they are more than `MANY`,
+    `answer_many` makes it where `is_of_columns` says that it can be written from columns. `about` says what
+    is in the answer, for the documentation.
     """
 
     api_key: int
     versions: Sequence[int]
     answer: Answer
     weight: Weight | None = None
+    is_of_columns: Callable[[Message], bool] = lambda _: False
     answer_many: Answer | None = None
     about: str
 
@@ -74,10 +84,6 @@ def _asked(name: str) -> Weight:
 
 def _groups_held(request: Message, view: View) -> int:
     return len(view.picture.groups)
-
-
-def _topics_held(request: Message, view: View) -> int:
-    return len(view.picture.topics.topic)
 
 
 _ROWS: Final = (
@@ -118,7 +124,7 @@ _ROWS: Final = (
         api_key=75,
         versions=range(0, 1),
         answer=cluster.answer_topic_partitions,
-        weight=lambda request, view: _topics_held(request, view) + len(request["topics"]),
+        weight=lambda request, _: cluster.MOST_PARTITIONS + len(request["topics"]),
         about="the same topics, up to 2,000 partitions at a time",
     ),
     Answered(
@@ -133,6 +139,7 @@ _ROWS: Final = (
         versions=range(0, 6),
         answer=groups.answer_groups,
         weight=_groups_held,
+        is_of_columns=lambda _: True,
         about="all groups, or those in some states or of some types",
     ),
     Answered(
@@ -168,6 +175,7 @@ _ROWS: Final = (
         versions=range(2, 10),
         answer=offsets.answer_offsets,
         weight=offsets.offsets_weight,
+        is_of_columns=offsets.wants_all,
         answer_many=offsets.answer_many_offsets,
         about="committed offsets, of one group or of many",
     ),
@@ -221,8 +229,10 @@ def answer(request: Request, view: View) -> bytes | Pieces:
         body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _offered(_ONLY_VERSIONS)}
         return response_bytes(request.api_key, 0, request.correlation_id, body)
     row = _row_of(request)
-    is_many = row.answer_many is not None and weight_of(request, view) > MANY
-    body = (row.answer_many if is_many and row.answer_many else row.answer)(request.body, view)
+    make = row.answer
+    if row.answer_many and row.is_of_columns(request.body) and weight_of(request, view) > MANY:
+        make = row.answer_many
+    body = make(request.body, view)
     about = (request.api_key, request.api_version, request.correlation_id, body)
     if not any(isinstance(value, Columns) for value in body.values()):
         data = response_bytes(*about)
@@ -245,11 +255,45 @@ def weight_of(request: Request, view: View) -> int:
         return 0
     row = _row_of(request)
     weight = 0 if row.weight is None else row.weight(request.body, view)
-    if weight > MOST:
+    most = MOST if weight > MOST_AS_OBJECTS and row.is_of_columns(request.body) else MOST_AS_OBJECTS
+    if weight > most:
         raise UnansweredError(
-            f"expected to be asked for at most {MOST} elements, found {weight}: ask for fewer at once"
+            f"expected to be asked for at most {most} elements, found {weight}: ask for fewer at once"
         )
     return weight
+
+
+class Kept:
+    """Small answers of one picture, each by its request: clients ask the same again and again.
+
+    They are the bytes of all but the number of the request. Only so many are kept, and none for more than a
+    second: what a picture says gets too old.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[Picture | None, int] = (None, 0)
+        self._answers: dict[tuple[bytes, Address, Client], bytes] = {}
+        self._bytes_left = _KEPT_BYTES
+
+    def answer(self, frame: bytes, view: View) -> bytes | None:
+        """Return the answer to a request, if it was made from the same before."""
+        second = view.now // _KEPT_MS
+        if self._of[0] is not view.picture or self._of[1] != second:
+            self._of, self._bytes_left = (view.picture, second), _KEPT_BYTES
+            self._answers = {}
+        made = self._answers.get(_key(frame, view))
+        return None if made is None else made[:_NUMBER] + frame[_NUMBER : 2 * _NUMBER] + made[2 * _NUMBER :]
+
+    def keep(self, frame: bytes, request: Request, view: View, made: bytes) -> None:
+        """Keep an answer that was made from what `answer` was last asked about, if there is room."""
+        size = len(frame) + len(made) + _KEPT_BESIDE
+        if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # that says who asks
+            self._bytes_left -= size
+            self._answers[_key(frame, view)] = made
+
+
+def _key(frame: bytes, view: View) -> tuple[bytes, Address, Client]:
+    return frame[:_NUMBER] + frame[2 * _NUMBER :], view.address, view.client
 
 
 def client_of(request: Request) -> Client | None:

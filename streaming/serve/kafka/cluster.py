@@ -6,17 +6,17 @@ end out. Clients that cannot bear that are told that the end is -1 (`log_ends`).
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
-
-import numpy as np
 
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, View
+from streaming.serve.picture.names import NONE
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
 _OTHER_ENDPOINT: Final = (
@@ -30,7 +30,10 @@ _GAPS: Final = 1_000
 """Partitions that nothing has named, of one topic: with more of them only those that are named are shown, for
 a log may hold any number."""
 
-_MOST_PARTITIONS: Final = 2_000  # of one answer to DescribeTopicPartitions, as with brokers
+MOST_PARTITIONS: Final = 2_000
+"""Partitions of one answer to DescribeTopicPartitions: as many as brokers give."""
+
+_FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 _GROUP, _TRANSACTION = 0, 1  # what FindCoordinator can be asked for
 
@@ -141,18 +144,17 @@ def oldest_metadata_weight(request: Message, view: View) -> int:
 def answer_topic_partitions(request: Message, view: View) -> Message:
     """Answer DescribeTopicPartitions: topics in the order of their names, a page at a time."""
     asked, cursor = {topic["name"] for topic in request["topics"]}, request["cursor"]
-    names = sorted(asked or (topic["name"] for topic in _named_topics(view)))
     first_topic, first_partition = (
         ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
     )
-    left = max(min(request["responsePartitionLimit"], _MOST_PARTITIONS), 1)
+    names = sorted(name for name in asked if name >= first_topic) if asked else _names(first_topic, view)
+    left = max(min(request["responsePartitionLimit"], MOST_PARTITIONS), 1)
     topics: list[Message] = []
-    for name in (name for name in names if name >= first_topic):
+    for name in names:
         if left <= 0:
             return {"topics": topics, "nextCursor": {"topicName": name, "partitionIndex": 0}}
-        topic = _topic_of(name, view)
-        begin = first_partition if name == first_topic else 0
-        partitions = [one for one in topic["partitions"] if one["partitionIndex"] >= begin]
+        topic = _topic_of(name, view, begin=first_partition if name == first_topic else 0, most=left + 1)
+        partitions = topic["partitions"]
         topic["partitions"] = partitions[:left]
         topic["topicAuthorizedOperations"] = view.operations(not topic["errorCode"])
         topics.append(topic)
@@ -161,6 +163,13 @@ def answer_topic_partitions(request: Message, view: View) -> Message:
             return {"topics": topics, "nextCursor": cursor}
         left -= len(partitions)
     return {"topics": topics, "nextCursor": None}
+
+
+def _names(first: str, view: View) -> Iterator[str]:
+    """The topics from a name on of which anything is known, in the order of their names."""
+    names = view.picture.topics.names
+    start = bisect_left(range(len(names)), first, key=names.name)
+    return (names.name(place) for place in range(start, len(names)) if _has_partitions(place, view))
 
 
 def _asked_topic(asked: Message, view: View) -> Message:
@@ -176,10 +185,11 @@ def _asked_topic(asked: Message, view: View) -> Message:
     return _topic(place, view)
 
 
-def _topic_of(name: str, view: View) -> Message:
+def _topic_of(name: str, view: View, *, begin: int = _FIRST_PARTITION, most: int | None = None) -> Message:
+    """A topic that is asked for by its name, with so many of its partitions, from one number on."""
     place = view.picture.topics.names.place(name)
-    if place is not None and (topic := _topic(place, view))["partitions"]:
-        return topic
+    if place is not None and _has_partitions(place, view):
+        return _topic(place, view, begin, most)
     is_name = _NAME.fullmatch(name) and name not in {".", ".."}
     error = Error.UNKNOWN_TOPIC_OR_PARTITION if is_name else Error.INVALID_TOPIC_EXCEPTION
     return {"errorCode": error, "name": name, "isInternal": name in _INTERNAL, "partitions": []}
@@ -191,11 +201,15 @@ def _all_topics(view: View) -> list[Message]:
 
 def _named_topics(view: View) -> Iterator[Message]:
     """The topics of which anything is known: a partition at least."""
-    found = (_topic(place, view) for place in range(len(view.picture.topics)))
-    return (topic for topic in found if topic["partitions"])
+    places = range(len(view.picture.topics))
+    return (_topic(place, view) for place in places if _has_partitions(place, view))
 
 
-def _topic(place: int, view: View) -> Message:
+def _has_partitions(topic: int, view: View) -> bool:
+    return bool(_is_there(topic, view).any())
+
+
+def _topic(place: int, view: View, begin: int = _FIRST_PARTITION, most: int | None = None) -> Message:
     topics = view.picture.topics
     name = topics.names.name(place)
     return {
@@ -203,21 +217,22 @@ def _topic(place: int, view: View) -> Message:
         "name": name,
         "topicId": topics.id_of(place) or ZERO_UUID,
         "isInternal": name in _INTERNAL,
-        "partitions": _partitions(place, view),
+        "partitions": _partitions(place, view, begin, most),
     }
 
 
 _NODES: Final = [NODE_ID]
 
 
-def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
+def _partitions(topic: int, view: View, begin: int, most: int | None) -> list[dict[str, Any]]:
     """The partitions of the topic at a place: those that are named, and those before them."""
     picture = view.picture
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     named = picture.topics.partition[start:stop]
     is_there = _is_there(topic, view)
-    ends = picture.end_offsets[start:stop]
-    has_leader = np.full(len(named), not view.error) & (ends >= 0)
+    numbers = list(islice((one for one in _with_gaps(named[is_there]) if one >= begin), most))
+    is_there &= (named >= numbers[0]) & (named <= numbers[-1]) if numbers else False
+    has_leader = view.log_ends(start, stop) != NONE
     if view.client.needs_leaders:
         has_leader[:] = True
     known = dict(zip(named[is_there].tolist(), has_leader[is_there].tolist(), strict=True))
@@ -230,7 +245,7 @@ def _partitions(topic: int, view: View) -> list[dict[str, Any]]:
             "eligibleLeaderReplicas": [],
             "lastKnownElr": [],
         }
-        for partition in _with_gaps(named[is_there])
+        for partition in numbers
     ]
 
 

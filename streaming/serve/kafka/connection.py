@@ -1,8 +1,8 @@
 """One connection: bytes become frames, frames requests, and answers bytes, in the order of the requests.
 
-Nothing is read ahead: as long as an answer is being made, or the client does not take what was sent, no
-further frame is looked at and nothing more is read. So a client holds a frame, an answer, and buffers of its
-socket.
+As long as an answer is being made, or the client does not take what was sent, no further frame is looked at,
+and hardly anything more is read: only so much that it shows when the client goes. So a client holds a frame,
+an answer, and buffers of its socket.
 """
 
 import asyncio
@@ -14,12 +14,13 @@ from typing import Any, Final, Protocol
 
 from decoders.errors import DecodeError
 from decoders.messages import Pieces, Request, read_request
-from streaming.serve.kafka.apis import MANY, UnansweredError, answer, client_of, weight_of
+from streaming.serve.kafka.apis import MANY, Kept, UnansweredError, answer, client_of, weight_of
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.view import Address, Client, View
 
 _SIZE: Final = struct.Struct(">i")
-_LARGE_FRAME: Final = 16 * 1024  # to read it as a request takes a millisecond or more
+_LARGE_FRAME: Final = 4 * 1024  # to read it, and to weigh the answer, takes a millisecond or more
+_AHEAD: Final = 64 * 1024  # received bytes with which nothing more is read while an answer is being made
 _BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
 _PIECE: Final = 256 * 1024
 _TURN_S: Final = 0.002  # how long one connection is answered before it is the turn of others
@@ -29,9 +30,18 @@ class Door(Protocol):
     """What a connection needs of the listener that it came to."""
 
     limits: Limits
+    kept: Kept
+    received: memoryview  # where what comes in is put for a moment, of whichever connection
 
     def opened(self, connection: "Connection", peer: str) -> bool:
         """Take a connection in, unless there are too many."""
+
+    def reserve(self, size: int) -> bool:
+        """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
+
+    def ended(self, connection: "Connection", peer: str) -> bool:
+        """Count a connection no more whose client has said all, and perhaps is gone; tell whether it may
+        still get its answers."""
 
     def closed(self, connection: "Connection", peer: str) -> None:
         """Forget a connection."""
@@ -49,7 +59,7 @@ class Door(Protocol):
         """Tell that an answer could not be made, for a reason that is not the client's."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection of a client, in the hands of asyncio; see the module."""
 
     def __init__(self, door: Door) -> None:
@@ -62,6 +72,8 @@ class Connection(asyncio.Protocol):
         self._drained = asyncio.Event()
         self._opened_at = self._asked_at = self._begun_at = self._sent_at = monotonic()
         self._has_asked = False
+        self._has_ended = False  # the client has said all
+        self._reserved = 0  # bytes, for a large frame
         self._unsent = 0
 
     # --- asyncio's side ----------------------------------------------------------------------------------
@@ -84,13 +96,27 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
         if self._is_taken:
             self._door.closed(self, self._peer)
+        self._reserve(0)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give a place for what comes in: one for all connections, for it is copied at once."""
+        return self._door.received
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Answer the requests that are complete."""
         if not self._received:
             self._begun_at = monotonic()
-        self._received += data
+        self._received += self._door.received[:nbytes]
         self._go_on()
+
+    def eof_received(self) -> bool:
+        """Finish what is being answered: the client has said all, or is gone; nothing tells which."""
+        self._has_ended = True
+        if not self._is_waiting:
+            return False  # asyncio closes the connection
+        if not self._door.ended(self, self._peer):
+            self._transport.abort()
+        return True
 
     def pause_writing(self) -> None:
         """Wait for the client, which does not take what was sent."""
@@ -121,12 +147,13 @@ class Connection(asyncio.Protocol):
             if monotonic() > turn_ends and not self._is_waiting:
                 self._task = asyncio.ensure_future(asyncio.sleep(0))
                 self._task.add_done_callback(self._done)
-        if self._transport.is_closing():
-            return
-        if self._is_waiting:
+        if self._has_ended:
+            if not self._is_waiting:
+                self._transport.close()
+        elif self._is_full or (self._is_waiting and len(self._received) > _AHEAD):
             self._transport.pause_reading()
         else:
-            self._transport.resume_reading()  # where the client has said all, asyncio closes the connection
+            self._transport.resume_reading()
 
     def _next_frame(self) -> bytes | None:
         """Take the next frame from what was received; None: it is not complete yet, or never will be."""
@@ -134,7 +161,7 @@ class Connection(asyncio.Protocol):
         if len(received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(received)
-        if not 0 <= size <= self._door.limits.frame_bytes:
+        if not 0 <= size <= self._door.limits.frame_bytes or not self._reserve(size):
             self._transport.close()  # as a broker does
             return None
         end = _SIZE.size + size
@@ -146,25 +173,39 @@ class Connection(asyncio.Protocol):
         self._asked_at = self._begun_at = monotonic()
         return frame
 
+    def _reserve(self, size: int) -> bool:
+        """Set aside what a frame takes, if it is large, in place of what was set aside before."""
+        wanted = size if size > _AHEAD else 0
+        if wanted != self._reserved and not self._door.reserve(wanted - self._reserved):
+            return False
+        self._reserved = wanted
+        return True
+
     def _answer(self, frame: bytes) -> None:
         try:
             if len(frame) > _LARGE_FRAME:
                 self._start(self._read_elsewhere(frame))
                 return
-            request = read_request(frame)
-            self._client = client_of(request) or self._client
             view = self._door.view(self._reached, self._client)
-            weight = weight_of(request, view)
-            if weight > MANY:
-                self._start(self._answer_elsewhere(request, view, weight))
-            else:
-                self._send(answer(request, view))
+            made = self._door.kept.answer(frame, view)
+            if made is None:
+                request, view, weight = self._read(frame)
+                if weight > MANY:
+                    self._start(self._answer_elsewhere(request, view, weight))
+                    return
+                small = answer(request, view)
+                made = small if isinstance(small, bytes) else b"".join(small)
+                self._door.kept.keep(frame, request, view, made)
+            self._transport.write(made)
         except Exception as error:
             self._give_up(error)
 
-    def _send(self, made: bytes | Pieces) -> None:
-        """Send an answer that is made at once; it is small."""
-        self._transport.write(made if isinstance(made, bytes) else b"".join(made))
+    def _read(self, frame: bytes) -> tuple[Request, View, int]:
+        """Read a request; give also what it is to be answered from, and how many elements the answer has."""
+        request = read_request(frame)
+        self._client = client_of(request) or self._client
+        view = self._door.view(self._reached, self._client)
+        return request, view, weight_of(request, view)
 
     def _give_up(self, error: BaseException) -> None:
         """Close the connection: there is no answer to what it asks."""
@@ -180,6 +221,7 @@ class Connection(asyncio.Protocol):
 
     def _done(self, task: asyncio.Future[None]) -> None:
         self._task = None
+        self._reserve(0)
         self._asked_at = self._begun_at = monotonic()
         if task.cancelled():
             return
@@ -189,19 +231,27 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     async def _read_elsewhere(self, frame: bytes) -> None:
-        request = await self._door.elsewhere(read_request, frame)
-        self._client = client_of(request) or self._client
-        view = self._door.view(self._reached, self._client)
-        await self._answer_elsewhere(request, view, weight_of(request, view))
+        if len(frame) <= _AHEAD:
+            await self._answer_elsewhere(*await self._door.elsewhere(self._read, frame))
+            return
+        async with self._door.turn(len(frame)):
+            await self._send_pieces(await self._door.elsewhere(self._read_and_answer, frame))
+
+    def _read_and_answer(self, frame: bytes) -> bytes | Pieces:
+        """Answer a request that is not to wait in memory: it may take a hundred times its frame."""
+        request, view, _ = self._read(frame)
+        return answer(request, view)
 
     async def _answer_elsewhere(self, request: Request, view: View, weight: int) -> None:
         async with self._door.turn(weight):
-            made = await self._door.elsewhere(answer, request, view)
-            pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
-            while (piece := await self._door.elsewhere(next, pieces, None)) is not None:
-                self._transport.write(piece)
-                if self._is_full:
-                    await self._drained.wait()
+            await self._send_pieces(await self._door.elsewhere(answer, request, view))
+
+    async def _send_pieces(self, made: bytes | Pieces) -> None:
+        pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
+        while (piece := await self._door.elsewhere(next, pieces, None)) is not None:
+            self._transport.write(piece)
+            if self._is_full:
+                await self._drained.wait()
 
     # --- limits of time ----------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from decoders.messages import Columns
 from decoders.messages.reader import Message
 from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.members import classic_member, consumer_member
-from streaming.serve.kafka.view import View, short, writable
+from streaming.serve.kafka.view import Each, View, short, writable
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
@@ -59,7 +60,6 @@ def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
 
 # --- what each is ------------------------------------------------------------------------------------------
 
-_ELEMENTS_OF_GROUP: Final = 20  # finding the row of a group takes as long as writing so many elements
 _ELEMENTS_OF_MEMBER: Final = 8  # it has so many fields more than a partition
 
 
@@ -68,27 +68,29 @@ def descriptions_weight(names: Sequence[str], view: View) -> int:
     held = view.picture.groups
     places = [place for name in names if (place := held.place(name)) is not None]
     members = int(held.member_counts[places].sum())
-    return _ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
+    return ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
 
 
 def answer_descriptions(request: Message, view: View) -> Message:
     """Answer DescribeGroups, which is about classic groups: others are dead to it, from version 6 on with an
     error."""
-    return {"groups": [_classic(group, request, view) for group in request["groups"]]}
+    operations = view.operations(request.get("includeAuthorizedOperations", False))
+    names = request["groups"]
+    rows = zip(names, view.picture.rows_of(names), strict=True)
+    return {"groups": Each(len(names), (_classic(*row, operations, view) for row in rows))}
 
 
 def answer_old_descriptions(request: Message, view: View) -> Message:
     """Answer DescribeGroups before version 6: a group that is not there is no error."""
-    answer = answer_descriptions(request, view)
-    for group in answer["groups"]:
-        if group["errorCode"] == Error.GROUP_ID_NOT_FOUND:
-            group["errorCode"] = Error.NONE
-            wants_operations = request.get("includeAuthorizedOperations", False)
-            group["authorizedOperations"] = view.operations(wants_operations)
-    return answer
+    operations = view.operations(request.get("includeAuthorizedOperations", False))
+    there = {"errorCode": Error.NONE, "authorizedOperations": operations}
+    groups: Each = answer_descriptions(request, view)["groups"]
+    is_there = Error.GROUP_ID_NOT_FOUND
+    described = (one if one["errorCode"] != is_there else {**one, **there} for one in groups)
+    return {"groups": Each(len(groups), described)}
 
 
-def _classic(group: str, request: Message, view: View) -> Message:
+def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: View) -> Message:
     answer: Message = {
         "errorCode": Error.NONE,
         "groupId": group,
@@ -99,7 +101,6 @@ def _classic(group: str, request: Message, view: View) -> Message:
     }
     if error := view.error_of(group):
         return {**answer, "errorCode": error}
-    row = view.picture.row_of(group)
     if row is None or row["type"] != _CLASSIC:
         why = _why(group, row, _CLASSIC)
         not_found = {"errorCode": Error.GROUP_ID_NOT_FOUND, "errorMessage": why, "groupState": _DEAD}
@@ -111,20 +112,21 @@ def _classic(group: str, request: Message, view: View) -> Message:
         "protocolType": writable(row["protocol_type"]),
         "protocolData": writable(row["protocol"]) if is_stable else "",
         "members": [classic_member(member, is_stable=is_stable) for member in row["members"] or ()],
-        "authorizedOperations": view.operations(request.get("includeAuthorizedOperations", False)),
+        "authorizedOperations": operations,
     }
 
 
 def answer_consumer_groups(request: Message, view: View) -> Message:
     """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol alone."""
-    wants_operations = request["includeAuthorizedOperations"]
-    return {"groups": [_consumer(group, view, wants_operations) for group in request["groupIds"]]}
+    operations = view.operations(request["includeAuthorizedOperations"])
+    names = request["groupIds"]
+    rows = zip(names, view.picture.rows_of(names), strict=True)
+    return {"groups": Each(len(names), (_consumer(*row, operations, view) for row in rows))}
 
 
-def _consumer(group: str, view: View, wants_operations: bool) -> Message:
+def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: View) -> Message:
     error = view.error_of(group) if group else Error.INVALID_GROUP_ID
-    row = None if error else view.picture.row_of(group)
-    if row is None or row["type"] != _CONSUMER:
+    if error or row is None or row["type"] != _CONSUMER:
         why = None
         if not error:
             error = Error.GROUP_ID_NOT_FOUND
@@ -137,7 +139,7 @@ def _consumer(group: str, view: View, wants_operations: bool) -> Message:
         "assignmentEpoch": _number(row, "assignment_epoch"),
         "assignorName": writable(row["protocol"]),
         "members": [consumer_member(member, view) for member in row["members"] or ()],
-        "authorizedOperations": view.operations(wants_operations),
+        "authorizedOperations": operations,
     }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,8 +12,10 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Final
 
+from decoders.messages import prepare
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
+from streaming.serve.kafka.apis import Kept
 from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.view import Address, Client, View
@@ -22,6 +25,8 @@ _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
 _TELL_EVERY_S: Final = 60.0
 _BACKLOG: Final = 512
+_RECEIVED_BYTES: Final = 64 * 1024
+_PORTS_TRIED: Final = 10
 
 
 class DoorError(OffsetlakeError):
@@ -94,6 +99,8 @@ class Listener:
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.limits = limits or Limits()
+        self.kept = Kept()
+        self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
         self._picture = picture
         self._say = say
@@ -102,7 +109,9 @@ class Listener:
         self._advertised = advertised
         self._clock = clock
         self._connections: set[Connection] = set()
+        self._ended: set[Connection] = set()  # of these, clients have said all
         self._of_address: Counter[str] = Counter()
+        self._reserved = 0  # bytes, for large frames
         self._told_at: dict[str, float] = {}
         self._worker = _Worker()
 
@@ -110,17 +119,16 @@ class Listener:
 
     async def __aenter__(self) -> "Listener":
         """Open the door; raises `DoorError`. `address` then has the port, if any was asked for (0)."""
+        prepare()
         self._large = asyncio.Semaphore(self.limits.large_answers)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self), *self.address, backlog=_BACKLOG
-            )
+            self._servers = await self._open()
         except OSError as error:
             raise DoorError(
                 f"listening on {self.address.host}:{self.address.port}: expected an address of this machine "
                 f"and a port that is free, found: {error.strerror or error}. Choose another with --kafka."
             ) from error
-        self.address = Address(self.address.host, self._server.sockets[0].getsockname()[1])
+        self.address = Address(self.address.host, _port(self._servers[0]))
         self._worker.start()
         self._checks = asyncio.create_task(self._check())
         return self
@@ -128,7 +136,8 @@ class Listener:
     async def __aexit__(self, *_: object) -> None:
         """Close the door, and connections when they have got what was sent; soon in any case."""
         self._checks.cancel()
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.close()
         limit = monotonic() + _END_LIMIT_S
@@ -137,6 +146,25 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
         self._worker.end()
+
+    async def _open(self) -> list[asyncio.Server]:
+        """Listen at all addresses of the host, at one port."""
+        host, port = self.address
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        hosts = list(dict.fromkeys(str(one[4][0]) for one in found))
+        for tries_left in range(_PORTS_TRIED)[::-1]:
+            first = await self._open_at(hosts[:1], port)
+            try:
+                return [first, *([await self._open_at(hosts[1:], _port(first))] if hosts[1:] else [])]
+            except OSError:  # a port that is free at one address need not be at the others
+                first.close()
+                if port or not tries_left:
+                    raise
+        raise AssertionError("a port is tried at least")
+
+    async def _open_at(self, hosts: list[str], port: int) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: Connection(self), hosts, port, backlog=_BACKLOG)
 
     async def _check(self) -> None:
         while True:
@@ -150,7 +178,7 @@ class Listener:
     def opened(self, connection: Connection, peer: str) -> bool:
         """Take a connection in, unless there are too many."""
         if (
-            len(self._connections) >= self.limits.connections
+            len(self._connections) - len(self._ended) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address
         ):
             self._tell("connections", f"more connections than are allowed, closing one of {peer}")
@@ -159,9 +187,34 @@ class Listener:
         self._of_address[peer] += 1
         return True
 
+    def reserve(self, size: int) -> bool:
+        """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
+        if self._reserved + size > self.limits.frames_bytes:
+            self._tell(
+                "frames", f"large requests take more than {self.limits.frames_bytes} bytes, closing one"
+            )
+            return False
+        self._reserved += size
+        return True
+
+    def ended(self, connection: Connection, peer: str) -> bool:
+        """Count a connection no more whose client has said all, and perhaps is gone; tell whether it may
+        still get its answers: only few of these are held."""
+        if len(self._ended) >= self.limits.ended_connections:
+            return False
+        self._ended.add(connection)
+        self._leave(peer)
+        return True
+
     def closed(self, connection: Connection, peer: str) -> None:
         """Forget a connection."""
         self._connections.discard(connection)
+        if connection in self._ended:
+            self._ended.discard(connection)
+        else:
+            self._leave(peer)
+
+    def _leave(self, peer: str) -> None:
         self._of_address[peer] -= 1
         if not self._of_address[peer]:
             del self._of_address[peer]
@@ -196,3 +249,7 @@ class Listener:
         if now - self._told_at.get(about, -_TELL_EVERY_S) >= _TELL_EVERY_S:
             self._told_at[about] = now
             self._say(sentence)
+
+
+def _port(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])

@@ -54,7 +54,8 @@ def _answered(asked: Message, place: int | None, is_gap: bool, view: View) -> Me
     start = int(view.picture.topics.ends.log_start[place])
     if asked["timestamp"] == _LATEST:
         return {"offset": end}
-    return {"errorCode": Error.NOT_LEADER_OR_FOLLOWER} if start == NONE else {"offset": start}
+    # there is a leader: who is told that it is another one asks again and again
+    return {"errorCode": Error.UNSUPPORTED_VERSION} if start == NONE else {"offset": start}
 
 
 def log_ends_weight(request: Message, view: View) -> int:

@@ -6,6 +6,7 @@ asked to be stable is answered as it was committed last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,8 @@ from decoders.messages import Columns
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import View, writable
+from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
+from streaming.serve.kafka.view import Each, View, writable
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.offsets import OffsetColumns
 
@@ -27,7 +29,8 @@ _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metad
 def answer_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch: of one group (to version 7), or of many."""
     if "groups" in request:
-        return {"groups": [_of_group(group, view) for group in request["groups"]]}
+        asked = request["groups"]
+        return {"groups": Each(len(asked), (_of_group(group, view) for group in asked))}
     return _of_group(request, view)
 
 
@@ -100,13 +103,14 @@ def _held(topic: str, columns: OffsetColumns, view: View) -> Mapping[int, Messag
 
 def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
     """The answers about committed offsets; those that could not be read are errors."""
+    has_texts = columns.metadata_slot.any()  # most often not
     rows = zip(
         view.picture.topics.partition[columns.place].tolist(),
         columns.committed_offset.tolist(),
         columns.leader_epoch.tolist(),
-        columns.metadata.to_pylist(),
+        [writable(one.decode()) for one in columns.metadata.to_pylist()] if has_texts else repeat(""),
         _is_unknown(columns.committed_offset, columns.unreadable_since).tolist(),
-        strict=True,
+        strict=False,
     )
     return [
         _partition(number, Error.UNKNOWN_SERVER_ERROR)
@@ -115,8 +119,8 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
             "partitionIndex": number,
             "committedOffset": offset,
             "committedLeaderEpoch": epoch,
-            "metadata": writable(metadata.decode()),
-            "errorCode": Error.NONE,
+            "metadata": metadata,
+            "errorCode": 0,
         }
         for number, offset, epoch, metadata, is_unknown in rows
     ]
@@ -160,8 +164,6 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 # --- many at once ------------------------------------------------------------------------------------------
 
-_ELEMENTS_OF_GROUP: Final = 20  # finding the row of a group takes as long as writing so many elements
-
 
 def offsets_weight(request: Message, view: View) -> int:
     """How many groups, topics and partitions an answer to OffsetFetch has, about."""
@@ -173,17 +175,21 @@ def _weight(asked: Message, view: View) -> int:
     starts, place = view.picture.offsets.starts, view.picture.groups.place(asked["groupId"])
     held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
     if place is not None and _is_member(asked):
-        held += _ELEMENTS_OF_GROUP + int(view.picture.groups.member_counts[place])
+        held += ELEMENTS_OF_GROUP + int(view.picture.groups.member_counts[place])
     if asked["topics"] is None:
         return held
     return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
 
 
-def answer_many_offsets(request: Message, view: View) -> Message:
-    """Answer OffsetFetch as columns, where everything is asked for that groups have committed."""
+def wants_all(request: Message) -> bool:
+    """Tell whether everything is asked for that groups have committed, and no member asks."""
     groups = request.get("groups", [request])
-    if any(group["topics"] is not None or _is_member(group) for group in groups):
-        return answer_offsets(request, view)
+    return all(group["topics"] is None and not _is_member(group) for group in groups)
+
+
+def answer_many_offsets(request: Message, view: View) -> Message:
+    """Answer OffsetFetch as columns, where everything is asked for (`wants_all`)."""
+    groups = request.get("groups", [request])
     names = [group["groupId"] for group in groups]
     errors = np.array([view.error_of(name) for name in names], np.int16)
     places = [NONE if view.error_of(name) else _place(name, view) for name in names]

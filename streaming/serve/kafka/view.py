@@ -1,10 +1,15 @@
 """What an answer is made from: one picture at one moment, who asks, and under which name we are reached."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from decoders.formats.java_values import MAX_TEXT_BYTES
+from decoders.messages.reader import Message
+from streaming.common.arrays import Index
 from streaming.serve.kafka.errors import Error
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
@@ -37,6 +42,21 @@ def writable(text: str | None) -> str:
     if text is None or (len(text) > MAX_TEXT_BYTES // 4 and len(text.encode()) > MAX_TEXT_BYTES):
         return ""
     return text
+
+
+@dataclass(frozen=True, eq=False)
+class Each:
+    """A list of so many messages that are made one after the other when they are written: once, and not held
+    all at the same time."""
+
+    count: int
+    messages: Iterable[Message]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
 
 
 class Address(NamedTuple):
@@ -96,8 +116,12 @@ class View:
 
     def log_end(self, place: int) -> int | None:
         """Where the log of the topic partition at a place ends; None: not known, or too old."""
-        end = int(self.picture.end_offsets[place])
-        return None if end == NONE or self.error else end
+        [end] = self.log_ends(place, place + 1).tolist()
+        return None if end == NONE else end
+
+    def log_ends(self, start: int, stop: int) -> Index:
+        """Where the logs of the topic partitions from one place up to another end; `NONE`: see `log_end`."""
+        return np.full(stop - start, NONE) if self.error else self.picture.ends_at(start, stop, self.now)
 
     def operations(self, is_asked: bool) -> int:
         """The authorized operations, as answers have them."""

@@ -1,8 +1,9 @@
 """Groups: their names, and all that the tables say of each, whatever columns the tables have."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from streaming.common.arrays import Index, Mask, no_rows, numbers_or
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import GROUPS
-from streaming.serve.picture.assigned import Assigned
+from streaming.serve.picture.assigned import Assignments
 from streaming.serve.picture.names import NONE, Names, fixed
 from streaming.tables.tail.rows import field_of
 
@@ -26,22 +27,38 @@ ROWS: Final = pa.schema([_in_memory(field) for field in GROUPS if field.name != 
 """The columns of groups, but for the name; times are ms since 1970."""
 
 
+DESCRIBED: Final = (
+    "type",
+    "protocol_type",
+    "protocol",
+    "state",
+    "generation_or_epoch",
+    "assignment_epoch",
+    "members",
+)
+"""The columns of `ROWS` that describe a group to those who ask for it."""
+
+_AT_A_TIME: Final = 256  # groups, or members, that become plain values: a millisecond
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """n groups in the order of their names.
 
     `rows` (schema `ROWS`, n rows in this order) has what the tables say of each. `is_described`: they have a
-    row of it; one of which they have offsets alone is null there.
+    row of it; one of which they have offsets alone is null there. `assignments` are the topic partitions that
+    members have, or are to have.
     """
 
     names: Names
     rows: pa.Table
     is_described: Mask
+    assignments: Assignments
 
     @classmethod
     def none(cls) -> Self:
         """Return no groups."""
-        return cls(Names.none(), no_rows(ROWS), fixed(np.empty(0, np.bool_)))
+        return cls(Names.none(), no_rows(ROWS), fixed(np.empty(0, np.bool_)), Assignments.none())
 
     def __len__(self) -> int:
         return len(self.names)
@@ -50,10 +67,27 @@ class Groups:
         """Return the place of a group; None: there is none of this name."""
         return self.names.place(group)
 
-    def row(self, place: int) -> Mapping[str, Any]:
-        """Return the columns of the group at a place as plain values; all are None where it has no row."""
-        [row] = self.rows.slice(place, 1).to_pylist()
-        return dict(row)
+    def described(self, places: Index) -> Iterator[Mapping[str, Any]]:
+        """Give what describes each of the groups at n places (the columns `DESCRIBED`), as plain values; all
+        are None where it has no row.
+
+        Only a few are made at a time: as long as Arrow makes them no other thread goes on.
+        """
+        if len(places) == 1 and self.member_counts[places[0]] <= _AT_A_TIME:  # as most ask: much quicker
+            place = int(places[0])
+            yield {name: column[place].as_py() for name, column in self._described}
+            return
+        for first in range(0, len(places), _AT_A_TIME):
+            chosen = places[first : first + _AT_A_TIME]
+            rows = take(self.rows.select(DESCRIBED), chosen)
+            if self.member_counts[chosen].sum() <= _AT_A_TIME:
+                yield from rows.to_pylist()
+            else:
+                yield from _with_many_members(rows)
+
+    @cached_property
+    def _described(self) -> list[tuple[str, pa.ChunkedArray]]:
+        return [(name, self.rows[name]) for name in DESCRIBED]
 
     @cached_property
     def member_counts(self) -> Index:
@@ -65,11 +99,6 @@ class Groups:
         """The offsets partition of each group (n), -1 where it has no row."""
         return numbers_or(self.rows["source_partition"], NONE)
 
-    @cached_property
-    def assigned(self) -> Assigned:
-        """The topic partitions that members have, or are to have."""
-        return Assigned.of(self.rows["members"])
-
     def with_names(self, names: Names, moved: Index) -> "Groups":
         """Return the groups under other names; `moved` says where those of before are now (`NONE`: gone)."""
         if names is self.names:
@@ -77,7 +106,8 @@ class Groups:
         source = np.full(len(names), NONE, np.int64)
         source[moved[moved != NONE]] = np.flatnonzero(moved != NONE)
         is_described = np.append(self.is_described, False)[source]
-        return Groups(names, take(self.rows, source), fixed(is_described))
+        assignments = self.assignments.with_moved(moved)
+        return Groups(names, take(self.rows, source), fixed(is_described), assignments)
 
     def with_changes(self, changes: "GroupChanges") -> "Groups":
         """Return the groups after changes, of which each is of another group."""
@@ -88,9 +118,10 @@ class Groups:
         numbers = len(self) + np.arange(len(changes.groups))
         source[changes.groups] = np.where(changes.is_absent, NONE, numbers)
         is_described[changes.groups] = ~changes.is_absent
-        return Groups(
-            self.names, take(pa.concat_tables([self.rows, changes.rows]), source), fixed(is_described)
-        )
+        rows = take(pa.concat_tables([self.rows, changes.rows]), source)
+        newer = Assignments.of(changes.rows["members"], changes.groups)  # of absent ones there are none
+        assignments = self.assignments.with_changes(changes.groups, newer)
+        return Groups(self.names, rows, fixed(is_described), assignments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +132,19 @@ class GroupChanges:
     groups: Index
     is_absent: Mask
     rows: pa.Table
+
+
+def _with_many_members(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
+    """Give rows as plain values, the members a few at a time."""
+    counts = numbers_or(pc.list_value_length(rows["members"]), NONE).tolist()
+    members = _plain(pc.list_flatten(rows["members"]))
+    for row, count in zip(rows.drop_columns(["members"]).to_pylist(), counts, strict=True):
+        yield {**row, "members": None if count == NONE else list(islice(members, count))}
+
+
+def _plain(column: pa.ChunkedArray) -> Iterator[Any]:
+    for start in range(0, len(column), _AT_A_TIME):
+        yield from column.slice(start, _AT_A_TIME).to_pylist()
 
 
 def as_rows(values: pa.RecordBatch | pa.StructArray, given: Mapping[str, pa.Array]) -> pa.Table:

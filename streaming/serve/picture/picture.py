@@ -5,7 +5,7 @@ by place. Nothing in it opens a table, and all of it belongs together: offsets, 
 batch. A newer picture is another object.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
@@ -16,6 +16,7 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
 from streaming.common.partitions import offsets_partition
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.progress import Progress
 from streaming.queries.completeness import AsOf, partition_count
 from streaming.serve.picture.changes import Changes
@@ -26,6 +27,7 @@ from streaming.serve.picture.topics import Moved, Topics
 
 _NO_NAMES: Final = pa.nulls(0, TEXTS)
 _MOST: Final = np.iinfo(np.int64).max
+_AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,10 +74,16 @@ class Picture:
         return OffsetColumns.none() if place is None else self.offsets.of(place)
 
     def row_of(self, group: str) -> Mapping[str, Any] | None:
-        """Return what the tables say of a group (columns `groups.ROWS` as plain values); None: there is no
-        such group."""
-        place = self.groups.place(group)
-        return None if place is None or not self.groups.is_described[place] else self.groups.row(place)
+        """Return what describes a group (see `rows_of`); None: there is no such group."""
+        return next(self.rows_of([group]))
+
+    def rows_of(self, groups: Sequence[str]) -> Iterator[Mapping[str, Any] | None]:
+        """Give what describes each of n groups (columns `groups.DESCRIBED` as plain values), in this order;
+        None: there is no such group."""
+        places = [self.groups.place(group) for group in groups]
+        known = [place if place is not None and self.groups.is_described[place] else NONE for place in places]
+        found = self.groups.described(np.array([place for place in known if place != NONE], np.int64))
+        return (None if place == NONE else next(found) for place in known)
 
     def partition_of(self, group: str) -> int | None:
         """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
@@ -120,6 +128,12 @@ class Picture:
         place = self.topics.place(topic, partition)
         end = NONE if place is None else int(self.end_offsets[place])
         return None if end == NONE else end
+
+    def ends_at(self, start: int, stop: int, now: int) -> Index:
+        """Return where the logs of the topic partitions from one place up to another end (`end_offsets`), as
+        far as that is known at a moment (ms): samples that say nothing of lag say nothing here."""
+        is_new = now - self.topics.ends.sampled_at[start:stop] <= MAX_AGE_MS
+        return np.where(is_new, self.end_offsets[start:stop], NONE)
 
     def partition_counts(self) -> Index:
         """Return how many partitions each topic has at least: one more than the highest that has a committed
@@ -170,14 +184,19 @@ class Picture:
 
     def _counted(self) -> "Picture":
         """Return it with what follows from offsets, groups and log ends together."""
-        assigned = self.groups.assigned
+        assigned = self.groups.assignments.distinct
         topics, moved = assigned.entered(self.topics)
         offsets = self.offsets if moved is None else self.offsets.with_moved(moved)
         columns, ends = offsets.columns, topics.ends
-        committing = np.bincount(columns.place, minlength=len(ends.log_end))
+        committing = np.zeros(len(ends.log_end), np.int64)
         end_offsets = ends.log_end.copy()
-        reached = np.where(end_offsets == NONE, _MOST, end_offsets)
-        beyond = np.flatnonzero(columns.committed_offset > reached[columns.place])
+        reached, found = np.where(end_offsets == NONE, _MOST, end_offsets), [np.empty(0, np.int64)]
+        for start in range(0, len(offsets), _AT_A_TIME):
+            rows = slice(start, start + _AT_A_TIME)
+            committing += np.bincount(columns.place[rows], minlength=len(committing))
+            is_beyond = columns.committed_offset[rows] > reached[columns.place[rows]]
+            found.append(start + np.flatnonzero(is_beyond))
+        beyond = np.concatenate(found)
         own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
         beyond = beyond[(own == sampled) | (own == NONE) | (sampled == NONE)]
         np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])

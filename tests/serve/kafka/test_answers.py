@@ -13,6 +13,7 @@ from table_batches import Batch, append, beat, group, offset
 
 from decoders.messages import APIS, Columns, Request, response_bytes
 from streaming.common.times import MINUTE_MS, now_ms
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.progress import PartitionProgress, Rebuild
 from streaming.serve.kafka import apis
 from streaming.serve.kafka.errors import Error
@@ -233,6 +234,25 @@ def test_a_partition_without_a_known_end_has_no_leader(
         assert log_ends(client, EARLIEST)["late"] == (Error.NONE, 2)
 
 
+def test_an_end_that_was_sampled_long_ago_is_not_known(ends: Tables) -> None:
+    clock = [now_ms()]
+    with listening(ends, max_age_ms=10**9, clock=lambda: clock[0]) as door, Client(door.bootstrap) as client:
+        assert leaders(client)["known"] == (0, [1])
+        clock[0] += MAX_AGE_MS + 2_000
+        assert fetched(client, "g")["g"][0] == Error.NONE
+        assert leaders(client)["known"] == (0, [-1])
+        for timestamp in (LATEST, EARLIEST):
+            assert log_ends(client, timestamp)["known"] == (Error.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_a_begin_that_is_not_known_is_an_error_that_is_not_tried_again(tables: Tables) -> None:
+    fill(tables, {("g", "known", 0): offset(source_partition=0, topic_id=TOPIC_ID)})
+    tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "known", 0, 10, TOPIC_ID, None)]))
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert log_ends(client, LATEST)["known"] == (Error.NONE, 10)
+        assert log_ends(client, EARLIEST)["known"] == (Error.UNSUPPORTED_VERSION, -1)
+
+
 @pytest.mark.parametrize("version", ["3.9.2", "4.1.2", "2.8.2"])
 def test_java_that_cannot_bear_a_partition_without_a_leader_gets_one(ends: Tables, version: str) -> None:
     with listening(ends) as door, Client(door.bootstrap) as client:
@@ -320,6 +340,41 @@ def test_what_is_not_answered_closes_the_connection_and_no_other(ends: Tables, r
         assert door.said == []
 
 
+def test_an_answer_is_kept_no_longer_than_what_it_is_made_from(tables: Tables) -> None:
+    batch: Batch = {("g", "t", 0): offset(committed_offset=5, source_partition=0)}
+    fill(tables, {**batch, "g": group(source_partition=0)})
+    clock = [now_ms()]
+    with listening(tables, clock=lambda: clock[0]) as door, Client(door.bootstrap) as client:
+        for _ in range(3):  # each asks with a number of its own
+            assert fetched(client, "g") == {"g": (0, {("t", 0): 5})}
+        append(tables, {("g", "t", 0): offset(committed_offset=6, source_partition=0)}, now=clock[0])
+        door.follower.look()
+        assert fetched(client, "g") == {"g": (0, {("t", 0): 6})}
+        clock[0] += 200_000
+        assert fetched(client, "g")["g"][0] == Error.COORDINATOR_NOT_AVAILABLE
+        clock[0] -= 200_000
+        assert fetched(client, "g") == {"g": (0, {("t", 0): 6})}
+
+
+def test_clients_get_no_answers_that_were_kept_for_others(ends: Tables) -> None:
+    with listening(ends) as door, Client(door.bootstrap) as one, Client(door.bootstrap) as other:
+        other.named("apache-kafka-java", "4.1.0")
+        before, after = leaders(one), leaders(other)
+        assert before != after
+        assert (leaders(one), leaders(other)) == (before, after)
+
+
+def test_no_more_answers_are_kept_than_there_is_room_for(
+    ends: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apis, "_KEPT_BYTES", 3_000)
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        assert door.listener is not None
+        for number in range(30):
+            assert client.ask(15, 5, {"groups": [f"no-{number}"]})["groups"]
+        assert 0 < len(door.listener.kept._answers) < 10
+
+
 def test_versions_that_are_offered_are_those_that_are_declared_but_for_topic_ids() -> None:
     declared = {key: api.versions for key, api in APIS.items()}
     offered = {**apis.ADVERTISED, 9: range(1, 11)}
@@ -339,7 +394,7 @@ def test_an_answer_that_fails_closes_its_connection_and_is_told_once(
             patch.setattr("streaming.serve.kafka.connection.answer", fail)
             for _ in range(2):
                 with Client(door.bootstrap) as client:
-                    client.send(16, 4, {})
+                    client.send(16, 4, {"statesFilter": ["Stable"]})  # not what is known from before
                     assert client.frame() == b""
         assert other.ask(16, 4, {})["groups"]
         assert len(door.said) == 1

@@ -15,13 +15,21 @@ from table_batches import Batch, append, group, offset
 
 from decoders.messages import Pieces, Request, request_bytes
 from streaming.common.times import now_ms
+from streaming.demo.local_broker import free_ports
 from streaming.model.progress import PartitionProgress
-from streaming.serve.kafka import apis, connection
+from streaming.serve.kafka import apis, connection, listener
 from streaming.serve.kafka.limits import Limits
-from streaming.serve.kafka.view import View
+from streaming.serve.kafka.view import Address, View
 from streaming.tables.tables import Tables
 
-QUICK = Limits(first_frame_s=1.0, frame_s=1.0, idle_s=2.0, unread_s=1.0, connections_of_address=20)
+QUICK = Limits(
+    first_frame_s=1.0,
+    frame_s=1.0,
+    idle_s=2.0,
+    unread_s=1.0,
+    connections_of_address=20,
+    ended_connections=10,
+)
 ASK_VERSIONS = request_bytes(18, 0, 1, "tests", {})
 GROUPS, PARTITIONS = 30, 1_000
 
@@ -55,6 +63,8 @@ def _all_connections_end(door: Listening) -> Iterator[None]:
     assert door.listener is not None
     wait_until(lambda: not door.listener._connections, "connections to end", timeout_s=5)  # type: ignore[union-attr]
     assert door.listener._of_address == {}
+    assert not door.listener._ended
+    assert door.listener._reserved == 0
 
 
 def everything() -> bytes:
@@ -116,10 +126,27 @@ def test_bytes_behind_a_request_are_overlooked(door: Listening) -> None:
         assert client.frame()[:4] == bytes([0, 0, 0, 1])
 
 
+def test_readers_and_writers_are_made_before_the_door_is_opened(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+    make = listener.prepare
+
+    def prepared() -> None:
+        with socket.socket() as other:
+            made.append("closed" if other.connect_ex(("127.0.0.1", port)) else "open")
+        make()
+
+    monkeypatch.setattr(listener, "prepare", prepared)
+    [port] = free_ports(1)
+    with listening(tables, address=Address("127.0.0.1", port)):
+        assert made == ["closed"]
+
+
 # --- sizes and numbers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [-1, 2**20 + 1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("size", [-1, 2**22 + 1, 2**31 - 1, -(2**31)])
 def test_a_frame_of_a_size_that_is_not_allowed_closes_the_connection(door: Listening, size: int) -> None:
     with Client(door.bootstrap) as client:
         client.socket.sendall(struct.pack(">i", size) + b"\0" * 100)
@@ -130,6 +157,32 @@ def test_a_large_frame_is_read_and_answered(door: Listening) -> None:
     with Client(door.bootstrap) as client:
         names = [{"name": f"topic-{number}"} for number in range(50_000)]
         assert len(client.ask(3, 4, {"topics": names})["topics"]) == len(names)
+
+
+def test_twenty_thousand_groups_of_long_names_can_be_asked_for_at_once(door: Listening) -> None:
+    names = [f"{number:0200}" for number in range(20_000)]
+    with Client(door.bootstrap) as client:
+        described = client.ask(15, 6, {"groups": names})["groups"]
+        assert [one["groupId"] for one in described] == names
+        found = client.ask(9, 8, {"groups": [{"groupId": name, "topics": None} for name in names]})["groups"]
+        assert [one["groupId"] for one in found] == names
+
+
+def test_large_requests_have_only_so_much_room_together(door: Listening) -> None:
+    begun = struct.pack(">i", Limits().frame_bytes) + b"\0" * 10
+    many = Limits().frames_bytes // Limits().frame_bytes
+    with ExitStack() as stack:
+        held = [stack.enter_context(Client(door.bootstrap)) for _ in range(many)]
+        for client in held:
+            client.socket.sendall(begun)
+        assert door.listener is not None
+        wait_until(lambda: door.listener._reserved == Limits().frames_bytes, "frames to begin", timeout_s=2)  # type: ignore[union-attr]
+        with Client(door.bootstrap) as other:
+            other.socket.sendall(begun)
+            assert is_closed(other, 0.5)
+        with Client(door.bootstrap) as small:
+            assert small.ask(18, 0, {})["errorCode"] == 0
+    assert sum("large requests" in sentence for sentence in door.said) == 1
 
 
 def test_one_address_has_only_so_many_connections(door: Listening) -> None:
@@ -159,6 +212,7 @@ def _answers(door: Listening) -> bool:
         (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 50_000}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": []}] * 50_000}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "t", "partitionIndexes": []}]}] * 50_000}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 1_000 + [{"groupId": "g1", "topics": []}]}),
         (15, 6, {"groups": ["g1"] * 250_000}),
         (69, 1, {"groupIds": ["g1"] * 250_000}),
     ],
@@ -171,7 +225,9 @@ def test_what_no_answer_can_hold_is_refused_before_it_is_made(
     with Client(door.bootstrap) as client:
         client.socket.sendall(asked)
         assert is_closed(client, 5.0)
-    assert all("more connections" in line for line in door.said)  # those of other tests at the same door
+    assert all(
+        line.startswith(("more connections", "large requests")) for line in door.said
+    )  # those of other tests at the same door
 
 
 def test_a_topic_that_is_asked_for_again_and_again_is_answered(door: Listening) -> None:
@@ -212,6 +268,74 @@ def test_work_for_a_connection_that_is_gone_is_not_begun(
     for one in clients:
         one.close()
     assert len(begun) == 2
+
+
+def _held(door: Listening) -> threading.Event:
+    """Let the thread that makes large answers wait until this is set."""
+    assert door.listener is not None
+    go_on = threading.Event()
+    door.listener._checks.get_loop().call_soon_threadsafe(door.listener.elsewhere, go_on.wait, 10)
+    return go_on
+
+
+def test_clients_that_went_during_an_answer_leave_room_for_others(door: Listening) -> None:
+    assert door.listener is not None
+    go_on = _held(door)
+    try:
+        for _ in range(QUICK.connections_of_address):
+            client = Client(door.bootstrap)
+            client.socket.sendall(everything())
+            client.close()
+        wait_until(lambda: _answers(door), "room for one more", timeout_s=0.9)
+        held, most = door.listener._connections, QUICK.ended_connections + 1
+        wait_until(lambda: len(held) <= most, "those that are too many to be closed", timeout_s=2)
+    finally:
+        go_on.set()
+
+
+def test_what_a_large_request_weighs_is_found_while_others_are_answered(
+    door: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, names = list[str](), [f"no-group-{number}" for number in range(1_000)]
+
+    def weighed(request: Request, view: View) -> int:
+        if request.api_key == 15:
+            threads.append(threading.current_thread().name)
+        return apis.weight_of(request, view)
+
+    monkeypatch.setattr(connection, "weight_of", weighed)
+    with Client(door.bootstrap) as client:
+        assert len(client.ask(15, 6, {"groups": names})["groups"]) == len(names)
+        assert client.ask(15, 6, {"groups": names[:1]})["groups"]
+    assert threads[0] == "offsetlake-answers" != threads[1]
+
+
+def test_clients_that_do_not_read_or_hardly_write_take_little_and_others_are_answered(tables: Tables) -> None:
+    topics = [{"name": f"topic-{number}"} for number in range(300)]
+    asked = request_bytes(3, 4, 1, "tests", {"topics": topics})
+    limits = Limits(connections_of_address=150)
+    with listening(tables, limits=limits, max_age_ms=10**9) as door, ExitStack() as stack:
+        assert door.listener is not None
+        slow = [stack.enter_context(Client(door.bootstrap)) for _ in range(120)]
+        for client in slow:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.socket.setblocking(False)
+        longest = 0.0
+        with Client(door.bootstrap) as other:
+            for turn in range(30):
+                for client in slow[:60]:  # these ask and do not read
+                    with suppress(BlockingIOError):
+                        client.socket.send(asked * 20)
+                for client in slow[60:]:  # these send a byte at a time
+                    client.socket.send(asked[turn : turn + 1])
+                began = time.monotonic()
+                assert other.ask(18, 0, {})["errorCode"] == 0
+                longest = max(longest, time.monotonic() - began)
+        held = list(door.listener._connections)
+        assert len(held) >= len(slow)
+        assert max(len(one._received) for one in held) < 200_000
+        assert max(one._transport.get_write_buffer_size() for one in held) < 200_000
+        assert longest < 1.0
 
 
 # --- times -------------------------------------------------------------------------------------------------

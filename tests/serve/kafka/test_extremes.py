@@ -11,7 +11,7 @@ from table_batches import Batch, Row, append, group, offset
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import MEMBER
-from streaming.serve.kafka import apis
+from streaming.serve.kafka import apis, cluster
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import Address, View
 from streaming.serve.kafka.view import Client as Software
@@ -148,6 +148,25 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     assert shown(seen(follower.current, NEW_JAVA)) == {("t", 0): False}
 
 
+def test_groups_of_many_members_are_described_as_those_of_few(tables: Tables) -> None:
+    counts = {"many": 600, "few": 2, "none": 0, "others": 300}
+    batch: Batch = {
+        name: group(
+            source_partition=0, members=[{**member(), "member_id": f"{name}-{n}"} for n in range(count)]
+        )
+        for name, count in counts.items()
+    }
+    fill(tables, {**batch, ("simple", "t", 0): offset(source_partition=0)})
+    names = ["many", "simple", "few", "nope", "none", "others", "many"]
+    picture = picture_of(tables)
+    rows = list(picture.rows_of(names))
+    assert [None if row is None else len(row["members"]) for row in rows] == [600, None, 2, None, 0, 300, 600]
+    assert rows == [picture.row_of(name) for name in names]
+    for name, row in zip(names, rows, strict=True):
+        members = () if row is None else row["members"]
+        assert [one["member_id"] for one in members] == [f"{name}-{n}" for n in range(len(members))]
+
+
 # --- what hardly anyone asks for ---------------------------------------------------------------------------
 
 
@@ -158,6 +177,28 @@ def test_a_member_without_a_name_is_unknown_however_much_is_asked_for(tables: Ta
     with listening(tables) as door, Client(door.bootstrap) as client:
         [answered] = client.ask(9, 9, {"groups": [asked]})["groups"]
         assert (answered["errorCode"], answered["topics"]) == (Error.UNKNOWN_MEMBER_ID, [])
+
+
+def test_a_page_is_found_without_making_all_topics(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [(f"t{topic:03}", number) for topic in range(200) for number in range(3)]
+    fill(tables, {("g", *key): offset(source_partition=0) for key in keys})
+    view, made = seen(picture_of(tables)), list[int]()
+    make = cluster._partitions
+
+    def partitions(*about: Any) -> list[dict[str, Any]]:
+        made.append(len(found := make(*about)))
+        return found
+
+    monkeypatch.setattr(cluster, "_partitions", partitions)
+    pages, cursor = list[tuple[str, int]](), None
+    while not pages or cursor is not None:
+        asked = {"topics": [], "cursor": cursor, "responsePartitionLimit": 7}
+        answer = cluster.answer_topic_partitions(asked, view)
+        for topic in answer["topics"]:
+            pages += [(topic["name"], one["partitionIndex"]) for one in topic["partitions"]]
+        cursor = answer["nextCursor"]
+    assert pages == keys
+    assert sum(made) < 2 * len(pages)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1])

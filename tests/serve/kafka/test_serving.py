@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +12,14 @@ from typing import Any
 
 import pytest
 from kafka_clients import wait_until
-from listening import Client
+from listening import Client, listening
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import free_ports
 from streaming.model.progress import PartitionProgress
 from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.view import Address
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -135,6 +137,23 @@ def test_tables_may_come_change_vanish_and_come_again(tables: Tables, serve: Ser
         wait_until(lambda: offset_of(client) == (0, 9), "the tables to be seen again", timeout_s=20)
 
 
+def test_a_host_of_several_addresses_is_listened_to_at_one_port(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tables)
+    looked_up, addresses = socket.getaddrinfo, ("127.0.0.1", "127.0.0.2")
+
+    def found(host: str, *arguments: Any, **more: Any) -> list[Any]:
+        hosts = addresses if host == "two.test" else (host,)
+        return [one for host in hosts for one in looked_up(host, *arguments, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    with listening(tables, address=Address("two.test", 0)) as door:
+        for host in addresses:
+            with Client(f"{host}:{door.address.port}") as client:
+                assert client.ask(18, 0, {})["errorCode"] == 0
+
+
 def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port: int) -> None:
     serve("--advertise", "kafka.example:9192")
     with closing(Client(f"127.0.0.1:{port}")) as client:
@@ -155,6 +174,7 @@ def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port:
         (["--kafka", "127.0.0.1:0", "--advertise", "0.0.0.0:1"], 2, "an address that means any"),
         (["--kafka", "127.0.0.1:0", "--advertise", "0:9192"], 2, "an address that means any"),
         (["--kafka", "127.0.0.1:0", "--advertise", "[::0]:9192"], 2, "an address that means any"),
+        (["--kafka", "127.0.0.1:0", "--advertise", "[::ffff:0.0.0.0]:9192"], 2, "an address that means any"),
         (["--kafka", "a..b:9192"], 2, "listening on a..b:9192: expected a host's name"),
         (["--kafka", f"{'a' * 70}:9192"], 2, "Give one of this machine"),
         (["--kafka", "nowhere.invalid:9192"], 1, "its host is not known"),

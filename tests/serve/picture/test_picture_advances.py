@@ -1,5 +1,6 @@
 """A picture that goes on from commit to commit is the one that is read whole, and what the tables answer."""
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
@@ -13,9 +14,11 @@ from pictures import (
     offsets_in,
     whole,
 )
-from table_batches import GROUPS, OFFSETS, Batch, append, beat, in_one_partition, optional
+from table_batches import GROUPS, OFFSETS, Batch, append, beat, group, in_one_partition, optional
 
-from streaming.serve.picture import reading, texts
+from streaming.common.arrays import Index
+from streaming.serve.picture import assigned, reading, texts
+from streaming.serve.picture.assigned import Assignments
 from streaming.serve.picture.follower import Follower
 from streaming.tables.tables import Tables
 
@@ -74,3 +77,76 @@ def test_an_advanced_picture_is_the_whole_one_and_what_the_tables_answer(
             assert picture.progress == tables.progress()
             assert offsets_in(picture) == offsets_answered(tables)
             assert groups_in(picture) == groups_answered(tables)
+
+
+# --- what members have -------------------------------------------------------------------------------------
+
+ASSIGNED = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(["t", "u", "", None]),
+        "topic_id": st.sampled_from(["AAAAAAAAAAEAAAAAAAAAAg", None]),
+        "partitions": st.lists(st.integers(0, 3), max_size=3),
+    }
+)
+MEMBERS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "member_id": st.just("m"),
+            "assignment": optional(st.lists(ASSIGNED, max_size=2)),
+            "target_assignment": optional(st.lists(ASSIGNED, max_size=2)),
+        }
+    ),
+    max_size=2,
+)
+CHANGES = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]),
+    optional(MEMBERS.map(lambda members: group(source_partition=0, members=members))),
+    min_size=1,
+)
+
+
+def assigned_in(held: Assignments) -> set[tuple[str | None, str | None, int]]:
+    topics, ids, partitions = held.distinct
+    names, known = ([*texts.texts.to_pylist(), None] for texts in (topics, ids))
+    rows = zip(topics.codes.tolist(), ids.codes.tolist(), partitions.tolist(), strict=True)
+    found = [(names[topic], known[topic_id], partition) for topic, topic_id, partition in rows]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[*HealthCheck])
+@given(steps=st.lists(CHANGES, min_size=1, max_size=4), is_spare=st.booleans())
+def test_what_members_have_is_advanced_by_the_groups_that_change(
+    steps: list[Batch], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tables, looked_at = Tables(str(tmp_path_factory.mktemp("tables"))), list[int]()
+    tables.create()
+    find = Assignments.of
+
+    def found(members: pa.ChunkedArray, groups: Index) -> Assignments:
+        looked_at.append(len(groups))
+        return find(members, groups)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Assignments, "of", found)
+        if is_spare:
+            patched.setattr(assigned, "_SPARE", -1)
+        follower = Follower(tables, complain)
+        assert follower.look()
+        live: Batch = {}
+        for step in steps:
+            append(tables, step, live=dict(live))
+            live |= step
+            looked_at.clear()
+            assert follower.look()
+            assert looked_at in ([], [len(step)])
+        expected = {
+            (one["topic"], one["topic_id"], partition)
+            for row in live.values()
+            for member in (row or {}).get("members") or ()
+            for part in ("assignment", "target_assignment")
+            for one in member[part] or ()
+            for partition in one["partitions"]
+        }
+        assert assigned_in(follower.current.groups.assignments) == expected
+        assert assigned_in(whole(tables).groups.assignments) == expected
