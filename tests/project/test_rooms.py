@@ -42,6 +42,7 @@ ROOMS = {
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
     "serve/picture": "tables expiry lag queries alerts settings model common",
+    "serve/metrics": "lag model common",
     "serve/kafka": "serve/picture decoders settings model common",
     "serve/process": "serve/kafka serve/picture tables settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
