@@ -64,6 +64,10 @@ FUZZ ?= decoders
 fuzz: setup ## Fuzz the decoders until stopped, or requests (FUZZ=messages); requires atheris: pip install atheris
 	@$(BIN)/python tests/fuzz/fuzz_$(FUZZ).py $(ARGS)
 
+.PHONY: board
+board: setup ## Write the board of Grafana, conf/grafana/offsetlake.json
+	@PYTHONPATH=.:tests/support $(BIN)/python -m grafana_board
+
 .PHONY: lint
 lint: setup ## Check style and types
 	@$(BIN)/ruff check .
