@@ -65,7 +65,7 @@ fuzz: setup ## Fuzz the decoders until stopped, or requests (FUZZ=messages); req
 	@$(BIN)/python tests/fuzz/fuzz_$(FUZZ).py $(ARGS)
 
 .PHONY: board
-board: setup ## Write what follows from the metrics: Grafana's board, and the table in docs/metrics.md
+board: setup ## Write what follows from the metrics: Grafana's board, and tables of docs/metrics.md
 	@PYTHONPATH=.:tests/support $(BIN)/python -m grafana_board
 	@PYTHONPATH=.:tests/support $(BIN)/python -m metrics_page
 

@@ -57,7 +57,7 @@ def _served(root: Path) -> Iterator[tuple[int, int]]:
     """Run the command; gives its port and process id."""
     [port] = free_ports(1)
     (root / "settings.toml").write_text(SETTINGS)
-    command = [sys.executable, "-m", "streaming.cli", "serve", "--kafka", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "streaming.cli", "serve", "--no-http", "--kafka", f"127.0.0.1:{port}"]
     command += ["--table-root", str(root / "tables"), "--config", str(root / "settings.toml")]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None

@@ -39,6 +39,9 @@ class Door(Protocol):
     def view(self, reached: Address, client: Client) -> View:
         """What an answer to a client is made from now."""
 
+    def asked(self, request: Request) -> None:
+        """Count a request that could be read."""
+
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Do what takes long while others are answered."""
 
@@ -152,6 +155,7 @@ class Connection(asyncio.Protocol):
                 self._start(self._read_elsewhere(frame))
                 return
             request = read_request(frame)
+            self._door.asked(request)
             self._client = client_of(request) or self._client
             view = self._door.view(self._reached, self._client)
             weight = weight_of(request, view)
@@ -190,6 +194,7 @@ class Connection(asyncio.Protocol):
 
     async def _read_elsewhere(self, frame: bytes) -> None:
         request = await self._door.elsewhere(read_request, frame)
+        self._door.asked(request)
         self._client = client_of(request) or self._client
         view = self._door.view(self._reached, self._client)
         await self._answer_elsewhere(request, view, weight_of(request, view))
