@@ -6,7 +6,7 @@ They are made from the catalogue, between comments that name them.
 import re
 from pathlib import Path
 
-from streaming.serve.metrics.document import tables_of_metrics, tables_of_names
+from streaming.serve.metrics.catalogue.document import tables_of_metrics, tables_of_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 PARTS = {"metrics": tables_of_metrics, "names": tables_of_names}

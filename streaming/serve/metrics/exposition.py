@@ -10,11 +10,11 @@ import numpy as np
 from streaming.common.arrays import Mask
 from streaming.model.errors import MisuseError
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
+from streaming.serve.metrics.catalogue.metric import LEVELS, Metric
+from streaming.serve.metrics.catalogue.schemes import CLUSTER, OWN, SCHEMES, Foreign, Shown
 from streaming.serve.metrics.group_series import group_series, log_series
 from streaming.serve.metrics.job_series import job_series, withheld_series
 from streaming.serve.metrics.labels import is_label_name, label_value
-from streaming.serve.metrics.metric import LEVELS, Metric
-from streaming.serve.metrics.schemes import CLUSTER, OWN, SCHEMES, Foreign, Shown
 from streaming.serve.metrics.series import Constant, Family, Head, Series, lines_of
 from streaming.serve.metrics.source import Source
 from streaming.serve.metrics.wanted import Granularity, Wanted, idle_groups

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from streaming.expiry.causes import CAUSES
+from streaming.expiry.cause_names import CAUSES
 from streaming.model.progress import PartitionProgress
 from streaming.serve.metrics.catalogue import BY_NAME
+from streaming.serve.metrics.catalogue.of_job import WITHHELD
 from streaming.serve.metrics.labels import label_value
-from streaming.serve.metrics.of_job import WITHHELD
 from streaming.serve.metrics.series import Label, Series
 from streaming.serve.metrics.source import STEPS, Source
 from streaming.serve.picture.names import NONE

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_numbers, from_texts
+from streaming.serve.metrics.catalogue.metric import Metric
 from streaming.serve.metrics.labels import TEXTS
-from streaming.serve.metrics.metric import Metric
 
 Values = npt.NDArray[Any]
 """n int64 or doubles."""

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from streaming.common.arrays import Index, Mask
-from streaming.serve.metrics.metric import LEVELS
+from streaming.serve.metrics.catalogue.metric import LEVELS
 from streaming.serve.metrics.series import Series
 from streaming.serve.picture.names import NONE, Names
 from streaming.serve.picture.picture import Picture

@@ -78,18 +78,18 @@ async def _serve(listeners: Sequence[Listener], say: Say) -> None:
         await stop.wait()
 
 
-def _token(door: HttpDoor) -> str | None:
+def _token(http: HttpDoor) -> str | None:
     """Return the token of the HTTP door; other machines may reach it only with one, or through a proxy."""
-    if not door.listen:
+    if not http.listen:
         return None
-    others = others_at(door.listen)
-    if others and not door.token_file and door.behind_proxy != "on":
+    others = others_at(http.listen)
+    if others and not http.token_file and http.behind_proxy != "on":
         raise MisuseError(
-            f"listening on {door.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
+            f"listening on {http.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
             f"{others[0]}, which other machines can reach. Give --token-file with a token that they have to "
             "send, or --behind-proxy if a proxy in front lets in only those who may ask."
         )
-    return token_in(door.token_file) if door.token_file else None
+    return token_in(http.token_file) if http.token_file else None
 
 
 def _listening(door: KafkaDoor) -> Address:

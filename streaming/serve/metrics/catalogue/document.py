@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from streaming.serve.metrics.catalogue import CATALOGUE
-from streaming.serve.metrics.metric import LEVELS, Level, Metric
-from streaming.serve.metrics.schemes import NOT_HAD, NOT_KNOWN, SCHEMES, Foreign
+from streaming.serve.metrics.catalogue.metric import LEVELS, Level, Metric
+from streaming.serve.metrics.catalogue.schemes import NOT_HAD, NOT_KNOWN, SCHEMES, Foreign
 
 _TITLES: dict[Level, str] = {
     "job": "The job, the tables, and `serve` itself",

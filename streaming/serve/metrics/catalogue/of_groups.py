@@ -3,7 +3,7 @@
 from typing import Final
 
 from streaming.lag.rules import STATUSES
-from streaming.serve.metrics.metric import SECONDS, Metric
+from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
 _GROUP: Final = ("group",)
 _TOPIC: Final = ("group", "topic")

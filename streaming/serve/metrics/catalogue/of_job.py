@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from streaming.serve.metrics.metric import SECONDS, Metric
+from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
 WITHHELD: Final = ("max_series", "granularity", "idle", "incomplete")
 """Why series are left out (the label `reason`): there would be too many, patterns leave them out, their group
