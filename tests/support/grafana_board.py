@@ -45,7 +45,7 @@ def board() -> dict[str, Any]:
             picker(
                 "group",
                 "Group",
-                f"label_values({of('group_info')}, group)",
+                f"label_values({of('group_commits_total')}, group)",
                 "The group of the row about one group.",
             )
         )
