@@ -47,6 +47,10 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py tests/whole/test_starved.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
 
+.PHONY: test-clients
+test-clients: setup ## Test serve with clients of other languages; what they need is downloaded
+	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one
 	@CLUSTER=1 $(BIN)/pytest -s tests/whole/test_cluster.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The demo: a real local broker, real consumer groups, the job, and the live table that it keeps.
+"""The demo: a real local broker, real consumer groups, the job, the live table, a door for Kafka's clients.
 
 Everything runs in a temporary directory and is stopped and removed at the end, however that comes. The last
 thing it does is to compare the tables with what the broker itself answers.
@@ -9,15 +9,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.demo.broker_offsets import OffsetKey, broker_offsets
 from streaming.demo.display import Display
+from streaming.demo.doors import Doors, this_program
 from streaming.demo.local_broker import LocalBroker
 from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
@@ -40,6 +41,13 @@ class DemoError(OffsetlakeError):
     """The demo did not show what it should."""
 
 
+class _Checked(Protocol):
+    """Something that runs beside this thread."""
+
+    def check(self) -> None:
+        """Raise why it does not run any more, if so."""
+
+
 def run_demo(stop: threading.Event, seconds: float | None) -> None:
     """Show the live tables until `stop` is set or `seconds` are over, then compare them with the broker.
 
@@ -50,19 +58,18 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
         root = Path(directory)
         broker = LocalBroker(root / "broker")
         settings = demo_settings(broker.bootstrap_servers, root)
-        with Display(out, ask_command(settings.tables.root)) as display:
+        doors = Doors(settings.tables.root, root)
+        with Display(out, [ask_command(settings.tables.root), *doors.commands]) as display:
             display.begin(f"starting a Kafka broker on {broker.bootstrap_servers}")
             with broker:
                 if not stop.is_set():
-                    _show_job(settings, display, stop, seconds)
+                    with doors:
+                        _show_job(settings, display, doors, stop, seconds)
 
 
 def ask_command(table_root: str) -> list[str]:
     """Return the command that asks the tables from another terminal, in whatever folder that is."""
-    program = Path(sys.argv[0])
-    is_command = program.name == "offsetlake" and program.is_file()
-    words = [str(program.absolute())] if is_command else [sys.executable, "-m", "streaming.cli"]
-    return [*words, "offsets", "--table-root", table_root]
+    return [*this_program(), "offsets", "--table-root", table_root]
 
 
 @contextmanager
@@ -84,14 +91,16 @@ def _output() -> Iterator[TextIO]:
         ) from error
 
 
-def _show_job(settings: Settings, display: Display, stop: threading.Event, seconds: float | None) -> None:
+def _show_job(
+    settings: Settings, display: Display, doors: Doors, stop: threading.Event, seconds: float | None
+) -> None:
     """Run the job and show what it writes; then see whether that is what the broker has."""
     display.begin("starting Spark (some 20 s are usual)")
     traffic = DemoTraffic(settings.source.bootstrap_servers)
     with _job(settings) as job:
         with traffic:
             try:
-                scene = _watch(settings, display, job, traffic, stop, seconds)
+                scene = _watch(settings, display, [job, traffic, doors, display], stop, seconds)
             finally:
                 display.close_screen()
             display.begin("stopping the consumer groups")
@@ -167,8 +176,7 @@ def _job(settings: Settings) -> Iterator[_Job]:
 def _watch(
     settings: Settings,
     display: Display,
-    job: _Job,
-    traffic: DemoTraffic,
+    running: Sequence[_Checked],
     stop: threading.Event,
     seconds: float | None,
 ) -> Scene | None:
@@ -177,9 +185,8 @@ def _watch(
     scene: Scene | None = None
     is_spark_there = False
     while not stop.wait(_LOOK_S) and (end is None or time.monotonic() < end):
-        job.check()
-        traffic.check()
-        display.check()
+        for one in running:
+            one.check()
         rows = _read(settings)
         if rows is not None and not is_spark_there:
             is_spark_there = True

@@ -37,15 +37,15 @@ _EVENTS_AT_THE_END: Final = 20
 class Display:
     """What the demo shows on `out` while it is entered; a thread lets the seconds pass.
 
-    `command` is what can be asked in another terminal. If the thread could not write, the next call raises
-    why.
+    `commands` are what can be asked in another terminal, the most important first. If the thread could not
+    write, the next call raises why.
     """
 
-    def __init__(self, out: TextIO, command: Sequence[str]) -> None:
+    def __init__(self, out: TextIO, commands: Sequence[Sequence[str]]) -> None:
         self._out = out
         self._console = Console(file=out, highlight=False)
         self._screen = Screen(out) if Screen.is_possible(out) else None
-        self._command = command
+        self._commands = commands
         self._begun: list[tuple[str, float]] = []  # steps, and when each began (s)
         self._scene: Scene | None = None
         self._told_events = 0
@@ -95,7 +95,8 @@ class Display:
                 self._draw(self._screen)
                 return
             if is_first:
-                self._say(f"in another terminal: {folded(self._command)[0]}")
+                for command in self._commands:
+                    self._say(f"in another terminal: {folded(command)[0]}")
             self._tell_events()
             if self._printing.is_due():
                 self._print_tables()
@@ -146,7 +147,7 @@ class Display:
         if self._scene is None:
             screen.draw(waiting_screen(self._steps(), size), size)
         else:
-            screen.draw(live_screen(self._scene, self._command, size, now_ms()), size)
+            screen.draw(live_screen(self._scene, self._commands, size, now_ms()), size)
 
     def _steps(self) -> list[Step]:
         """Return the steps up to the present one; each ended when the next one began."""

@@ -1,7 +1,7 @@
 """Lays out what the demo shows, as lines of text: all of it, or as much as a screen holds (pure).
 
-Lines are cut at the width of the screen, except the command to paste: the terminal itself folds it, and
-copies it in one piece.
+Lines are cut at the width of the screen, except the commands to paste: the terminal itself folds them, and
+copies each in one piece.
 """
 
 import os
@@ -27,8 +27,9 @@ ENDING: Final = "Ctrl-C ends it."
 EVENTS_HEAD: Final = "EVENTS (UTC)"
 
 _HEAD: Final = "bold"
-_LEAST_EVENTS: Final = 4
+_LEAST_EVENTS: Final = 3
 _LEAST_ROWS: Final = 3  # of the offsets, beside the table of groups; with less room that one is left out
+_LOW: Final = 20  # lines below which there is one command to paste
 _ROOMY: Final = 32  # lines from which on there are empty ones between the parts
 _WIDEST_NAME: Final = 40  # a longer one moves the rest of its own row only
 
@@ -54,15 +55,18 @@ def waiting_screen(steps: Iterable[Step], size: os.terminal_size) -> list[Text]:
     return _cut([*map(Text, texts), *_headed(purposes)], size)
 
 
-def live_screen(scene: Scene, command: Sequence[str], size: os.terminal_size, now: int) -> list[Text]:
+def live_screen(
+    scene: Scene, commands: Sequence[Sequence[str]], size: os.terminal_size, now: int
+) -> list[Text]:
     """Lay out the tables, what happened last, and how to go on, for a screen of this size at `now` (ms).
 
     The rows of offsets that fit are those of all groups in turn; where there is room for more, more events
-    are shown.
+    are shown. A low screen has the first command alone.
     """
     age = f"As of {max(0, now - scene.as_of) / 1_000:.0f} s ago. {ENDING} In another terminal:"
-    commands = [Text(line) for line in folded(command, size.columns)]
-    height = size.lines - sum(_rows_of(line, size) for line in commands) - 1
+    tried = commands if size.lines >= _LOW else commands[:1]
+    pasted = [Text(line) for command in tried for line in folded(command, size.columns)]
+    height = size.lines - sum(_rows_of(line, size) for line in pasted) - 1
     gap = [Text()] * (size.lines >= _ROOMY)
     groups = [*group_lines(scene), *gap]
     heads = len(gap) + 2
@@ -74,7 +78,7 @@ def live_screen(scene: Scene, command: Sequence[str], size: os.terminal_size, no
     events = [Text(event_text(event)) for event in scene.events[-room:]] if room > 0 else []
     rest = [Text()] * (room - len(events))
     body = [*groups, *offsets, *gap, Text(EVENTS_HEAD, _HEAD), *events, *rest][: max(0, height)]
-    return [*_cut([*body, Text(age)], size), *commands]
+    return [*_cut([*body, Text(age)], size), *pasted]
 
 
 # --- their parts -----------------------------------------------------------------------------------------
@@ -168,12 +172,26 @@ def _padded(row: Sequence[str], widths: Sequence[int], to_the_right: Collection[
 
 
 def folded(command: Sequence[str], width: int | None = None) -> list[str]:
-    """Write a command to paste into a shell: in one line, or in two where it is wider than the screen."""
+    """Write a command to paste into a shell: in one line, or with lines that begin with options where it is
+    wider than the screen."""
     whole = shlex.join(command)
     if width is None or cell_len(whole) <= width:
         return [whole]
-    *program, option, value = command
-    return [f"{shlex.join(program)} \\", f"  {shlex.join([option, value])}"]
+    first, *others = _options_apart(command)
+    lines = [first]
+    for part in others:
+        if cell_len(f"{lines[-1]} {part} \\") > width:
+            lines[-1] += " \\"
+            lines.append(f"  {part}")
+        else:
+            lines[-1] += f" {part}"
+    return lines
+
+
+def _options_apart(command: Sequence[str]) -> list[str]:
+    """Return the program, and each option with its value."""
+    starts = [0, *(place for place, word in enumerate(command) if place and word.startswith("--"))]
+    return [shlex.join(command[start:stop]) for start, stop in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def _rows_of(line: Text, size: os.terminal_size) -> int:

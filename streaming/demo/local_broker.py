@@ -3,10 +3,7 @@
     with LocalBroker(directory) as broker:
         consume(broker.bootstrap_servers)
 
-The broker never outlives its owner. A watcher process holds the reading end of a pipe whose writing end only
-this process has; however this process ends (return, Ctrl-C, SIGTERM, kill -9), the pipe closes and the
-watcher stops the broker. (Linux's parent-death signal would follow the thread that started the broker, not
-the process.)
+The broker never outlives its owner: it is a `Child`.
 """
 
 import os
@@ -21,25 +18,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from streaming.common.conf_dir import conf_dir
+from streaming.demo.child import Child
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.model.errors import OffsetlakeError
 
 _READY: Final = "Kafka Server started"
 _START_LIMIT: Final = 60.0  # seconds; 2 s are usual
-_STOP_LIMIT: Final = 20.0  # seconds; 0.3 s are usual
 _SHOWN_LINES: Final = 25  # of the log, when the broker fails
 _CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: this says "offsetlake-local"
 
 # Below the ephemeral ports: a client that retries a stopped broker there would in time connect to itself.
 _PORTS: Final = range(20_000, 32_000)
-
-_WATCHER: Final = """
-read -r _                                # returns when the owner has gone: nothing is ever written
-kill -TERM "$1" 2>/dev/null || exit 0
-for _ in 1 2 3 4 5 6 7 8 9 10; do sleep 1; kill -0 "$1" 2>/dev/null || exit 0; done
-kill -KILL "$1"
-"""
 
 
 class LocalBrokerError(OffsetlakeError):
@@ -82,8 +72,7 @@ class LocalBroker:
         self._jars = jars
         protocols = ("PLAINTEXT", *listeners, "CONTROLLER")
         self._ports = dict(zip(protocols, free_ports(len(protocols)), strict=True))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -97,14 +86,14 @@ class LocalBroker:
     @property
     def pid(self) -> int:
         """Return the broker's process id."""
-        if self._process is None:
+        if self._child is None:
             raise LocalBrokerError(f"asking for the pid of the broker in {self.directory}: it is not running")
-        return self._process.pid
+        return self._child.pid
 
     @property
     def is_running(self) -> bool:
         """Tell whether the broker's process exists."""
-        return self._process is not None and self._process.poll() is None
+        return self._child is not None and self._child.is_running
 
     def start(self) -> None:
         """Start the broker and return when it serves clients; format its directory the first time."""
@@ -176,22 +165,8 @@ class LocalBroker:
     def _launch(self, jars: Path, properties: Path) -> None:
         logging = f"-Dlog4j2.configurationFile={conf_dir() / 'log4j2-broker.properties'}"
         command = [*_java(jars, f"-Xmx{self._heap}", logging), "kafka.Kafka", str(properties)]
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.directory,  # Kafka leaves files in its working directory
-                process_group=0,  # Ctrl-C on a terminal reaches us, and we decide when the broker stops
-            )
-        self._watcher = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHER, "watcher", str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            process_group=0,
-        )
+        # Kafka leaves files in its working directory.
+        self._child = Child(command, log=self.log, directory=self.directory)
 
     def _wait_until_ready(self, said_before: int) -> None:
         deadline = time.monotonic() + _START_LIMIT
@@ -212,14 +187,9 @@ class LocalBroker:
         )
 
     def _end(self, how: signal.Signals) -> None:
-        """End the broker, then its watcher: so that nothing is unwatched at any moment."""
-        if self._process is not None:
-            _end_process(self._process, how)
-        if self._watcher is not None:
-            _end_process(self._watcher, signal.SIGKILL)
-            assert self._watcher.stdin is not None
-            self._watcher.stdin.close()
-        self._process = self._watcher = None
+        if self._child is not None:
+            self._child.end(how)
+        self._child = None
 
 
 def server_properties(
@@ -275,6 +245,11 @@ def free_ports(count: int) -> list[int]:
     return [port for port, _ in zip(_free(candidates), range(count), strict=False)]
 
 
+def free_port(preferred: int) -> int:
+    """Return this port of 127.0.0.1 if nothing listens there, else another one."""
+    return next(_free([preferred]), None) or free_ports(1)[0]
+
+
 def _free(ports: list[int]) -> Iterator[int]:
     for port in ports:
         with socket.socket() as probe:
@@ -287,15 +262,6 @@ def _free(ports: list[int]) -> Iterator[int]:
 
 def _java(jars: Path, *options: str) -> list[str]:
     return [str(find_java()), *options, "-cp", f"{jars}{os.sep}*"]
-
-
-def _end_process(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    process.send_signal(how)  # does nothing when the process has ended
-    try:
-        process.wait(timeout=_STOP_LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _telling_lines(log: str) -> str:

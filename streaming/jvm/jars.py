@@ -28,9 +28,9 @@ from streaming.common.http_values import AN_ADDRESS, is_address, refused_text, w
 from streaming.jvm.java import find_java
 from streaming.model.errors import MisuseError, OffsetlakeError
 
-JarSet = Literal["connector", "broker", "tools", "broker-3.9.2", "broker-4.4.0"]
+JarSet = Literal["connector", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"]
 
-_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker")  # the others are for the tests
+_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # the others are for the tests
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
 _TELLING: Final = (  # what in Ivy's log explains a failure, the most telling first

@@ -1,5 +1,6 @@
 """What `make bench` measures: the column reader, requests, questions to the tables and about lag, the picture
-that `serve` keeps of the tables, its metrics and listener, the job beside a raw read.
+that `serve` keeps of the tables, its metrics and listener, Kafka's own tool there and at a broker, and the
+job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -24,6 +25,7 @@ from tests.benchmarks.bench_metrics import measure_metrics
 from tests.benchmarks.bench_picture import measure_picture
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.bench_serve import measure_serve
+from tests.benchmarks.bench_tool import measure_tool
 from tests.benchmarks.workloads import Workload
 
 FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_growth, "cost": bench_cost}
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "serve"):
         part = 10 if options.quick else 1
         measure_serve(offsets=1_000_000 // part, groups=20_000 // part, seconds=20 / part)
+    if options.only in (None, "tool"):
+        measure_tool(groups=100 if options.quick else 1_000, runs=1 if options.quick else 3)
     if options.only in (None, "lag"):
         part = 10 if options.quick else 1
         measure_lag(offsets=1_000_000 // part, groups=20_000 // part)
@@ -78,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
             "metrics",
             "picture",
             "serve",
+            "tool",
             "job",
             *FROM_OUTSIDE,
         ],

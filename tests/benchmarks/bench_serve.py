@@ -41,7 +41,7 @@ def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="offsetlake-bench-") as root:
         tables = Tables(f"{root}/tables")
         fill(tables, offsets=offsets, groups=groups, unfolded=offsets // 20)
-        with _served(Path(root)) as (port, pid), changing(Path(root), offsets, groups):
+        with served(Path(root)) as (port, pid), changing(Path(root), offsets, groups):
             print(f"\n{offsets:,} offsets in {groups:,} groups, a batch of {BATCH:,} every {EVERY_S:g} s")
             _measure_small(port, pid, groups, seconds)
             names = [f"consumer-group-{number:06}" for number in range(groups)]
@@ -53,7 +53,7 @@ def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:
 
 
 @contextmanager
-def _served(root: Path) -> Iterator[tuple[int, int]]:
+def served(root: Path) -> Iterator[tuple[int, int]]:
     """Run the command; gives its port and process id."""
     [port] = free_ports(1)
     (root / "settings.toml").write_text(SETTINGS)

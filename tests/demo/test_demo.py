@@ -23,9 +23,10 @@ BILLING: Batch = {"billing": group(), ("billing", "orders", 0): offset(committed
 
 
 class Stub:
-    """Stands for the broker and for its traffic."""
+    """Stands for the broker, for its traffic and for the doors."""
 
     bootstrap_servers = "127.0.0.1:1"
+    commands = (("sh", "kafka-consumer-groups.sh"),)
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -66,6 +67,7 @@ def output_of_descriptor_1(file: Path) -> Iterator[None]:
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "LocalBroker", Stub)
     monkeypatch.setattr(demo, "DemoTraffic", Stub)
+    monkeypatch.setattr(demo, "Doors", Stub)
     monkeypatch.setattr(demo, "_LOOK_S", 0.1)
 
 
@@ -146,6 +148,7 @@ def test_the_demo_says_what_it_waits_for_in_order(
     monkeypatch.setattr(demo, "broker_offsets", lambda _: billing)
     demo.run_demo(stop, None)
     said = [line[10:] for line in capfd.readouterr().out.splitlines() if line[2:3] == line[5:6] == ":"]
+    assert "in another terminal: sh kafka-consumer-groups.sh" in said
     assert [one for one in said if not one.startswith(("the tables, as of", "in another terminal"))] == [
         "starting a Kafka broker on 127.0.0.1:1 ...",
         "starting Spark (some 20 s are usual) ...",
@@ -168,6 +171,17 @@ def test_tables_that_differ_from_the_broker_fail_the_demo(monkeypatch: pytest.Mo
     assert "expected CommittedOffset(offset=431, leader_epoch=None, metadata=''), found None" in str(
         raised.value
     )
+
+
+def test_a_door_that_shuts_by_itself_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shut(Stub):
+        def check(self) -> None:
+            raise OffsetlakeError("the process has ended")
+
+    monkeypatch.setattr(demo, "run_job", idle_job)
+    monkeypatch.setattr(demo, "Doors", Shut)
+    with pytest.raises(OffsetlakeError, match="the process has ended"):
+        demo.run_demo(threading.Event(), seconds=5)
 
 
 # --- the command for another terminal --------------------------------------------------------------------

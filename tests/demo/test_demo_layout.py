@@ -26,6 +26,15 @@ COMMAND = [
     "--table-root",
     "/tmp/offsetlake-demo-abcdefgh/warehouse",
 ]
+TOOL = [
+    "sh",
+    "/tmp/offsetlake-demo-abcdefgh/kafka-consumer-groups.sh",
+    "--bootstrap-server",
+    "127.0.0.1:9192",
+    "--describe",
+    "--all-groups",
+]
+COMMANDS = [COMMAND, TOOL]
 SIZES = [(80, 24), (100, 30), (120, 40), (200, 60)]
 ODD_SIZES = [(1, 1), (10, 2), (20, 5), (40, 10), (79, 15), (60, 100), (300, 3)]
 
@@ -49,7 +58,7 @@ def plain(lines: list[Text]) -> list[str]:
 
 
 def screen_of(scene: Scene, columns: int, lines: int) -> list[str]:
-    return plain(live_screen(scene, COMMAND, os.terminal_size((columns, lines)), NOW))
+    return plain(live_screen(scene, COMMANDS, os.terminal_size((columns, lines)), NOW))
 
 
 def words_of(pasted: str) -> list[str]:
@@ -67,7 +76,7 @@ def test_a_small_terminal_shows_groups_offsets_and_events_side_by_side() -> None
     assert "GROUP            TYPE     STATE   WHAT IT DOES" in shown
     assert "GROUP            TOPIC     PARTITION  CURRENT-OFFSET  LAG  CHANGE" in shown
     assert [line for line in shown if line.startswith("22:13:20")] == [
-        f"22:13:20  happened {number}" for number in range(8, 12)
+        f"22:13:20  happened {number}" for number in range(9, 12)
     ]
     cut = next(line for line in shown if line.startswith("... and "))
     rows = [line for line in shown if "  10" in line]
@@ -80,25 +89,27 @@ def test_a_larger_terminal_shows_all_rows_and_more_events() -> None:
     assert len([line for line in shown if "  10" in line]) == 18
     assert not any("more rows" in line for line in shown)
     assert len([line for line in shown if line.startswith("22:13:20")]) > 6
-    assert screen_of(cast_scene(), 200, 60)[-3:-1] == ["", screen_of(cast_scene(), 120, 40)[-2]]
+    assert screen_of(cast_scene(), 200, 60)[-4:-2] == ["", screen_of(cast_scene(), 120, 40)[-3]]
 
 
 def test_a_terminal_of_a_few_lines_leaves_the_groups_out() -> None:
     shown = screen_of(cast_scene(), 80, 12)
     assert not any("WHAT IT DOES" in line for line in shown)
-    assert len([line for line in shown if line.startswith("22:13:20")]) == 4
+    assert len([line for line in shown if line.startswith("22:13:20")]) == 3
+    assert not any("kafka-consumer-groups" in line for line in shown)
     assert any("more rows" in line for line in shown)
 
 
 @pytest.mark.parametrize("events", [0, 1, 100])
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_a_screen_is_filled_exactly_and_the_command_is_last(columns: int, lines: int, events: int) -> None:
+def test_a_screen_is_filled_exactly_and_the_commands_are_last(columns: int, lines: int, events: int) -> None:
     shown = screen_of(cast_scene(events), columns, lines)
     assert rows_used(shown, columns) == lines
     assert all(len(line) <= columns for line in shown)
     assert "As of 1 s ago. Ctrl-C ends it. In another terminal:" in shown
     pasted = "\n".join(shown[shown.index("As of 1 s ago. Ctrl-C ends it. In another terminal:") + 1 :])
-    assert words_of(pasted) == COMMAND
+    assert words_of(pasted) == [*COMMAND, *TOOL]
+    assert len(pasted.splitlines()) == {80: 4, 100: 4, 120: 2, 200: 2}[columns]
 
 
 @pytest.mark.parametrize(("columns", "lines"), ODD_SIZES)

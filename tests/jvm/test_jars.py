@@ -228,7 +228,7 @@ class TestCommand:
         assert re.search(r"connector: 5 jars in .* \(retrieved in \d+\.\d s\)", capsys.readouterr().out)
         assert jars.main() == 0
         assert "broker: 46 jars in" in (again := capsys.readouterr().out)
-        assert again.count("(already there)") == 2
+        assert again.count("(already there)") == 3
 
     def test_a_failure_is_one_line_and_exit_code_1(
         self,

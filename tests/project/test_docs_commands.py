@@ -27,12 +27,14 @@ PAGES: Final = (
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in OTHER_PAGES),
 )
 BROKER: Final = "localhost:9092"  # as the documents call it
+SERVER: Final = "127.0.0.1:9192"  # the same of `offsetlake serve`
 JOB: Final = f"offsetlake run --bootstrap-server {BROKER}"
 ELSEWHERE: Final = {
     r"make ": "targets of the Makefile",
     r"kafka-acls |export KAFKA_PASSWORD|.*kafka:9093": "test_secured.py, on a broker that asks for them",
     r".*--master spark://": "test_cluster.py, on a cluster of Spark",
     r"kafka-consumer-groups ": "a tool of Kafka's; test_expiry_on_broker.py does the same with the file",
+    r"kafka-[a-z-]+\.sh ": "tools of Kafka's; tests/serve/kafka asks the listener with them",
 }
 """Commands that are not run here, and who sees to them."""
 
@@ -53,7 +55,12 @@ def commands() -> Iterator[str]:
 
 def may_run_beside_the_job(command: str) -> bool:
     """Tell whether a command asks or maintains, and neither starts a job nor moves folders."""
-    return "offsetlake " in command and not re.match(r"offsetlake (run|rebuild)", command)
+    return "offsetlake " in command and not re.match(r"offsetlake (run|rebuild|serve)", command)
+
+
+def serves(command: str) -> bool:
+    """Tell whether a command answers over the wire until it is stopped."""
+    return command.startswith("offsetlake serve")
 
 
 def is_plain(command: str) -> bool:
@@ -103,6 +110,13 @@ class Shell:
             code = process.wait(LIMIT_S)
             assert code == bool(FAILS.match(command)), f"{command}\n{self.output.read_text()}"
 
+    def serve(self, command: str) -> None:
+        """Run a command line that answers over the wire, until it says so, and stop it."""
+        with self.started(command.replace(SERVER, "127.0.0.1:0")) as process:
+            kafka.wait_until(lambda: "answering" in self.output.read_text(), f"{command} to answer")
+            os.killpg(process.pid, signal.SIGTERM)
+            assert process.wait(LIMIT_S) == 0, f"{command}\n{self.output.read_text()}"
+
     @property
     def output(self) -> Path:
         """Where the last command line prints to."""
@@ -137,12 +151,14 @@ def test_the_commands_of_the_documentation_do_what_they_say(
                 assert ended.code == bool(FAILS.match(command)), f"{command}\n{ended.out}{ended.err}"
             else:
                 shell.run(command)
+        for command in dict.fromkeys(filter(serves, all_of_them)):
+            shell.serve(command)
         os.killpg(job.pid, signal.SIGTERM)  # to the whole group, as a service manager does
         assert job.wait(LIMIT_S) == 0
         assert said.read_text().rstrip().endswith("stopped")
         assert "Traceback" not in said.read_text()
     for command in all_of_them:
-        if not may_run_beside_the_job(command):
+        if not may_run_beside_the_job(command) and not serves(command):
             shell.run(command)
     assert not (tmp_path / "warehouse").exists()
     [row] = Tables(str(tmp_path / "lake")).read(["billing"]).offsets.to_pylist()

@@ -1,10 +1,15 @@
-"""Kafka's own `kafka-consumer-groups`, and what it prints of members."""
+"""Kafka's own `kafka-consumer-groups` of several releases, and what it prints."""
 
+import re
 import subprocess
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from streaming.jvm.jars import ensure_jars
+from java_lines import JavaLines, start_java_lines
+
+from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java
 
 
@@ -24,12 +29,49 @@ class PrintedMember(NamedTuple):
     upgraded: str
 
 
-def consumer_groups(bootstrap: str, *arguments: str) -> str:
+class Release(NamedTuple):
+    """Where the tool of a release is."""
+
+    jars: tuple[JarSet, ...]
+    main: str
+
+
+_TOOLS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+RELEASES: Final[Mapping[str, Release]] = {
+    "4.3.1": Release(("tools", "broker"), _TOOLS),
+    "3.9.2": Release(("tools-3.9.2", "broker-3.9.2"), _TOOLS),
+    "2.8.2": Release(("tools-2.8.2",), "kafka.admin.ConsumerGroupCommand"),
+}
+
+
+_UNASKED_ASSIGNOR: Final = re.compile(r"(HOST:PORT \(1\)) (?:uniform|-) ")
+"""Of `--state`; where it is not known, 3.9.2 prints nothing and 4.3.1 a dash."""
+
+
+@contextmanager
+def start_consumer_groups(release: str = "4.3.1") -> Iterator[JavaLines]:
+    """Run the tool of a release many times in one process; see `lines_of`."""
+    found = RELEASES[release]
+    jars = Path("/*:".join(str(ensure_jars(one)) for one in found.jars))
+    with start_java_lines("ConsumerGroups", jars, found.main) as java:
+        yield java
+
+
+def lines_of(tool: JavaLines, bootstrap: str, arguments: Sequence[str]) -> tuple[int, list[str]]:
+    """Return the exit code and what is printed, in an order of its own and without what differs: where we
+    listen, the assignor that nobody asked for, and stack traces."""
+    ran = tool.ask({"run": ["--bootstrap-server", bootstrap, *arguments]})
+    told = ran["out"].replace(bootstrap, "HOST:PORT").splitlines()
+    lines = [" ".join(line.split()) for line in told if not line.startswith("\t")]
+    return ran["code"], sorted(_UNASKED_ASSIGNOR.sub(r"\1 ", line) for line in lines if line)
+
+
+def consumer_groups(bootstrap: str, *arguments: str, timeout_s: float = 60) -> str:
     """Run Kafka's own tool; return what it prints on both outputs."""
     path = ":".join(f"{ensure_jars(name)}/*" for name in ("tools", "broker"))
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     command = [str(find_java()), "-cp", path, tool, "--bootstrap-server", bootstrap, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
 

@@ -1,6 +1,6 @@
 """Groups of every type on a real broker, settled, and tables that say the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,8 @@ NEEDS = {
     "share": Feature.SHARE_GROUPS,
     "streams": Feature.STREAMS_GROUPS,
 }
-SIMPLE = ("simple", "", "ünïcode 消費者", "transactional")
-ORDERS, PAYMENTS = "orders", "payments"
+SIMPLE = ("simple", "ünïcode 消費者", "transactional")
+ORDERS, PAYMENTS, EMPTY = "orders", "payments", "empty"
 
 
 @dataclass
@@ -54,6 +54,35 @@ class World:
         """What clients of the broker connect to."""
         return self.broker.bootstrap_servers
 
+    @contextmanager
+    def with_empty_id(self, directory: Path) -> Iterator[Tables]:
+        """Let there be a group whose id is empty until the end of the block; gives tables that have it.
+
+        Kafka's own command describes no groups at all while there is one.
+        """
+        _commit(self.bootstrap, "", 4)
+        tables = Tables(str(directory / "tables"))
+        tables.create()
+        replay_broker(tables, self.bootstrap, PARTITIONS)
+        yield tables
+        kafka.delete_group(self.bootstrap, "")
+
+    @contextmanager
+    def with_readers_of_empty(self, directory: Path, kinds: Sequence[str]) -> Iterator[Tables]:
+        """Let there be a group of each kind, `reader-KIND`, that has the only partition of a topic of which
+        nobody has ever committed an offset, until the end of the block; gives tables that have them."""
+        groups = {kind: f"reader-{kind}" for kind in kinds}
+        for kind, group in groups.items():
+            self.actors.join(group, kind, group, EMPTY)
+        _settle(self.actors, set(groups.values()))
+        tables = Tables(str(directory / "tables"))
+        tables.create()
+        replay_broker(tables, self.bootstrap, PARTITIONS)
+        yield tables
+        for group in groups.values():
+            self.actors.leave(group)
+        self.actors.delete(list(groups.values()))
+
 
 @contextmanager
 def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iterator[World]:
@@ -64,10 +93,12 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
         start_group_actors(java_jars, broker.bootstrap_servers) as actors,
     ):
         bootstrap = broker.bootstrap_servers
-        kafka.create_topics(bootstrap, {ORDERS: 2, PAYMENTS: 2, "empty": 1})
+        kafka.create_topics(bootstrap, {ORDERS: 2, PAYMENTS: 2, EMPTY: 1})
         for topic, partition, count in ((ORDERS, 0, 20), (ORDERS, 1, 10), (PAYMENTS, 0, 5)):
             kafka.produce_raw(bootstrap, topic, [(b"k", b"v")] * count, partition=partition)
-        _commit(bootstrap)
+        _commit(bootstrap, "simple", 3)
+        _commit(bootstrap, "ünïcode 消費者", 5)
+        _commit_in_a_transaction(bootstrap)
         members = {
             name: member
             for name, member in MEMBERS.items()
@@ -83,12 +114,14 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
         yield World(broker, actors, groups, tables)
 
 
-def _commit(bootstrap: str) -> None:
-    for number, group in enumerate(SIMPLE[:3]):
-        committed = kafka.CommittedOffset(3 + number, 0, f"metadata {group}")
-        nothing = kafka.CommittedOffset(0, None, "")
-        offsets = {(ORDERS, 0): committed, (PAYMENTS, 0): nothing, (PAYMENTS, 1): nothing}
-        raw_requests.offset_commit(bootstrap, group, offsets)
+def _commit(bootstrap: str, group: str, offset: int) -> None:
+    committed = kafka.CommittedOffset(offset, 0, f"metadata {group}")
+    nothing = kafka.CommittedOffset(0, None, "")
+    offsets = {(ORDERS, 0): committed, (PAYMENTS, 0): nothing, (PAYMENTS, 1): nothing}
+    raw_requests.offset_commit(bootstrap, group, offsets)
+
+
+def _commit_in_a_transaction(bootstrap: str) -> None:
     transaction = kafka.OffsetTransaction(bootstrap, "t1")
     transaction.send("transactional", {(ORDERS, 1): 7})
     transaction.commit()

@@ -19,7 +19,7 @@ from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
 
-def replay_broker(tables: Tables, bootstrap: str, partition_count: int) -> Progress:
+def replay_broker(tables: Tables, bootstrap: str, partition_count: int, *, samples: bool = True) -> Progress:
     """Append everything that the offsets topic of a broker says, as one batch, and a sample of log ends."""
     now = now_ms()
     records = kafka.read_raw(bootstrap)
@@ -36,7 +36,8 @@ def replay_broker(tables: Tables, bootstrap: str, partition_count: int) -> Progr
         {number: PartitionEnds(end, end) for number, end in ends.items()}, now
     )
     tables.append_changes(rows, progress, is_batch=True)
-    sample_log_ends(tables, bootstrap)
+    if samples:
+        sample_log_ends(tables, bootstrap)
     return progress
 
 

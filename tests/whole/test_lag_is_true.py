@@ -7,7 +7,7 @@ is the age of the record at it, to within the time between two samples.
 import threading
 import time
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -127,7 +127,7 @@ def test_lag_in_seconds_is_the_age_of_the_record_at_the_position(
             time.sleep(1)
             broker.restart()
             wait_for_samples(job.tables, "the broker's return")
-            time.sleep(3)
+            wait_for_positions(job.tables, 10)
             done.set()
             for thread in threads:
                 thread.join(60)
@@ -148,6 +148,18 @@ def wait_for_samples(tables: Tables, what: str) -> None:
     since = now_ms()
     kafka.wait_until(
         lambda: all(times[-1] > since for times in samples_of(tables).values()), what, timeout_s=60
+    )
+
+
+def wait_for_positions(tables: Tables, count: int) -> None:
+    """Wait until every group has been seen at so many more positions."""
+
+    def seen() -> Counter[str]:
+        return Counter(row["topic"] for row in tables.delta("changes").to_pyarrow_table().to_pylist())
+
+    before = seen()
+    kafka.wait_until(
+        lambda: all(seen()[topic] >= before[topic] + count for topic in TOPICS), "positions", timeout_s=60
     )
 
 

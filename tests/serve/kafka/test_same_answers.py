@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from java_lines import JavaLines, start_java_lines
-from kafka_versions import KafkaVersion
-from kafka_world import World, kafka_world
+from consumer_groups_tool import lines_of, start_consumer_groups
+from java_lines import JavaLines
+from kafka_versions import Feature, KafkaVersion
+from kafka_world import PARTITIONS, World, kafka_world
 from listening import Client, Listening, listening
+from replayed_tables import replay_broker
 from same_answers import comparable, differences, requests
 
 from decoders.messages import APIS
-from streaming.jvm.jars import ensure_jars
+from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+AS_THE_NEWEST = pytest.mark.needs(Feature.DESCRIBE_GROUPS_6)
+"""Of what older brokers say in older versions only: the listener answers as the newest release does."""
+WITH_CONSUMERS = pytest.mark.needs(Feature.CONSUMER_PROTOCOL)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +46,18 @@ def topic_ids(client: Client) -> dict[str, str]:
     return {topic["name"]: topic["topicId"] for topic in topics}
 
 
-def test_every_request_is_answered_as_by_the_broker(world: World, door: Listening) -> None:
+@pytest.fixture
+def door_with_empty_id(world: World, tmp_path: Path) -> Iterator[Listening]:
+    """A door behind which there is a group whose id is empty, as at the broker meanwhile."""
+    with world.with_empty_id(tmp_path) as tables, listening(tables) as running:
+        yield running
+
+
+@AS_THE_NEWEST
+def test_every_request_is_answered_as_by_the_broker(world: World, door_with_empty_id: Listening) -> None:
     different = set[str]()
-    with Client(world.bootstrap) as broker, Client(door.bootstrap) as ours:
-        for api_key, version, body in requests(world.groups, topic_ids(broker)):
+    with Client(world.bootstrap) as broker, Client(door_with_empty_id.bootstrap) as ours:
+        for api_key, version, body in requests([*world.groups, ""], topic_ids(broker)):
             name = APIS[api_key].name
             expected, found = (comparable(name, one.ask(api_key, version, body)) for one in (broker, ours))
             different |= {f"{name} {version}: {one}" for one in differences(expected, found)}
@@ -60,19 +74,19 @@ ALIKE = [
     ["--list", "--state", "stable", "--type", "consumer"],
     ["--describe", "--all-groups"],
     ["--describe", "--all-groups", "--verbose"],
-    ["--describe", "--group", "consumer"],
     ["--describe", "--group", "simple", "--offsets"],
     ["--describe", "--all-groups", "--members"],
     ["--describe", "--all-groups", "--members", "--verbose"],
     ["--describe", "--all-groups", "--state"],
     ["--describe", "--group", "classic", "--state", "--verbose"],
-    ["--describe", "--group", "nope"],
-    ["--describe", "--group", "share"],
     ["--reset-offsets", "--group", "simple", "--topic", "orders:0", "--to-earliest", "--dry-run"],
     ["--reset-offsets", "--group", "simple", "--topic", "orders:0", "--shift-by", "-2", "--dry-run"],
     ["--reset-offsets", "--group", "simple", "--all-topics", "--to-latest", "--dry-run"],
     ["--reset-offsets", "--group", "nope", "--topic", "orders", "--to-earliest", "--dry-run"],
 ]
+FAILING = [["--describe", "--group", name] for name in ("nope", "share")]
+"""What is an error, of a broker too."""
+OF_A_CONSUMER = [["--describe", "--group", "consumer"]]
 REFUSED = [
     ["--delete", "--group", "simple"],
     ["--delete-offsets", "--group", "simple", "--topic", "orders"],
@@ -82,27 +96,66 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def tool() -> Iterator[JavaLines]:
-    jars = Path(f"{ensure_jars('tools')}/*:{ensure_jars('broker')}")
-    with start_java_lines("ConsumerGroups", jars) as java:
+    with start_consumer_groups() as java:
         yield java
 
 
-def lines_of(tool: JavaLines, bootstrap: str, arguments: list[str]) -> tuple[int, list[str]]:
-    """Return the exit code and what is printed, in an order of its own and without what differs: where we
-    listen, the assignor that nobody asked for, and stack traces."""
-    ran = tool.ask({"run": ["--bootstrap-server", bootstrap, *arguments]})
-    told = ran["out"].replace(bootstrap, "HOST:PORT").replace(" uniform ", " - ")
-    lines = [" ".join(line.split()) for line in told.splitlines() if not line.startswith("\tat ")]
-    return ran["code"], sorted(line for line in lines if line)
-
-
-@pytest.mark.parametrize("arguments", ALIKE, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *ALIKE,
+        *(pytest.param(one, marks=AS_THE_NEWEST) for one in FAILING),
+        *(pytest.param(one, marks=WITH_CONSUMERS) for one in OF_A_CONSUMER),
+    ],
+    ids=" ".join,
+)
 def test_the_command_prints_the_same(
     world: World, door: Listening, tool: JavaLines, arguments: list[str]
 ) -> None:
     expected, found = (lines_of(tool, one, arguments) for one in (world.bootstrap, door.bootstrap))
     assert found == expected
     assert expected[1]
+    assert any(line.startswith("Error: ") for line in found[1]) == (arguments in FAILING)
+
+
+@AS_THE_NEWEST
+@pytest.mark.parametrize("arguments", [["--list"], ["--describe", "--all-groups"]], ids=" ".join)
+def test_the_command_prints_the_same_where_there_is_a_group_without_a_name(
+    world: World, door_with_empty_id: Listening, tool: JavaLines, arguments: list[str]
+) -> None:
+    bootstraps = (world.bootstrap, door_with_empty_id.bootstrap)
+    expected, found = (lines_of(tool, one, arguments) for one in bootstraps)
+    assert found == expected
+    assert ("InvalidGroupIdException" in str(found)) == ("--describe" in arguments)
+
+
+def test_partitions_that_a_group_never_committed_are_described(
+    door: Listening, world: World, tool: JavaLines, tmp_path: Path
+) -> None:
+    assert described(tool, door, "classic orders") == [[*"0-", "20", "-"], [*"1-", "10", "-"]]
+    tables = Tables(str(tmp_path))  # in which the ends of logs are not known either
+    tables.create()
+    replay_broker(tables, world.bootstrap, PARTITIONS, samples=False)
+    with listening(tables) as unsampled:
+        assert described(tool, unsampled, "classic orders") == [[*"0---"], [*"1---"]]
+
+
+def test_partitions_that_no_group_ever_committed_are_described(
+    world: World, tool: JavaLines, tmp_path: Path, kafka_version: KafkaVersion
+) -> None:
+    has_consumers = kafka_version.has(Feature.CONSUMER_PROTOCOL)
+    kinds = ["classic", "consumer"] if has_consumers else ["classic"]
+    with world.with_readers_of_empty(tmp_path, kinds) as tables, listening(tables) as door:
+        for kind in kinds:
+            assert described(tool, door, f"reader-{kind} empty") == [[*"0---"]]
+
+
+def described(tool: JavaLines, door: Listening, begin: str) -> list[list[str]]:
+    """Return partition, offset, log end and lag of the lines that begin so, of all groups."""
+    code, lines = lines_of(tool, door.bootstrap, ["--describe", "--all-groups"])
+    assert code == 0
+    assert not any(line.startswith("Error: ") for line in lines), lines
+    return [line.split()[2:6] for line in lines if line.startswith(begin)]
 
 
 @pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)

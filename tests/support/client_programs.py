@@ -1,0 +1,135 @@
+"""Clients of other languages and makers, made ready in a cache: each a command, or why there is none.
+
+Their versions stand in `clients/` (`go/go.mod`, `kafkajs/package-lock.json`) and here. Nothing is installed.
+Programs of their own (KMinion, kafka_exporter) are used if they are on PATH or named in the environment.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+KAFKA_PYTHON: Final = "3.0.12"
+
+HERE: Final = Path(__file__).parent / "clients"
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offsetlake-tests" / "clients"
+
+_LIMIT_S: Final = 600
+
+
+class MissingError(Exception):
+    """A client cannot be had on this machine; the text says why."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command that asks `HOST:PORT GROUP...` and prints its answers as JSON."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def ask(self, bootstrap: str, groups: Sequence[str]) -> str:
+        """Return what it prints."""
+        ran = subprocess.run(
+            [*self.command, bootstrap, *groups],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+
+def kafka_python() -> Program:
+    """kafka-python, from PyPI, beside the packages of the project rather than among them."""
+    script = HERE / "ask_kafka_python.py"
+
+    def make(folder: Path) -> None:
+        package = f"kafka-python=={KAFKA_PYTHON}"
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        _run([*pip, "--target", str(folder), package])
+
+    folder = _made("kafka-python", KAFKA_PYTHON.encode(), make)
+    return Program([sys.executable, str(script)], {"PYTHONPATH": str(folder)})
+
+
+def kafkajs() -> Program:
+    """The client kafkajs, from npm."""
+    node, npm = _found("node"), _found("npm")
+    sources = [HERE / "kafkajs" / name for name in ("package.json", "package-lock.json", "ask.js")]
+
+    def make(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder)])
+
+    folder = _made("kafkajs", b"".join(source.read_bytes() for source in sources), make)
+    return Program([node, str(folder / "ask.js")], {"KAFKAJS_NO_PARTITIONER_WARNING": "1"})
+
+
+def kadm() -> Program:
+    """The client kadm, of franz-go."""
+    return Program([_go_program(), "kadm"])
+
+
+def sarama(version: str = "") -> Program:
+    """The client Sarama; `version` is that of the requests that it sends (default: its own)."""
+    return Program([_go_program(), "sarama"], {"SARAMA_VERSION": version})
+
+
+def exporter(name: str, variable: str) -> str:
+    """Return a program that is there already: named by an environment variable, or on PATH."""
+    found = os.environ.get(variable) or shutil.which(name)
+    if not found:
+        raise MissingError(f"{name} is not on PATH, and {variable} does not name it")
+    return found
+
+
+def _go_program() -> str:
+    go = _found("go", "/usr/local/go/bin/go")
+    sources = sorted((HERE / "go").iterdir())
+
+    def make(folder: Path) -> None:
+        _run([go, "build", "-o", str(folder / "clients"), "."], directory=HERE / "go")
+
+    folder = _made("go", b"".join(source.read_bytes() for source in sources), make)
+    return str(folder / "clients")
+
+
+def _found(name: str, *others: str) -> str:
+    found = next((path for one in (name, *others) if (path := shutil.which(one))), None)
+    if found is None:
+        raise MissingError(f"{name} is not on PATH")
+    return found
+
+
+def _made(name: str, contents: bytes, make: Callable[[Path], None]) -> Path:
+    """Return the folder of a client, filled the first time; another content has another folder."""
+    folder = CACHE / f"{name}-{hashlib.sha256(contents).hexdigest()[:8]}"
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            filling = Path(scratch) / "filling"
+            filling.mkdir()
+            make(filling)
+            filling.rename(folder)
+    return folder
+
+
+def _run(command: Sequence[str], directory: Path | None = None) -> None:
+    try:
+        ran = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MissingError(f"{command[0]} took longer than {_LIMIT_S} s") from error
+    if ran.returncode:
+        raise MissingError(f"{' '.join(command[:3])} failed: {(ran.stderr or ran.stdout).strip()[-500:]}")
