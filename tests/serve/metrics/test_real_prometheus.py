@@ -3,17 +3,19 @@ counters count rises."""
 
 import json
 import re
-import subprocess
+import signal
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from http_program import running_program
 from kafka_clients import wait_until
 from listening import Client
 from metrics_world import MetricsWorld, write_dead_world
@@ -21,6 +23,7 @@ from prometheus import SCRAPE_S, Prometheus, missing_programs, promtool, running
 
 from streaming.common.conf_dir import conf_dir
 from streaming.common.times import DAY_MS, now_ms
+from streaming.demo.child import Child
 from streaming.demo.local_broker import free_ports
 from streaming.serve.metrics.catalogue import CATALOGUE
 
@@ -75,12 +78,12 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     dead_tables = write_dead_world(folder / "dead", now_ms())
     options = ["--kafka", kafka, "--config", str(folder / "settings.toml")]
     with ExitStack() as running:
-        serving = running.enter_context(closing(Serve(live, world.tables.root, *options)))
-        died = running.enter_context(closing(Serve(dead, dead_tables.root)))
         targets = {"live": live, "dead": dead}
         prometheus = running.enter_context(running_prometheus(folder, targets, [RULES]))
-        for process in (serving, died):
-            process.wait_until_it_answers()
+        log = folder / "live.log"
+        running.enter_context(serving(live, world.tables.root, log, *options))
+        died = running.enter_context(serving(dead, dead_tables.root, folder / "dead.log"))
+        wait_until(lambda: "answering Kafka's clients on" in log.read_text(), "the Kafka door")
         client = running.enter_context(closing(Client(kafka)))
 
         def has(expression: str) -> bool:
@@ -94,8 +97,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         for expression in ("offsetlake_tables_readable == 0", *SIGNS):
             wait_until(lambda sign=expression: has(sign), expression)
         at, text = time.time(), text_of(live)
-        died.close()
-        wait_until(lambda: bool(prometheus.query("up == 0")), "the end to be noticed")
+        died.end(signal.SIGTERM)
+        wait_until(lambda: bool(prometheus.query('up{job="dead"} == 0')), "the end to be noticed")
         yield Scraped(prometheus, live, at, time.time(), text)
 
 
@@ -108,26 +111,10 @@ SIGNS = (
 """What comes last: that two answers that differ were scraped, and rules evaluated."""
 
 
-class Serve:
-    """The command `offsetlake serve` in the background, which answers HTTP."""
-
-    def __init__(self, address: str, root: str, *options: str) -> None:
-        self._last = "answering Kafka's clients on" if "--kafka" in options else "answering HTTP on"
-        command = [sys.executable, "-c", QUICK, "serve", "--http", address, "--table-root", root, *options]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-    def wait_until_it_answers(self) -> None:
-        """Wait for what it says last when all doors are open."""
-        assert self._process.stderr is not None
-        while self._last not in (line := self._process.stderr.readline()):
-            assert line, self._process.wait()
-
-    def close(self) -> None:
-        """End it for certain."""
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
+def serving(address: str, root: str, log: Path, *options: str) -> AbstractContextManager[Child]:
+    """The command `offsetlake serve` in the background, once it answers HTTP."""
+    command = [sys.executable, "-c", QUICK, "serve", "--http", address, "--table-root", root, *options]
+    return running_program(command, f"http://{address}/healthz", log=log, cwd=Path.cwd())
 
 
 def text_of(address: str) -> str:
