@@ -60,7 +60,7 @@ class Keeper(threading.Thread):
         self._done = False
 
     def current(self) -> Standing:
-        """Return the newest standing; if nobody has asked for long, one is made first, which takes a while."""
+        """Return the newest standing; if nobody has asked for long, one is made first."""
         with self._changed:
             self._asked_at = monotonic()
             self._changed.notify_all()
