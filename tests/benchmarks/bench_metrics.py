@@ -43,6 +43,8 @@ behind_critical = "36500d"
 [metrics]
 granularity = "group"
 """
+_EVERY_S: Final = 5.0  # more often than Prometheus does
+_RATE: Final = 1_000  # of Kafka's requests
 _GZIP: Final = {"Accept-Encoding": "gzip"}
 
 
@@ -81,7 +83,7 @@ def work(root: str) -> None:
         with _timed(name):
             standing = keeper.make()
     for granularity in ("group", "topic"):
-        wanted = replace(settings.metrics, granularity=granularity, max_series=100_000_000)
+        wanted = replace(settings.metrics, granularity=granularity)
         exposition = Exposition(wanted)
         for _ in range(2):
             counters = follower.newest.tally
@@ -119,39 +121,41 @@ def _timed(what: str) -> Iterator[None]:
 def _measure_door(offsets: int, groups: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="offsetlake-bench-") as root:
         bench_queries.fill(Tables(f"{root}/tables"), offsets=offsets, groups=groups, unfolded=offsets // 20)
-        with _served(Path(root)) as (kafka, http, pid), bench_serve.changing(Path(root), offsets, groups):
-            url = f"http://127.0.0.1:{http}/metrics"
-            print(f"\nthe door, {offsets:,} offsets in {groups:,} groups, a batch every 5 s")
-            first, size = _scrape(url)
-            print(f"the first scrape: {first * 1e3:.0f} ms, {size / 1e6:.1f} MB")
-            for name, headers in (("plain", {}), ("gzip", _GZIP)):
-                _scrape(url, headers)
-                took = [_scrape(url, headers) for _ in range(30)]
-                cuts = quantiles([one for one, _ in took], n=100)
-                print(
-                    f"a scrape, {name}: p50 {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms, "
-                    f"{took[0][1] / 1e6:.2f} MB"
-                )
-            rate, settle = 2_000, 20.0
-            for name, scrapers in (("nobody scrapes", 0), ("one", 1), (f"{SCRAPERS} at once", SCRAPERS)):
-                time.sleep(settle if scrapers else 0)
-                with _scraped(url, scrapers, every_s=15.0 if scrapers > 1 else 5.0) as times:
-                    cpu, began = bench_serve.cpu_of(pid), time.perf_counter()
-                    asked = bench_serve.ask_small(kafka, groups, seconds, rate)
-                    wall, cpu = time.perf_counter() - began, bench_serve.cpu_of(pid) - cpu
-                bench_serve.print_small(f"Kafka's small requests, {name}", asked, wall)
-                told = f"{'':40}{100 * cpu / wall:.0f} % of a core"
-                if times:
-                    told += f", scrapes p50 {median(times) * 1e3:.0f} ms, longest {max(times) * 1e3:.0f} ms"
-                print(told, flush=True)
-            cpu = bench_serve.cpu_of(pid)
-            with _scraped(url, 1, every_s=15.0):
-                time.sleep(seconds)
-            share = 100 * (bench_serve.cpu_of(pid) - cpu) / seconds
-            print(f"scraped every 15 s, no clients of Kafka: {share:.1f} % of a core")
-            parts = {pid: "it"}
-            now, peak = proportional_memory(parts)["it"], peak_memory(parts)["it"]
-            print(f"memory: {now / MIB:.0f} MiB (PSS), {peak / MIB:.0f} MiB at its highest (resident)")
+        measure_served(Path(root), offsets, groups, seconds)
+
+
+def measure_served(root: Path, offsets: int, groups: int, seconds: float) -> None:
+    """Serve tables in a folder, scrape, and print what it took."""
+    with _served(root) as (kafka, http, pid), bench_serve.changing(root, offsets, groups):
+        url = f"http://127.0.0.1:{http}/metrics"
+        print(f"\nthe door, {offsets:,} offsets in {groups:,} groups, a batch every 5 s")
+        first, size = _scrape(url)
+        print(f"the first scrape: {first * 1e3:.0f} ms, {size / 1e6:.1f} MB", flush=True)
+        for name, headers in (("plain", {}), ("gzip", _GZIP)):
+            _scrape(url, headers)
+            took = [_scrape(url, headers) for _ in range(30)]
+            cuts = quantiles([one for one, _ in took], n=100)
+            times = f"p50 {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms"
+            print(f"a scrape, {name}: {times}, {took[0][1] / 1e6:.2f} MB", flush=True)
+        bench_serve.ask_small(kafka, groups, 1.0, _RATE)
+        for name, scrapers in (("nobody scrapes", 0), ("one", 1), (f"{SCRAPERS} at once", SCRAPERS)):
+            with _scraped(url, scrapers, every_s=_EVERY_S) as waits:
+                cpu, began = bench_serve.cpu_of(pid), time.perf_counter()
+                asked = bench_serve.ask_small(kafka, groups, seconds, _RATE)
+                wall, cpu = time.perf_counter() - began, bench_serve.cpu_of(pid) - cpu
+            bench_serve.print_small(f"Kafka's small requests, {name}", asked, wall)
+            told = f"{'':40}{100 * cpu / wall:.0f} % of a core"
+            if waits:
+                told += f", scrapes p50 {median(waits) * 1e3:.0f} ms, longest {max(waits) * 1e3:.0f} ms"
+            print(told, flush=True)
+        cpu = bench_serve.cpu_of(pid)
+        with _scraped(url, 1, every_s=_EVERY_S):
+            time.sleep(2 * seconds)
+        share = 50 * (bench_serve.cpu_of(pid) - cpu) / seconds
+        print(f"scraped every {_EVERY_S:g} s, no clients of Kafka: {share:.1f} % of a core")
+        parts = {pid: "it"}
+        now, peak = proportional_memory(parts)["it"], peak_memory(parts)["it"]
+        print(f"memory: {now / MIB:.0f} MiB (PSS), {peak / MIB:.0f} MiB at its highest (resident)")
 
 
 def _scrape(url: str, headers: dict[str, str] | None = None) -> tuple[float, int]:

@@ -67,15 +67,9 @@ class Telling(AbstractContextManager["Telling"]):
         self._running.close()
 
     def _source(self, took_s: float | None) -> Source:
-        counters = self._follower.newest.tally
-        assert isinstance(counters, Counters)
+        standing = self._keeper.current()
         return source_of(
-            self._settings,
-            self._follower,
-            self._keeper.current(),
-            counters=counters,
-            kafka=_counts(self._listeners),
-            took_s=took_s,
+            self._settings, self._follower, standing, kafka=_counts(self._listeners), took_s=took_s
         )
 
     def _failures(self) -> Sequence[str]:
@@ -103,18 +97,17 @@ def source_of(
     follower: Follower,
     standing: Standing,
     *,
-    counters: Counters | None = None,
     kafka: KafkaCounts | None = None,
     took_s: float | None = None,
 ) -> Source:
     """Return what metrics are made from now."""
-    look = follower.last_look
+    look, newest = follower.last_look, follower.newest
     return Source(
         now=now_ms(),
         version=_version(),
-        picture=follower.current,
+        picture=newest.picture,
         standing=standing,
-        counters=counters,
+        counters=newest.tally if isinstance(newest.tally, Counters) else None,
         settings=settings,
         failures=() if look is None else list(look.failures),
         kafka=kafka,

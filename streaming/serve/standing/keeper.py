@@ -6,6 +6,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final, Self
 
+import pyarrow as pa
+
 from streaming.common.patience import Complaints
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
@@ -23,6 +25,9 @@ _SHARE: Final = 20
 
 IDLE_S: Final = 300.0
 """After so long without a question no more standings are made."""
+
+_LONGEST_WAIT_S: Final = 20.0
+"""Who asks for a standing gets the one before if a new one takes longer."""
 
 _WAIT_S: Final = 60.0
 _END_LIMIT_S: Final = 15.0
@@ -59,7 +64,7 @@ class Keeper(threading.Thread):
         with self._changed:
             self._asked_at = monotonic()
             self._changed.notify_all()
-            limit = self._asked_at + _WAIT_S
+            limit = self._asked_at + _LONGEST_WAIT_S
             while not self._done and self._is_too_old() and monotonic() < limit:
                 self._changed.wait(limit - monotonic())
             return self._standing
@@ -84,6 +89,7 @@ class Keeper(threading.Thread):
             made = self._standing if moment - self._standing.moment < _OLD_MS else Standing.none()
         else:
             self._complaints.settle("standing", "lag and status are renewed again")
+        pa.default_memory_pool().release_unused()
         with self._changed:
             self._standing = replace(made, took_s=monotonic() - began)
             self._made_at = monotonic()
