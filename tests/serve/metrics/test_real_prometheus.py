@@ -30,8 +30,9 @@ from streaming.serve.metrics.catalogue import CATALOGUE
 RULES = conf_dir() / "prometheus" / "offsetlake.rules.yml"
 BOARD: dict[str, Any] = json.loads((conf_dir() / "grafana" / "offsetlake.json").read_text())
 
-RATE_INTERVAL_S = 4 * SCRAPE_S
-"""What Grafana takes for `$__rate_interval`: four scrapes, so that there always are two in it."""
+INTERVAL_S = 15
+RATE_INTERVAL_S = max(INTERVAL_S + SCRAPE_S, 4 * SCRAPE_S)
+"""What Grafana takes for `$__rate_interval`; `$__interval` is that of the board's three hours on 720 points."""
 
 QUICK = """
 from streaming.cli.main import main
