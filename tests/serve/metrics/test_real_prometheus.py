@@ -32,7 +32,7 @@ BOARD: dict[str, Any] = json.loads((conf_dir() / "grafana" / "offsetlake.json").
 
 INTERVAL_S = 15
 RATE_INTERVAL_S = max(INTERVAL_S + SCRAPE_S, 4 * SCRAPE_S)
-"""What Grafana takes for `$__rate_interval`; `$__interval` is that of the board's three hours on 720 points."""
+"""What Grafana takes for `$__rate_interval`; `$__interval` is that of three hours on 720 points."""
 
 QUICK = """
 from streaming.cli.main import main
