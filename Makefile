@@ -68,6 +68,11 @@ FUZZ ?= decoders
 fuzz: setup ## Fuzz the decoders until stopped, or requests (FUZZ=messages); requires atheris: pip install atheris
 	@$(BIN)/python tests/fuzz/fuzz_$(FUZZ).py $(ARGS)
 
+.PHONY: board
+board: setup ## Write what follows from the metrics: Grafana's board, and tables of docs/metrics.md
+	@PYTHONPATH=.:tests/support $(BIN)/python -m grafana_board
+	@PYTHONPATH=.:tests/support $(BIN)/python -m metrics_page
+
 .PHONY: lint
 lint: setup ## Check style and types
 	@$(BIN)/ruff check .

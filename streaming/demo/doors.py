@@ -16,6 +16,7 @@ from streaming.jvm.java import find_java
 from streaming.model.errors import OffsetlakeError
 
 KAFKA_PORT: Final = 9192  # as in the documentation; another one where it is taken
+HTTP_PORT: Final = 8720
 
 _TOOL: Final = "kafka-consumer-groups.sh"
 _TOOL_CLASS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -26,14 +27,16 @@ class DoorsError(OffsetlakeError):
 
 
 class Doors:
-    """Answers Kafka's clients from the tables while it is entered, on this machine only.
+    """Answers Kafka's clients and Prometheus from the tables while it is entered, on this machine only.
 
     Kafka's own command is written into `directory`, to be tried: it runs from the cached jars.
     """
 
     def __init__(self, table_root: str, directory: Path) -> None:
         self.kafka = f"127.0.0.1:{free_port(KAFKA_PORT)}"
-        self._arguments = ["serve", "--table-root", table_root, "--kafka", self.kafka]
+        self.http = f"127.0.0.1:{free_port(HTTP_PORT)}"
+        doors = ["--kafka", self.kafka, "--http", self.http]
+        self._arguments = ["serve", "--table-root", table_root, *doors]
         self._log = directory / "serve.log"
         self._tool = directory / _TOOL
         self._child: Child | None = None
@@ -43,13 +46,14 @@ class Doors:
         """Return what can be asked at the doors, as words of a shell: one command for each door."""
         # By its shell: a temporary directory may forbid to run what is in it.
         tool = ["sh", str(self._tool), "--bootstrap-server", self.kafka]
-        return [[*tool, "--describe", "--all-groups"]]
+        return [[*tool, "--describe", "--all-groups"], ["curl", "-s", f"http://{self.http}/metrics"]]
 
     def check(self) -> None:
         """Raise `DoorsError` if the process has ended, with what it said: the file will be gone."""
         if self._child is not None and not self._child.is_running:
             said = self._log.read_text(encoding="utf-8", errors="replace").strip()
-            raise DoorsError(f"answering Kafka's clients on {self.kafka}: the process has ended.\n{said}")
+            where = f"Kafka's clients on {self.kafka} and HTTP on {self.http}"
+            raise DoorsError(f"answering {where}: the process has ended.\n{said}")
 
     def __enter__(self) -> Self:
         self._tool.write_text(tool_script([ensure_jars("tools"), ensure_jars("broker")]))

@@ -25,20 +25,16 @@ from streaming.common.keys import key_codes, numbered
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
+from streaming.expiry.cause_names import CAUSES as CAUSES
+from streaming.expiry.cause_names import DELETED as DELETED
+from streaming.expiry.cause_names import EXPIRED as EXPIRED
+from streaming.expiry.cause_names import GONE_WHILE_AWAY as GONE_WHILE_AWAY
+from streaming.expiry.cause_names import TOPIC_DELETED as TOPIC_DELETED
+from streaming.expiry.cause_names import UNKNOWN as UNKNOWN
 from streaming.expiry.rules import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
 from streaming.model.progress import Retention
 from streaming.model.schemas import KEY, OFFSETS
 from streaming.state.changes import HIDDEN, TOMBSTONED
-
-EXPIRED: Final = "expired (probable)"
-DELETED: Final = "deleted"
-TOPIC_DELETED: Final = "topic deleted (probable)"
-GONE_WHILE_AWAY: Final = "gone while away"
-UNKNOWN: Final = "unknown"
-
-CAUSES: Final = (EXPIRED, DELETED, TOPIC_DELETED, GONE_WHILE_AWAY, UNKNOWN)
-"""All that `cause` can be. `gone while away` is said by a rebuild, which compares and sees no tombstone, of
-what was not due."""
 
 CLOCK_TOLERANCE_MS: Final = 10_000
 """How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""

@@ -186,10 +186,42 @@ class KafkaDoor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HttpDoor:
+    """Where HTTP is answered (empty: nowhere), and how those who ask are known: by the token in a file
+    (empty: nobody is asked for one), or by a proxy in front."""
+
+    listen: Annotated[str, HostPort(may_be_empty=True)]
+    token_file: Annotated[str, Text(may_be_empty=True)]
+    behind_proxy: OnOff
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMetrics:
+    """How fine the series of groups that match a pattern are (`*`, `?`, `[...]` as in a shell)."""
+
+    pattern: Annotated[str, Text(may_be_empty=True)]  # of the empty group id
+    granularity: Annotated[str, Choice(of=("none", "group", "topic", "partition"))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSettings:
+    """Which series there are of groups, and under which names. The first of `groups` whose pattern matches
+    applies."""
+
+    granularity: Annotated[str, Choice(of=("group", "topic", "partition"))]
+    names: Annotated[str, Choice(of=("offsetlake", "kafka_exporter", "kafka-lag-exporter", "kminion"))]
+    idle_after_ms: MillisecondsOrOff  # 0: off
+    max_series: int
+    groups: Annotated[tuple[GroupMetrics, ...], Entries(of=GroupMetrics)]
+    labels: Texts
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """What is answered over the wire, and how old it may be."""
 
     max_age_ms: Milliseconds
+    http: HttpDoor
     kafka: Annotated[tuple[KafkaDoor, ...], Entries(of=KafkaDoor)]
 
 
@@ -206,3 +238,4 @@ class Settings:
     spark: SparkSettings
     alerts: AlertSettings
     serve: ServeSettings
+    metrics: MetricsSettings

@@ -20,6 +20,9 @@ _SECRET: Final = re.compile(
 )
 """Finds a secret in `name=value`: by its name, or as an option inside the value (`-Dpassword=...`)."""
 
+_OF_FILES: Final = "_file"
+"""So end the names of settings that say where a secret is, and are none."""
+
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS: Final = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": 1_000, "ms": 1}
 
@@ -83,7 +86,8 @@ def _entry(entry: Any) -> str:
 
 
 def _unless_secret(name: str, value: Any) -> Any:
-    is_secret = isinstance(value, Secret) or _SECRET.search(f"{name}={value}")
+    is_named = _SECRET.search(f"{name}={value}") and not name.endswith(_OF_FILES)
+    is_secret = isinstance(value, Secret) or is_named
     return _HIDDEN if is_secret or http_values.holds_user(str(value)) else value
 
 

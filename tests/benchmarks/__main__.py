@@ -1,6 +1,6 @@
 """What `make bench` measures: the column reader, requests, questions to the tables and about lag, the picture
-that `serve` keeps of the tables, its listener, Kafka's own tool there and at a broker, and the job beside a
-raw read.
+that `serve` keeps of the tables, its metrics and listener, Kafka's own tool there and at a broker, and the
+job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -21,6 +21,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_lag import measure_lag
+from tests.benchmarks.bench_metrics import measure_metrics
 from tests.benchmarks.bench_picture import measure_picture
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.bench_serve import measure_serve
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "lag"):
         part = 10 if options.quick else 1
         measure_lag(offsets=1_000_000 // part, groups=20_000 // part)
+    if options.only in (None, "metrics"):
+        part = 10 if options.quick else 1
+        measure_metrics(offsets=1_000_000 // part, groups=20_000 // part, seconds=30 / part)
     if options.only in (None, "picture"):
         measure_picture(part=10 if options.quick else 1)
     if options.only in (None, "job"):
@@ -70,7 +74,18 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument(
         "--only",
-        choices=["columns", "messages", "queries", "lag", "picture", "serve", "tool", "job", *FROM_OUTSIDE],
+        choices=[
+            "columns",
+            "messages",
+            "queries",
+            "lag",
+            "metrics",
+            "picture",
+            "serve",
+            "tool",
+            "job",
+            *FROM_OUTSIDE,
+        ],
         help="one of the benchmarks",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: does it run at all?")

@@ -42,7 +42,7 @@ def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="offsetlake-bench-") as root:
         tables = Tables(f"{root}/tables")
         fill(tables, offsets=offsets, groups=groups, unfolded=offsets // 20)
-        with served(Path(root)) as (port, pid), _changed(Path(root), offsets, groups):
+        with served(Path(root)) as (port, pid), changing(Path(root), offsets, groups):
             print(f"\n{offsets:,} offsets in {groups:,} groups, a batch of {BATCH:,} every {EVERY_S:g} s")
             _measure_small(port, pid, groups, seconds)
             names = [f"consumer-group-{number:06}" for number in range(groups)]
@@ -58,7 +58,7 @@ def served(root: Path) -> Iterator[tuple[int, int]]:
     """Run the command; gives its port and process id."""
     [port] = free_ports(1)
     (root / "settings.toml").write_text(SETTINGS)
-    command = [sys.executable, "-m", "streaming.cli", "serve", "--kafka", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "streaming.cli", "serve", "--no-http", "--kafka", f"127.0.0.1:{port}"]
     command += ["--table-root", str(root / "tables"), "--config", str(root / "settings.toml")]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
@@ -70,7 +70,7 @@ def served(root: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _changed(root: Path, offsets: int, groups: int) -> Iterator[None]:
+def changing(root: Path, offsets: int, groups: int) -> Iterator[None]:
     """Append a batch every few seconds while the block runs: in another process, as the job does."""
     command = [sys.executable, "-m", "tests.benchmarks.bench_serve", str(root), str(offsets), str(groups)]
     with subprocess.Popen(command) as process:
@@ -90,12 +90,12 @@ def _change(root: str, offsets: int, groups: int) -> None:
         append(tables, offset_changes(keys, names, has_before=True), STARTED + 5_000 * number)
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """The processor time of a process so far."""
     return sum(processor_seconds({pid: "serve"}).values())
 
 
-def _frames(groups: int, most: int | None = 97) -> list[bytes]:
+def frames_of(groups: int, most: int | None = 97) -> list[bytes]:
     step = 1 if most is None else max(1, groups // most)
     names = [f"consumer-group-{number:06}" for number in range(0, groups, step)]
     frames = []
@@ -110,29 +110,29 @@ def _frames(groups: int, most: int | None = 97) -> list[bytes]:
 
 
 def _measure_small(port: int, pid: int, groups: int, seconds: float) -> None:
-    _ask_small(port, _frames(groups), 1.0)
+    ask_small(port, frames_of(groups), 1.0)
     for what, rate, most in (
         ("small requests, 4,000 a second", 4_000, 97),
         ("of all groups in turn", 4_000, None),
         ("small requests, no pause", None, 97),
         ("of all groups in turn", None, None),
     ):
-        frames = _frames(groups, most)
-        cpu, began = _cpu(pid), time.perf_counter()
-        took = _ask_small(port, frames, seconds, rate)
-        wall, cpu = time.perf_counter() - began, _cpu(pid) - cpu
-        _print_small(what, took, wall)
+        frames = frames_of(groups, most)
+        cpu, began = cpu_of(pid), time.perf_counter()
+        took = ask_small(port, frames, seconds, rate)
+        wall, cpu = time.perf_counter() - began, cpu_of(pid) - cpu
+        print_small(what, took, wall)
         print(f"{'':40}{len(took) / cpu:9,.0f} requests a second of processor time")
 
 
-def _print_small(what: str, took: list[float], wall: float) -> None:
+def print_small(what: str, took: list[float], wall: float) -> None:
     cuts = statistics.quantiles(took, n=1_000)
     shown = {"p50": cuts[499], "p99": cuts[989], "p99.9": cuts[998], "longest": max(took)}
     times = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in shown.items())
     print(f"{what:40}{len(took) / wall:9,.0f} requests/s, {times}")
 
 
-def _ask_small(port: int, asked_for: list[bytes], seconds: float, rate: int | None = None) -> list[float]:
+def ask_small(port: int, asked_for: list[bytes], seconds: float, rate: int | None = None) -> list[float]:
     """Ask on all connections, so often a second (None: each as soon as it has its answer); return how long
     each answer took from when it was due to be asked for, or from when it was, if only this was late."""
     frames, took = cycle(asked_for), list[float]()
@@ -181,10 +181,10 @@ def _measure_large(what: str, port: int, pid: int, frame: bytes) -> None:
     _ask_large(port, frame)
     walls, cpus = [], []
     for _ in range(7):
-        wall, cpu = time.perf_counter(), _cpu(pid)
+        wall, cpu = time.perf_counter(), cpu_of(pid)
         size = _ask_large(port, frame)
         walls.append(time.perf_counter() - wall)
-        cpus.append(_cpu(pid) - cpu)
+        cpus.append(cpu_of(pid) - cpu)
     wall, cpu = statistics.median(walls), statistics.median(cpus)
     print(f"{what:40}{wall * 1e3:9.0f} ms, {cpu * 1e3:.0f} ms of processor time, {size / 1e6:.1f} MB")
 
@@ -200,8 +200,8 @@ def _measure_beside(what: str, port: int, frame: bytes, groups: int) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     began = time.perf_counter()
-    took = _ask_small(port, _frames(groups), 4.0)
-    _print_small(what, took, time.perf_counter() - began)
+    took = ask_small(port, frames_of(groups), 4.0)
+    print_small(what, took, time.perf_counter() - began)
     stop.set()
     thread.join()
 

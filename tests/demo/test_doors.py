@@ -4,6 +4,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,10 +37,10 @@ def is_open(address: str) -> bool:
         return client.connect_ex((host, int(port))) == 0
 
 
-def test_the_command_for_the_door_works_when_it_is_pasted(tables: Tables, doors: Doors) -> None:
+def test_the_command_for_kafkas_door_works_when_it_is_pasted(tables: Tables, doors: Doors) -> None:
     append(tables, BILLING, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     wait_until(lambda: is_open(doors.kafka), "the door")
-    [command] = doors.commands
+    command, _ = doors.commands
     ran = subprocess.run(["sh", "-c", shlex.join(command)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     head, line = (row.split() for row in ran.stdout.splitlines() if row)
@@ -48,10 +49,19 @@ def test_the_command_for_the_door_works_when_it_is_pasted(tables: Tables, doors:
     doors.check()
 
 
-def test_the_door_is_shut_at_the_end(tables: Tables, tmp_path: Path) -> None:
+def test_the_command_for_the_http_door_names_what_prometheus_scrapes(tables: Tables, doors: Doors) -> None:
+    append(tables, BILLING, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
+    wait_until(lambda: is_open(doors.http), "the door")
+    _, [*_, url] = doors.commands
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert "\noffsetlake_groups 1\n" in answer.read().decode()
+
+
+def test_the_doors_are_shut_at_the_end(tables: Tables, tmp_path: Path) -> None:
     with Doors(tables.root, tmp_path) as doors:
         wait_until(lambda: is_open(doors.kafka), "the door")
     assert not is_open(doors.kafka)
+    assert not is_open(doors.http)
     assert "stopped" in (tmp_path / "serve.log").read_text()  # in good order
 
 
@@ -59,7 +69,7 @@ def test_a_process_that_has_ended_is_told_with_what_it_said(doors: Doors) -> Non
     wait_until(lambda: is_open(doors.kafka), "the door")
     assert doors._child is not None
     doors._child.end(signal.SIGTERM)
-    with pytest.raises(DoorsError, match=rf"on {doors.kafka}: the process has ended") as raised:
+    with pytest.raises(DoorsError, match=rf"on {doors.http}: the process has ended") as raised:
         doors.check()
     assert str(raised.value).endswith("stopped")
 

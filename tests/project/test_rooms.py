@@ -42,8 +42,12 @@ ROOMS = {
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
     "serve/picture": "tables expiry lag queries alerts settings model common",
+    "serve/standing": "serve/picture tables expiry lag alerts settings model common",
+    "serve/metrics": "serve/standing serve/picture expiry lag settings model common",
+    "serve/http": "serve/metrics model common",
     "serve/kafka": "serve/picture decoders settings model common",
-    "serve/process": "serve/kafka serve/picture tables settings model common",
+    "serve/process": "serve/kafka serve/http serve/metrics serve/standing serve/picture alerts tables lag "
+    "settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
     "demo": "job lag tables settings jvm model common",
     "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model "
@@ -60,7 +64,9 @@ OWNERS = {
     "click": "cli",
     "rich": "cli common demo",
     "signal": "spark job demo serve/process",
-    "asyncio": "serve/kafka serve/process",
+    "asyncio": "serve/kafka serve/http serve/process",
+    "starlette": "serve/http",
+    "uvicorn": "serve/http",
     "fcntl": "job",
 }
 MOST_MODULES, MOST_LINES = 13, 400

@@ -398,7 +398,8 @@ def test_what_is_shown_is_a_settings_file(settings_file: Any) -> None:
     }
     settings = read_settings(options=options)
     again = read_settings(settings_file("\n".join(describe(settings))))
-    assert replace(again, alerts=settings.alerts) == settings
+    assert replace(again, alerts=settings.alerts, metrics=settings.metrics) == settings
+    assert again.metrics.groups[: len(settings.metrics.groups)] == settings.metrics.groups
     assert again.alerts.groups[: len(settings.alerts.groups)] == settings.alerts.groups  # before the defaults
 
 

@@ -2,14 +2,14 @@
 
 import os
 import shutil
-import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from http_program import running_program
+
+from streaming.demo.local_broker import free_ports
 
 NAMES = ("prometheus-alertmanager", "alertmanager")
 PACKAGE = "prometheus-alertmanager"
@@ -77,37 +77,19 @@ def running_alertmanager(program: Path, directory: Path, notify: str) -> Iterato
     """Start Alertmanager on a free port; it notifies the given URL. Yields its own."""
     config = directory / "alertmanager.yml"
     config.write_text(CONFIG.format(url=notify))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with (directory / "alertmanager.log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={config}",
-                f"--storage.path={directory / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                "--cluster.listen-address=",
-            ],
-            cwd=program.parents[2],  # where an unpacked one has its templates
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            _wait_until_ready(process, f"http://127.0.0.1:{port}", directory / "alertmanager.log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/-/ready", timeout=1).close()
-        except (urllib.error.URLError, OSError):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        else:
-            return
+    [port] = free_ports(1)
+    command = [
+        program,
+        f"--config.file={config}",
+        f"--storage.path={directory / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with running_program(
+        command,
+        f"{url}/-/ready",
+        log=directory / "alertmanager.log",
+        cwd=program.parents[2],  # where an unpacked one has its templates
+    ):
+        yield url

@@ -21,6 +21,7 @@ _NUMBERS = (
     "expire_timestamp",
     "unreadable_since",
     "source_partition",
+    "source_timestamp",
 )
 
 
@@ -71,7 +72,7 @@ def groups_in(picture: Picture) -> Rows:
 
 def offsets_answered(tables: Tables) -> Rows:
     """The offsets as questions to the tables answer, with -1 for null as Kafka writes it."""
-    left_out = {"source_offset", "source_timestamp"}
+    left_out = {"source_offset"}
     return [
         {name: _as_written(name, as_ms(value)) for name, value in row.items() if name not in left_out}
         for row in OffsetQueries(tables).list_offsets().rows.to_pylist()

@@ -1,5 +1,6 @@
-"""The command that answers over the wire."""
+"""The commands that answer over the wire, or print what would be answered."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,23 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
 
 @click.command()
 @click.option(
+    "--http",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Answer HTTP here: /metrics, /healthz, /readyz.  [default: 127.0.0.1:8720]",
+)
+@click.option("--no-http", is_flag=True, help="Do not answer HTTP.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Ask those who come by HTTP for the token in a file (Authorization: Bearer ...).",
+)
+@click.option(
+    "--behind-proxy",
+    is_flag=True,
+    help="Answer HTTP from other machines without a token: a proxy in front lets in who may ask.",
+)
+@click.option(
     "--kafka",
     metavar="HOST:PORT",
     callback=_address,
@@ -45,18 +63,24 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
 @config_option
 @log_format_option
 def serve(
+    http: str | None,
+    no_http: bool,
+    token_file: str | None,
+    behind_proxy: bool,
     kafka: str | None,
     advertise: str | None,
     table_root: str | None,
     config: Path | None,
     log_format: "LogFormat",
 ) -> None:
-    """Answer Kafka's own clients from the tables, until stopped (Ctrl-C or SIGTERM).
+    """Answer Prometheus and Kafka's own clients from the tables, until stopped (Ctrl-C or SIGTERM).
 
-    Read-only: kafka-consumer-groups, Admin clients and exporters are answered as by a broker, whatever the
-    brokers do meanwhile. Needs neither Spark nor a JVM.
+    Read-only. Prometheus finds metrics at /metrics; kafka-consumer-groups, Admin clients and exporters are
+    answered as by a broker, whatever the brokers do meanwhile. Needs neither Spark nor a JVM.
 
     \b
+      offsetlake serve
+      curl http://127.0.0.1:8720/metrics
       offsetlake serve --kafka 127.0.0.1:9192
       kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:9192 --describe --all-groups
     """
@@ -64,6 +88,7 @@ def serve(
     from streaming.serve.process.serving import serve as serve_doors
 
     settings = _with_door(settings_of(config, table_root=table_root), kafka, advertise)
+    settings = _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
     console = Console(log_format)
     serve_doors(settings, tables_of(settings), console.say, console.warn)
     console.say("stopped")
@@ -77,3 +102,48 @@ def _with_door(settings: Settings, kafka: str | None, advertise: str | None) -> 
         return settings
     door = KafkaDoor(listen=kafka, advertise=advertise or "")
     return replace(settings, serve=replace(settings.serve, kafka=(door,)))
+
+
+def _with_http(
+    settings: Settings, listen: str | None, *, no_http: bool, token_file: str | None, behind_proxy: bool
+) -> Settings:
+    """Return the settings with what the options say of the HTTP door."""
+    if no_http:
+        if listen is not None or token_file is not None or behind_proxy:
+            raise MisuseError("--no-http: expected no other option about HTTP beside it, found one.")
+        listen = ""
+    door = settings.serve.http
+    door = replace(
+        door,
+        listen=door.listen if listen is None else listen,
+        token_file=door.token_file if token_file is None else token_file,
+        behind_proxy="on" if behind_proxy else door.behind_proxy,
+    )
+    return replace(settings, serve=replace(settings.serve, http=door))
+
+
+@click.command()
+@click.option("--openmetrics", is_flag=True, help="Print OpenMetrics instead of Prometheus' text format.")
+@table_root_option
+@config_option
+def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> None:
+    """Print the metrics of `offsetlake serve` once, but for counters, which count while it runs.
+
+    For cron, and node_exporter's textfile collector.
+
+    \b
+      offsetlake metrics > offsetlake.prom.new && mv offsetlake.prom.new offsetlake.prom
+    """
+    from streaming.cli.output import warn
+    from streaming.serve.process.telling import metrics_once
+
+    settings = settings_of(config, table_root=table_root)
+    pieces = metrics_once(
+        settings,
+        tables_of(settings),
+        "openmetrics" if openmetrics else "text",
+        lambda sentence: warn([sentence]),
+    )
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.flush()

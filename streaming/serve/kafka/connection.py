@@ -19,6 +19,7 @@ from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.view import Address, Client, View
 
 _SIZE: Final = struct.Struct(">i")
+_API_KEY: Final = struct.Struct(">h")  # what a frame begins with
 _LARGE_FRAME: Final = 4 * 1024  # to read it, and to weigh the answer, takes a millisecond or more
 _AHEAD: Final = 64 * 1024  # received bytes with which nothing more is read while an answer is being made
 _BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
@@ -48,6 +49,9 @@ class Door(Protocol):
 
     def view(self, reached: Address, client: Client) -> View:
         """What an answer to a client is made from now."""
+
+    def asked(self, api_key: int) -> None:
+        """Count a request that could be read."""
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Do what takes long while others are answered."""
@@ -188,8 +192,11 @@ class Connection(asyncio.BufferedProtocol):
                 return
             view = self._door.view(self._reached, self._client)
             made = self._door.kept.answer(frame, view)
-            if made is None:
+            if made is not None:
+                self._asked(frame)
+            else:
                 request, view, weight = self._read(frame)
+                self._asked(frame)
                 if weight > MANY:
                     self._start(self._answer_elsewhere(request, view, weight))
                     return
@@ -206,6 +213,11 @@ class Connection(asyncio.BufferedProtocol):
         self._client = client_of(request) or self._client
         view = self._door.view(self._reached, self._client)
         return request, view, weight_of(request, view)
+
+    def _asked(self, frame: bytes) -> None:
+        """Have a request counted that could be read; on the loop, where nothing else counts meanwhile."""
+        (api_key,) = _API_KEY.unpack_from(frame)
+        self._door.asked(api_key)
 
     def _give_up(self, error: BaseException) -> None:
         """Close the connection: there is no answer to what it asks."""
@@ -232,10 +244,14 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _read_elsewhere(self, frame: bytes) -> None:
         if len(frame) <= _AHEAD:
-            await self._answer_elsewhere(*await self._door.elsewhere(self._read, frame))
+            request, view, weight = await self._door.elsewhere(self._read, frame)
+            self._asked(frame)
+            await self._answer_elsewhere(request, view, weight)
             return
         async with self._door.turn(len(frame)):
-            await self._send_pieces(await self._door.elsewhere(self._read_and_answer, frame))
+            made = await self._door.elsewhere(self._read_and_answer, frame)
+            self._asked(frame)
+            await self._send_pieces(made)
 
     def _read_and_answer(self, frame: bytes) -> bytes | Pieces:
         """Answer a request that is not to wait in memory: it may take a hundred times its frame."""

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Final
 
-from decoders.messages import prepare
+from decoders.messages import APIS, prepare
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import Kept
@@ -113,6 +113,7 @@ class Listener:
         self._of_address: Counter[str] = Counter()
         self._reserved = 0  # bytes, for large frames
         self._told_at: dict[str, float] = {}
+        self._requests: Counter[int] = Counter()
         self._worker = _Worker()
 
     # --- open and close ----------------------------------------------------------------------------------
@@ -173,6 +174,15 @@ class Listener:
             for connection in list(self._connections):
                 connection.check(now)
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    def requests(self) -> dict[str, int]:
+        """Return how many requests of each API were read so far, by Kafka's name of it."""
+        return {api.name: self._requests[key] for key, api in APIS.items()}
+
     # --- what connections need (`connection.Door`) -------------------------------------------------------
 
     def opened(self, connection: Connection, peer: str) -> bool:
@@ -229,6 +239,10 @@ class Listener:
             cluster_id=self._cluster_id,
             client=client,
         )
+
+    def asked(self, api_key: int) -> None:
+        """Count a request that could be read."""
+        self._requests[api_key] += 1
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Do what takes long on a thread; one after the other, so that this is a thread at most."""

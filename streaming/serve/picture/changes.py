@@ -26,15 +26,13 @@ from streaming.tables.tail.rows import SEQUENCE, field_of
 NAMES_OF_OFFSETS: Final = ("group", "topic", "topic_id", "metadata")
 """The columns of the table `offsets` that are read as dictionaries."""
 
-OFFSET_COLUMNS: Final = [
-    field.name for field in OFFSETS if field.name not in ("source_offset", "source_timestamp")
-]
+OFFSET_COLUMNS: Final = [field.name for field in OFFSETS if field.name != "source_offset"]
 GROUP_COLUMNS: Final = ["group", *ROWS.names]
 CHANGE_COLUMNS: Final = [SEQUENCE, "kind", *(field.name for field in KEY), "source_partition", "after"]
 """What is read of the tables."""
 
 _NUMBERS: Final = ("committed_offset", "leader_epoch", "unreadable_since")
-_TIMES: Final = ("commit_timestamp", "expire_timestamp")
+_TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
 Values: TypeAlias = pa.RecordBatch | pa.StructArray
 """n rows of a folded table, or n values of changes."""

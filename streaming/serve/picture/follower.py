@@ -9,7 +9,7 @@ from typing import Final, Self
 from streaming.common.patience import Complaints
 from streaming.common.times import now_ms
 from streaming.serve.picture.picture import Picture
-from streaming.serve.picture.reading import Reading, read_alerts, read_batches, read_log_ends
+from streaming.serve.picture.reading import Reading, Tally, read_alerts, read_batches, read_log_ends
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
@@ -46,6 +46,7 @@ class Follower(threading.Thread):
         *,
         every_s: float = EVERY_S,
         clock: Callable[[], int] = now_ms,
+        tally: Tally | None = None,
     ) -> None:
         super().__init__(name="offsetlake-picture", daemon=True)
         self.last_look: Look | None = None
@@ -53,7 +54,7 @@ class Follower(threading.Thread):
         self._every_s = every_s
         self._clock = clock
         self._complaints = Complaints(say)
-        self._reading = Reading(picture=Picture.none())
+        self._reading = Reading(picture=Picture.none(), tally=tally)
         self._failures: Mapping[str, str] = {}
         self._not_before: dict[str, float] = {}
         self._done = threading.Event()
@@ -62,6 +63,11 @@ class Follower(threading.Thread):
     def current(self) -> Picture:
         """The newest picture; before the first look that nothing has been read yet."""
         return self._reading.picture
+
+    @property
+    def newest(self) -> Reading:
+        """The newest picture with what was counted up to it."""
+        return self._reading
 
     def look(self, *, patiently: bool = False) -> bool:
         """Look at the tables once, and return whether all could be read; `patiently` what could not be read

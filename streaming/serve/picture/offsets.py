@@ -26,6 +26,7 @@ KINDS: Final[Mapping[str, type[np.integer[Any]]]] = {
     "topic_id": np.int32,
     "unreadable_since": np.int64,
     "source_partition": np.int32,
+    "source_timestamp": np.int64,
     "metadata_slot": np.int32,
 }
 """The columns of offsets, all of them numbers."""
@@ -38,7 +39,7 @@ class OffsetColumns:
     `place` is that of the topic partition and `topic_id` that of the id in the picture's `Topics`. Times are
     ms since 1970. `committed_offset` is -1 where no commit of the key was ever readable, and
     `unreadable_since` the source offset of the first newer commit that could not be read.
-    `source_partition` is the offsets partition.
+    `source_partition` is the offsets partition, `source_timestamp` the time of the record.
     """
 
     place: Int32
@@ -49,6 +50,7 @@ class OffsetColumns:
     topic_id: Int32
     unreadable_since: Index
     source_partition: Int32
+    source_timestamp: Index
     metadata_slot: Int32
     texts: Texts
 

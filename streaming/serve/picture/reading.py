@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, Self
 
 import pyarrow as pa
 
 from streaming.alerts.listing import listed
 from streaming.alerts.table import AlertTable
+from streaming.common.arrays import from_mask, numbers_or
 from streaming.common.retries import retried
 from streaming.common.times import MINUTE_MS
 from streaming.model.progress import Progress
+from streaming.model.schemas import COMMITS
 from streaming.serve.picture.changes import (
     CHANGE_COLUMNS,
     GROUP_COLUMNS,
@@ -34,7 +36,7 @@ from streaming.tables.select import FilesGoneError
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 from streaming.tables.tail.log import Commit, LogLostError, LogTail
-from streaming.tables.tail.rows import files_of, rows_of
+from streaming.tables.tail.rows import SEQUENCE, files_of, rows_of
 
 _MANY_ROWS: Final = 250_000
 """So many changes are applied at once: what is read of them takes more than the columns that they become."""
@@ -47,14 +49,30 @@ _READ: Final = {"offsets": (OFFSET_COLUMNS, NAMES_OF_OFFSETS), "groups": (GROUP_
 """What is read of the folded tables, and what of it as dictionaries."""
 
 
+class Tally(Protocol):
+    """What is counted over all that is followed; a new one for what is new."""
+
+    def with_changes(self, rows: pa.RecordBatch) -> Self:
+        """Count rows of `changes` (the columns `TALLY_COLUMNS`, those of them that the file has)."""
+
+    def with_picture(self, picture: Picture) -> Self:
+        """Count what the job says that it has read, as the newest picture has it."""
+
+
+TALLY_COLUMNS: Final = ["sequence", "kind", "op", "group", "before", "after", "cause", COMMITS.name]
+"""What is read of changes, beside what the picture takes of them, to be counted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """A picture, and up to where the tables that it comes from were read (None: not at all yet).
 
-    `places` is how many topic partitions there were when everything was last read.
+    `places` is how many topic partitions there were when everything was last read. `tally` is what was
+    counted of changes that came since the first picture (None: nothing is to be counted).
     """
 
     picture: Picture
+    tally: Tally | None = None
     changes: LogTail | None = None
     log_ends: LogTail | None = None
     alerts: LogTail | None = None
@@ -66,6 +84,13 @@ def read_batches(tables: Tables, reading: Reading, now: int) -> Reading:
 
     Raises what `Tables.delta` raises, and `QueryFailedError`.
     """
+    read = _read(tables, reading)
+    if reading.tally is None or read.picture.progress is reading.picture.progress:
+        return read
+    return replace(read, tally=(read.tally or reading.tally).with_picture(read.picture))
+
+
+def _read(tables: Tables, reading: Reading) -> Reading:
     if reading.changes is not None and len(reading.picture.committing) <= 2 * reading.places + _SPARE_PLACES:
         with suppress(LogLostError, FilesGoneError):
             return _with_commits(reading, reading.changes)
@@ -130,13 +155,15 @@ def _held(tables: Tables, at: Snapshot, name: Literal["offsets", "groups"]) -> I
 
 def _with_commits(reading: Reading, followed: LogTail) -> Reading:
     """Apply what commits have added; raises `LogLostError` where that cannot be told."""
-    growing = _Growing(reading.picture, reading.picture.progress)
+    growing, tally = _Growing(reading.picture, reading.picture.progress), reading.tally
+    columns = CHANGE_COLUMNS if tally is None else {*CHANGE_COLUMNS, *TALLY_COLUMNS}
     for commit, position in followed.commits():
         _check(commit, growing.progress)
         growing.progress = commit.progress or growing.progress
         for path in commit.added if commit.adds_rows else ():
             after, up_to = reading.picture.progress.sequence, growing.progress.sequence
-            for rows in rows_of(followed.storage, path, CHANGE_COLUMNS, after=after):
+            for rows in rows_of(followed.storage, path, columns, after=after):
+                tally = None if tally is None else tally.with_changes(_later(rows, after))
                 for name in ROWS:
                     growing.changes.add_changes(rows, of=name, after=after, up_to=up_to)
         growing.grow(_MANY_ROWS)
@@ -144,7 +171,14 @@ def _with_commits(reading: Reading, followed: LogTail) -> Reading:
     growing.grow()
     if growing.progress is reading.picture.progress:
         return reading if followed is reading.changes else replace(reading, changes=followed)
-    return replace(reading, changes=followed, picture=replace(growing.picture, progress=growing.progress))
+    picture = replace(growing.picture, progress=growing.progress)
+    return replace(reading, changes=followed, picture=picture, tally=tally)
+
+
+def _later(rows: pa.RecordBatch, after: int) -> pa.RecordBatch:
+    """Return the rows that come after a sequence."""
+    is_later = numbers_or(rows[SEQUENCE], -1) > after
+    return rows if is_later.all() else rows.filter(from_mask(is_later))
 
 
 def _check(commit: Commit, before: Progress) -> None:

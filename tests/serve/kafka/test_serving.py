@@ -39,7 +39,7 @@ def serve(tmp_path: Path, port: int) -> Iterator[Serve]:
     running: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, run: Sequence[str] = ("-m", "streaming.cli")) -> subprocess.Popen[str]:
-        command = [sys.executable, *run, "serve", "--kafka", f"127.0.0.1:{port}"]
+        command = [sys.executable, *run, "serve", "--no-http", "--kafka", f"127.0.0.1:{port}"]
         command += ["--table-root", str(tmp_path / "tables"), *arguments]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         running.append(process)
@@ -164,7 +164,7 @@ def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "serving: expected a door to open, found none"),
+        (["--no-http"], 2, "serving: expected a door to open, found none"),
         (["--kafka", "0.0.0.0:9192"], 2, "expected a loopback address, such as 127.0.0.1"),
         (["--kafka", "[::]:9192"], 2, "expected a loopback address"),
         (["--kafka", "192.0.2.1:9192"], 2, "found 192.0.2.1"),
@@ -194,7 +194,7 @@ def test_doors_stand_in_settings_and_a_taken_port_is_named(
     serve()
     settings = tmp_path / "settings.toml"
     settings.write_text(f'[[serve.kafka]]\nlisten = "127.0.0.1:{port}"\n')
-    ended = offsetlake("serve", "--config", str(settings), "--table-root", tables.root)
+    ended = offsetlake("serve", "--no-http", "--config", str(settings), "--table-root", tables.root)
     assert (ended.code, f"listening on 127.0.0.1:{port}" in ended.err) == (1, True)
 
 

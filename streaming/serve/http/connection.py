@@ -1,0 +1,77 @@
+"""One connection of the HTTP door: uvicorn's, with limits of time that it does not have."""
+
+import asyncio
+from time import monotonic
+from typing import Any, Protocol
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streaming.serve.http.limits import HttpLimits
+
+
+class Connections(Protocol):
+    """What a connection needs of the door that it came to."""
+
+    limits: HttpLimits
+
+    def opened(self, connection: "LimitedConnection", peer: str) -> bool:
+        """Take a connection in, unless there are too many."""
+
+    def closed(self, connection: "LimitedConnection", peer: str) -> None:
+        """Forget a connection."""
+
+
+class LimitedConnection(H11Protocol):
+    """A connection that is closed when the client takes too long."""
+
+    def __init__(self, *arguments: Any, door: Connections, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._door = door
+        self._peer = ""
+        self._is_taken = False
+        self._waits_since: float | None = monotonic()
+        self._unsent = 0
+        self._sent_at = monotonic()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection in."""
+        super().connection_made(transport)
+        self._peer = self.client[0] if self.client else ""
+        self._is_taken = self._door.opened(self, self._peer)
+        if not self._is_taken:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        if self._is_taken:
+            self._door.closed(self, self._peer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Note since when a request is being sent."""
+        if self._waits_since is None and not self._is_answering:
+            self._waits_since = monotonic()
+        super().data_received(data)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def check(self, now: float) -> None:
+        """Close the connection if the client takes too long; to be called every second (`now`: monotonic)."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent, self._sent_at = unsent, now
+        if now - self._sent_at > self._door.limits.unread_s:
+            self.transport.abort()
+        elif self._is_answering:
+            self._waits_since = None
+        elif self._waits_since is not None and now - self._waits_since > self._door.limits.head_s:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request, for as long as uvicorn keeps connections."""
+        self._waits_since = None
+        super().on_response_complete()

@@ -1,0 +1,184 @@
+"""The HTTP door: where it listens, who may come, and uvicorn on a thread with a loop of its own."""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Final, Self
+
+import uvicorn
+
+from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.serve.http.app import Known, app_of
+from streaming.serve.http.connection import LimitedConnection
+from streaming.serve.http.limits import HttpLimits
+
+_BACKLOG: Final = 512
+_CHECK_EVERY_S: Final = 1.0
+_TELL_EVERY_S: Final = 60.0
+_END_LIMIT_S: Final = 5.0
+_SHORTEST_TOKEN: Final = 16
+
+
+class HttpDoorError(OffsetlakeError):
+    """The HTTP door cannot be opened."""
+
+
+class Door:
+    """Answers HTTP at one address within a `with` block.
+
+    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        known: Known,
+        say: Callable[[str], None],
+        *,
+        token: str | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        self.limits = limits or HttpLimits()
+        self._known, self._say, self._token = known, say, token
+        self._connections: set[LimitedConnection] = set()
+        self._of_address: Counter[str] = Counter()
+        self._told_at = -_TELL_EVERY_S
+
+    # --- open and close ----------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Open the door; raises `HttpDoorError`. `port` is then the one that it has, if any would do (0)."""
+        self._socket = self._listening()
+        self.port = self._socket.getsockname()[1]
+        config = uvicorn.Config(
+            app_of(self._known, token=self._token, wait_s=self.limits.wait_s),
+            http=partial(LimitedConnection, door=self),  # type: ignore[arg-type]  # called as a class is
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(self.limits.idle_s),
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=self.limits.head_bytes,
+            backlog=_BACKLOG,
+        )
+        logging.getLogger("uvicorn.error").addHandler(handler := _Telling(self._tell))
+        logging.getLogger("uvicorn.error").propagate = False
+        self._handler = handler
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the door, and connections when they have got what was sent; soon in any case."""
+        self._server.should_exit = True
+        self._thread.join(_END_LIMIT_S)
+        self._socket.close()
+        logging.getLogger("uvicorn.error").removeHandler(self._handler)
+
+    def _listening(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((self.host, self.port))
+            found.listen(_BACKLOG)
+        except OSError as error:
+            found.close()
+            raise HttpDoorError(
+                f"listening on {self.host}:{self.port}: expected an address of this machine and a port that "
+                f"is free, found: {error.strerror or error}. Choose another with --http, or --no-http."
+            ) from error
+        found.setblocking(False)
+        return found
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            checks = asyncio.create_task(self._check())
+            try:
+                await self._server.serve([self._socket])
+            finally:
+                checks.cancel()
+
+        asyncio.run(serve())
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_EVERY_S)
+            now = monotonic()
+            for connection in list(self._connections):
+                connection.check(now)
+
+    # --- what connections need (`connection.Connections`) ------------------------------------------------
+
+    def opened(self, connection: LimitedConnection, peer: str) -> bool:
+        """Take a connection in, unless there are too many."""
+        if (
+            len(self._connections) >= self.limits.connections
+            or self._of_address[peer] >= self.limits.connections_of_address
+        ):
+            self._tell(f"more HTTP connections than are allowed, closing one of {peer}")
+            return False
+        self._connections.add(connection)
+        self._of_address[peer] += 1
+        return True
+
+    def closed(self, connection: LimitedConnection, peer: str) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+        self._of_address[peer] -= 1
+        if not self._of_address[peer]:
+            del self._of_address[peer]
+
+    def _tell(self, sentence: str) -> None:
+        """Say something, but only once in a while: any client may be the reason."""
+        now = monotonic()
+        if now - self._told_at >= _TELL_EVERY_S:
+            self._told_at = now
+            self._say(sentence)
+
+
+class _Telling(logging.Handler):
+    """Hands on what uvicorn says of failures."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it in one line."""
+        error = record.exc_info[1] if record.exc_info else None
+        why = "" if error is None else f" {type(error).__name__}: {error}"
+        self._tell(f"an HTTP answer could not be made: {record.getMessage().strip()}{why}")
+
+
+def token_in(path: str) -> str:
+    """Read the token that those who ask have to send: the one line of a file.
+
+    Raises `MisuseError` where there is none, or one that is easily guessed.
+    """
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "other characters than those of ASCII"
+        raise MisuseError(
+            f"token file {path}: expected a file with one line, the token, found: {why}."
+        ) from error
+    if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
+        raise MisuseError(
+            f"token file {path}: expected one line of {_SHORTEST_TOKEN} characters or more without blanks, "
+            f"found {len(token)} characters. Make one with: openssl rand -hex 32."
+        )
+    return token

@@ -1,0 +1,159 @@
+"""The bytes that scrapers get: Prometheus' text format 0.0.4, and OpenMetrics 1.0."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+import numpy as np
+
+from streaming.common.arrays import Mask
+from streaming.model.errors import MisuseError
+from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
+from streaming.serve.metrics.catalogue.metric import LEVELS, Metric
+from streaming.serve.metrics.catalogue.schemes import CLUSTER, OWN, SCHEMES, Foreign, Shown
+from streaming.serve.metrics.group_series import group_series, log_series
+from streaming.serve.metrics.job_series import job_series, withheld_series
+from streaming.serve.metrics.labels import is_label_name, label_value
+from streaming.serve.metrics.series import Constant, Family, Head, Series, lines_of
+from streaming.serve.metrics.source import Source
+from streaming.serve.metrics.wanted import Granularity, Wanted, idle_groups
+from streaming.serve.picture.names import NONE
+from streaming.settings.model import MetricsSettings
+
+Format = Literal["text", "openmetrics"]
+
+CONTENT_TYPES: Final[Mapping[Format, str]] = {
+    "text": "text/plain; version=0.0.4; charset=utf-8",
+    "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
+}
+
+Pieces = Sequence[bytes | memoryview]
+"""Bytes, as they come one after the other."""
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_QUICKEST: Final = 1
+
+
+class Exposition:
+    """Makes families of what is known, as the settings want them."""
+
+    def __init__(self, settings: MetricsSettings) -> None:
+        """Raises `MisuseError` for labels that no series can have."""
+        self._settings = settings
+        self._granularity = Granularity(settings)
+        self._constants = _constants(settings)
+
+    def families(self, source: Source) -> list[Family]:
+        """Return all metrics that have series, in the order of the catalogue."""
+        wanted = self._wanted(source)
+        own = list(group_series(source, self._granularity.finest_of_any))
+        if self._settings.granularity == LEVELS[-1] and source.is_heard_of:
+            own += log_series(source)
+        chosen = wanted.of_all(self._named(own), self._settings.max_series)
+        of_job = [*job_series(source), withheld_series(wanted.withheld)]
+        by_name: dict[str, list[Series]] = {}
+        for series in (*of_job, *chosen):
+            by_name.setdefault(series.metric.name, []).append(series)
+        cluster = Constant(label_value(source.picture.progress.cluster_id or ""))
+        return [
+            Family(head, lines)
+            for metric in CATALOGUE
+            for head, several in self._told(metric, by_name.get(metric.name, ()), cluster)
+            if len(lines := lines_of(head, several))
+        ]
+
+    def _named(self, several: list[Series]) -> list[Series]:
+        """Leave out the series that have no name among those of another exporter."""
+        if self._settings.names == OWN:
+            return several
+        held = {foreign.of for foreign in SCHEMES[self._settings.names]}
+        return [series for series in several if series.metric.name in held]
+
+    def _told(
+        self, metric: Metric, several: Sequence[Series], cluster: Constant
+    ) -> Iterator[tuple[Head, Sequence[Series]]]:
+        if self._settings.names == OWN or metric.level == "job":
+            if several:
+                labels = {name: name for name in metric.labels}
+                yield self._head(metric, metric.full_name, labels, cluster), several
+            return
+        for foreign in SCHEMES[self._settings.names]:
+            if foreign.of == metric.name and several:
+                head = self._head(metric, foreign.name, foreign.labels, cluster)
+                yield head, [_valued(foreign, series) for series in several]
+
+    def _head(self, metric: Metric, name: str, labels: Mapping[str, Shown], cluster: Constant) -> Head:
+        is_own = metric.level == "job"
+        shown = {
+            label: cluster if shows == CLUSTER and not is_own else shows for label, shows in labels.items()
+        }
+        unit = metric.unit if name.removesuffix("_total").endswith(metric.unit) else ""
+        return Head(
+            name=name, kind=metric.kind, help=metric.help, unit=unit, labels={**shown, **self._constants}
+        )
+
+    def _wanted(self, source: Source) -> Wanted:
+        picture = source.standing.picture
+        return Wanted(
+            levels=self._granularity.of(picture.groups.names),
+            finest=self._granularity.finest,
+            is_idle=self._idle(source),
+            is_complete=source.is_complete,
+        )
+
+    def _idle(self, source: Source) -> Mask:
+        picture, sums = source.standing.picture, source.by_group
+        last_commit = np.full(len(picture.groups), NONE, np.int64)
+        last_commit[sums.groups] = sums.last_commit
+        return idle_groups(picture, last_commit, now=source.now, idle_after_ms=self._settings.idle_after_ms)
+
+
+def _valued(foreign: Foreign, series: Series) -> Series:
+    return series if foreign.values is None else replace(series, values=foreign.values(series))
+
+
+def _constants(settings: MetricsSettings) -> dict[str, Constant]:
+    for name in settings.labels:
+        if not is_label_name(name):
+            raise MisuseError(
+                f"metrics.labels: expected names of letters, digits and _, found {name!r}. Rename that label."
+            )
+        taken = {label for foreign in SCHEMES.get(settings.names, ()) for label in foreign.labels}
+        if name in OWN_LABELS | taken | {"le", "quantile"}:
+            raise MisuseError(
+                f"metrics.labels: expected names that no metric uses, found {name!r}, which is a label of "
+                "ours. Rename that label."
+            )
+    return {name: Constant(label_value(value)) for name, value in settings.labels.items()}
+
+
+# --- bytes -----------------------------------------------------------------------------------------------
+
+
+def written(families: Iterable[Family], style: Format) -> Pieces:
+    """Return what a scraper gets of families."""
+    pieces: list[bytes | memoryview] = []
+    for family in families:
+        pieces += [_head(family.head, style).encode(), family.lines]
+    if style == "openmetrics":
+        pieces.append(b"# EOF\n")
+    return pieces
+
+
+def zipped(pieces: Pieces) -> Pieces:
+    """Compress bytes as gzip does, quickly."""
+    packer = zlib.compressobj(_QUICKEST, zlib.DEFLATED, _GZIP)
+    packed = [packer.compress(piece) for piece in pieces]
+    return [b"".join([*packed, packer.flush()])]
+
+
+def _head(head: Head, style: Format) -> str:
+    name, text = head.name, head.help.replace("\\", "\\\\").replace("\n", "\\n")
+    if style == "text":
+        return f"# HELP {name} {text}\n# TYPE {name} {head.kind}\n"
+    if head.kind == "counter":
+        name = name.removesuffix("_total")
+    text = text.replace('"', '\\"')
+    unit = f"# UNIT {name} {head.unit}\n" if head.unit and name.endswith(f"_{head.unit}") else ""
+    return f"# HELP {name} {text}\n# TYPE {name} {head.kind}\n{unit}"

@@ -1,0 +1,170 @@
+"""The series of groups, of groups and topics, and of partitions: columns of a standing."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask, from_texts, numbers_or
+from streaming.serve.metrics.catalogue import BY_NAME
+from streaming.serve.metrics.labels import TEXTS, label_values
+from streaming.serve.metrics.series import Label, Series, Values, seconds
+from streaming.serve.metrics.source import Source
+from streaming.serve.picture.names import NONE
+from streaming.serve.standing.standing import EXPIRY_RULES
+from streaming.serve.standing.sums import Summed, subscribed
+
+_NO_LABELS: Final[Mapping[str, Label]] = {}
+_WORDS: Final = ("type", "state", "protocol_type", "protocol")
+"""What the tables say of groups that is one of few words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subjects:
+    """What n series are about: the places of groups, topics (None: all of a group), partitions."""
+
+    names: "Names"
+    groups: Index | None
+    topics: Index | None = None
+    partitions: Index | None = None
+
+    def series(
+        self, name: str, values: Values, known: Mask | None = None, *, more: Mapping[str, Label] = _NO_LABELS
+    ) -> Series:
+        """Return the series of a metric; `known` says of which there is one (None: of all)."""
+        labels = {
+            "group": None if self.groups is None else Label(self.names.groups, self.groups),
+            "topic": None if self.topics is None else Label(self.names.topics, self.topics),
+            "partition": None if self.partitions is None else _numbered(self.partitions),
+        }
+        held = {label: column for label, column in labels.items() if column is not None}
+        series = Series(BY_NAME[name], {**held, **more}, values, self.groups)
+        return series if known is None else series.where(known)
+
+    def moments(self, name: str, times: Index, *, more: Mapping[str, Label] = _NO_LABELS) -> Series:
+        """Return the series of a metric of times (ms, `NONE`: there is none)."""
+        return self.series(name, seconds(times), times != NONE, more=more)
+
+
+class Names:
+    """The names of groups and topics of a picture, as labels show them."""
+
+    def __init__(self, groups: pa.Array, topics: pa.Array) -> None:
+        self.groups, self.topics = label_values(groups), label_values(topics)
+
+
+def group_series(source: Source, finest: int) -> Iterator[Series]:
+    """Return all series down to a level (a number of `LEVELS`), wanted or not."""
+    picture = source.standing.picture
+    names = Names(picture.groups.names.texts, picture.topics.names.texts)
+    if finest >= 1:
+        yield from _of_groups(source, names)
+        yield from _counted(source, names)
+    if finest >= 2:
+        yield from _of_topics(source, names)
+    if finest >= 3:
+        yield from _of_partitions(source, names)
+
+
+def log_series(source: Source) -> Iterator[Series]:
+    """Return where logs start and end; they are about no group."""
+    topics = source.picture.topics
+    names = Names(pa.nulls(0, TEXTS), topics.names.texts)
+    of_logs = Subjects(names, None, topics.topic, topics.partition)
+    starts, ends = topics.ends.log_start, topics.ends.log_end
+    yield of_logs.series("topic_partition_log_start_offset", starts, starts != NONE)
+    yield of_logs.series("topic_partition_log_end_offset", ends, ends != NONE)
+
+
+def _of_groups(source: Source, names: Names) -> Iterator[Series]:
+    picture, sums = source.standing.picture, source.by_group
+    places = np.flatnonzero(picture.groups.is_described)
+    described, members = Subjects(names, places), picture.groups.member_counts[places]
+    words = {label: _words(picture.groups.rows[label], places) for label in _WORDS}
+    words["member_count"] = _numbered(members)
+    yield described.series("group_info", np.ones(len(places), np.int64), more=words)
+    yield described.series("group_members", members)
+    own = Subjects(names, sums.groups)
+    yield own.series("group_status", sums.status, sums.status != NONE)
+    yield from _lag(own, sums, "group")
+    yield own.series("group_lag_max", sums.lag.largest, sums.lag.is_known)
+    is_at_least = sums.lag.is_at_least & sums.lag.is_known
+    yield own.series("group_lag_at_least", is_at_least.astype(np.int64), is_at_least)
+    yield own.moments("group_last_commit_timestamp_seconds", sums.last_commit)
+    yield own.series("group_unreadable_offsets", sums.unreadable, sums.unreadable > 0)
+    groups, rules, moments = sums.soonest_expiry()
+    rule = Label(_as_labels(EXPIRY_RULES), rules)
+    yield Subjects(names, groups).moments("group_expiry_timestamp_seconds", moments, more={"rule": rule})
+
+
+def _counted(source: Source, names: Names) -> Iterator[Series]:
+    if source.counters is None:
+        return
+    groups = source.standing.picture.groups
+    listed = Subjects(names, np.arange(len(groups)))
+    commits, rewinds = source.counters.of(list(groups.names.places))
+    yield listed.series("group_commits_total", commits)
+    yield listed.series("group_rewinds_total", rewinds)
+    held = [
+        (place, cause, count)
+        for (group, cause), count in source.counters.retired.items()
+        if (place := groups.place(group)) is not None
+    ]
+    places, causes, counts = zip(*held, strict=True) if held else ((), (), ())
+    cause = Label(label_values(from_texts(causes)), np.arange(len(causes)))
+    retired = Subjects(names, np.array(places, np.int64))
+    yield retired.series("group_retired_offsets_total", np.array(counts, np.int64), more={"cause": cause})
+
+
+def _of_topics(source: Source, names: Names) -> Iterator[Series]:
+    sums = source.by_topic
+    assert sums.topics is not None
+    own = Subjects(names, sums.groups, sums.topics)
+    yield from _lag(own, sums, "group_topic")
+    position, is_known = sums.position
+    yield own.series("group_topic_position", position, is_known)
+    yield own.moments("group_topic_oldest_commit_timestamp_seconds", sums.oldest_commit)
+    is_subscribed, is_known = subscribed(source.standing.picture, sums.groups, sums.topics)
+    yield own.series("group_topic_subscribed", is_subscribed.astype(np.int64), is_known)
+    below, former = sums.below_log_start, sums.of_former_topic
+    yield own.series("group_topic_offsets_below_log_start", below, below > 0)
+    yield own.series("group_topic_offsets_of_former_topic", former, former > 0)
+
+
+def _of_partitions(source: Source, names: Names) -> Iterator[Series]:
+    picture, positions = source.standing.picture, source.standing.positions
+    columns, topics = picture.offsets.columns, picture.topics
+    own = Subjects(
+        names, picture.offsets.groups(), topics.topic[columns.place], topics.partition[columns.place]
+    )
+    offsets = columns.committed_offset
+    yield own.series("group_topic_partition_committed_offset", offsets, offsets != NONE)
+    yield own.series("group_topic_partition_lag", positions.lag, positions.is_lag_known)
+    seconds_behind = positions.lag_seconds
+    is_timed = ~np.isnan(seconds_behind)
+    yield own.series("group_topic_partition_lag_seconds", seconds_behind, is_timed)
+    yield own.moments("group_topic_partition_commit_timestamp_seconds", columns.commit_timestamp)
+
+
+def _lag(own: Subjects, sums: Summed, name: str) -> Iterator[Series]:
+    yield own.series(f"{name}_lag", sums.lag.lag, sums.lag.is_known)
+    yield own.series(f"{name}_lag_seconds", sums.lag.seconds, ~np.isnan(sums.lag.seconds))
+
+
+def _words(column: pa.ChunkedArray, rows: Index) -> Label:
+    """Return one of few words for each of some rows; empty for null."""
+    texts = column.unify_dictionaries().combine_chunks() if column.num_chunks else pa.nulls(0, pa.string())
+    coded = pc.coalesce(texts, from_texts([""])[0]).dictionary_encode()
+    return Label(label_values(coded.dictionary), numbers_or(coded.indices, 0)[rows])
+
+
+def _as_labels(words: tuple[str, ...]) -> pa.Array:
+    return label_values(from_texts(words))
+
+
+def _numbered(partitions: Index) -> Label:
+    distinct, places = np.unique(partitions, return_inverse=True)
+    return Label(from_texts([str(number) for number in distinct.tolist()]).cast(TEXTS), places)

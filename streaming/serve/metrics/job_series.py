@@ -1,0 +1,117 @@
+"""The series of the job: how far it is, what it counted, what it warns of."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from streaming.expiry.cause_names import CAUSES
+from streaming.model.progress import PartitionProgress
+from streaming.serve.metrics.catalogue import BY_NAME
+from streaming.serve.metrics.catalogue.of_job import WITHHELD
+from streaming.serve.metrics.labels import label_value
+from streaming.serve.metrics.series import Label, Series
+from streaming.serve.metrics.source import STEPS, Source
+from streaming.serve.picture.names import NONE
+from streaming.serve.standing.counters import RECORDS
+from streaming.serve.standing.standing import retention_ms_of
+
+SEVERITIES: Final = ("critical", "warning", "info")
+
+_OF_PARTITION: Final[Mapping[str, Callable[[PartitionProgress], float | None]]] = {
+    "source_loaded": lambda one: int(one.loaded),
+    "source_lag": lambda one: one.as_shown.behind,
+    "source_complete_timestamp_seconds": lambda one: _in_seconds(one.stable.as_of),
+    "source_held_back_timestamp_seconds": lambda one: _in_seconds(one.held_back_since),
+    "source_unanswered_timestamp_seconds": lambda one: _in_seconds(one.unanswered_since),
+}
+"""What each offsets partition tells; None: it does not."""
+
+
+def job_series(source: Source) -> Iterator[Series]:
+    """Return the series of the job but for `series_withheld`, which the others decide."""
+    yield from _facts(source)
+    yield from _partitions(source)
+    yield _alerts(source)
+    yield from _counters(source)
+    if source.kafka is not None:
+        requests = source.kafka.requests
+        yield _labelled("kafka_requests_total", {"api": list(requests)}, requests.values())
+        yield _single("kafka_connections", source.kafka.connections)
+
+
+def withheld_series(withheld: Mapping[str, int]) -> Series:
+    """Return how many series are left out."""
+    return _labelled(
+        "series_withheld", {"reason": list(WITHHELD)}, [withheld.get(reason, 0) for reason in WITHHELD]
+    )
+
+
+def _facts(source: Source) -> Iterator[Series]:
+    picture, progress = source.picture, source.picture.progress
+    cluster, topic = (label_value(text or "") for text in (progress.cluster_id, progress.topic))
+    about = {"version": [source.version], "cluster_id": [cluster], "source_topic": [topic]}
+    yield _labelled("info", about, [1])
+    newest_at = picture.topics.ends.newest_at
+    retention_ms = retention_ms_of(progress, source.settings.expiry)
+    facts = {
+        "heartbeat_timestamp_seconds": _in_seconds(progress.heartbeat or None),
+        "batch_timestamp_seconds": _in_seconds(progress.batch_time),
+        "tables_readable": int(not source.failures),
+        "rebuild_in_progress": int(progress.rebuild is not None),
+        "offset_retention_seconds": _in_seconds(retention_ms),
+        "log_ends_timestamp_seconds": _in_seconds(newest_at if newest_at > 0 else None),
+        "standing_timestamp_seconds": _in_seconds(source.standing.moment or None),
+        "groups": len(picture.groups),
+        "committed_offsets": len(picture.offsets),
+    }
+    for name, value in facts.items():
+        if value is not None:
+            yield _single(name, value)
+    took = dict(zip(STEPS, (source.standing.took_s, source.took_s), strict=True))
+    known = {step: value for step, value in took.items() if value is not None}
+    yield _labelled("build_duration_seconds", {"step": list(known)}, known.values())
+
+
+def _partitions(source: Source) -> Iterator[Series]:
+    known = sorted(source.picture.progress.partitions.items())
+    for name, of in _OF_PARTITION.items():
+        values = {str(number): value for number, one in known if (value := of(one)) is not None}
+        yield _labelled(name, {"source_partition": list(values)}, values.values())
+
+
+def _alerts(source: Source) -> Series:
+    rows = source.picture.alerts.select(["rule", "severity"]).to_pylist()
+    counts = Counter((row["rule"], row["severity"]) for row in rows)
+    rules = dict.fromkeys([*source.rules, *(rule for rule, _ in counts)])
+    pairs = [(rule, severity) for rule in rules for severity in SEVERITIES]
+    labels = {"rule": [rule for rule, _ in pairs], "severity": [severity for _, severity in pairs]}
+    return _labelled("alerts_open", labels, [counts[pair] for pair in pairs])
+
+
+def _counters(source: Source) -> Iterator[Series]:
+    counters = source.counters
+    if counters is None:
+        return
+    yield _single("commits_total", counters.commits_in_all)
+    causes = dict.fromkeys([*CAUSES, *counters.retired_in_all])
+    counts = [counters.retired_in_all.get(cause, 0) for cause in causes]
+    yield _labelled("retired_offsets_total", {"cause": list(map(label_value, causes))}, counts)
+    for kind in RECORDS:
+        yield _single(f"records_{kind}_total", counters.records[kind])
+
+
+def _single(name: str, value: float) -> Series:
+    return _labelled(name, {}, [value])
+
+
+def _labelled(name: str, labels: Mapping[str, list[str]], values: Iterable[float]) -> Series:
+    held = list(values)
+    is_whole = all(isinstance(value, int) for value in held)
+    numbers = np.array(held, np.int64 if is_whole else np.float64)
+    return Series(BY_NAME[name], {label: Label.of(texts) for label, texts in labels.items()}, numbers)
+
+
+def _in_seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None or milliseconds == NONE else milliseconds / 1_000

@@ -1,0 +1,146 @@
+"""Keeps the bytes that scrapers get: made every 15 seconds, on a thread, as long as somebody scrapes."""
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, NamedTuple, Self
+
+from streaming.common.patience import Complaints
+from streaming.serve.metrics.exposition import CONTENT_TYPES, Exposition, Format, Pieces, written, zipped
+from streaming.serve.metrics.source import Source
+
+EVERY_S: Final = 15.0
+"""How often bytes are made while somebody scrapes."""
+
+IDLE_S: Final = 300.0
+"""After so long without a scrape, in a form or at all, nothing is made."""
+
+_OLDEST_S: Final = 60.0
+"""Bytes that are older are not handed out: what makes them does not come to its end."""
+
+_WAIT_S: Final = 60.0
+_END_LIMIT_S: Final = 15.0
+
+
+class Variant(NamedTuple):
+    """A form of the bytes: in which format, and whether compressed."""
+
+    style: Format = "text"
+    is_zipped: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Body:
+    """Bytes for scrapers, when they were made (monotonic), and what tells them from all others."""
+
+    pieces: Pieces
+    variant: Variant
+    etag: str
+    made_at: float
+
+    @property
+    def length(self) -> int:
+        """How many bytes there are."""
+        return sum(map(len, self.pieces))
+
+    @property
+    def content_type(self) -> str:
+        """The type that HTTP tells."""
+        return CONTENT_TYPES[self.variant.style]
+
+
+class Publisher(threading.Thread):
+    """Makes bytes of what `source` gives (given how long the last ones took), within a `with` block; `say`
+    gets what goes wrong."""
+
+    def __init__(
+        self,
+        source: Callable[[float | None], Source],
+        exposition: Exposition,
+        say: Callable[[str], None],
+        *,
+        every_s: float = EVERY_S,
+    ) -> None:
+        super().__init__(name="offsetlake-metrics", daemon=True)
+        self._source, self._exposition, self._every_s = source, exposition, every_s
+        self._complaints = Complaints(say)
+        self._bodies: dict[Variant, Body] = {}
+        self._asked: dict[Variant, float] = {}
+        self._changed = threading.Condition()
+        self._began_at = -IDLE_S
+        self._took_s: float | None = None
+        self._nonce = secrets.token_hex(4)
+        self._count = 0
+        self._done = False
+
+    def ready(self, variant: Variant) -> Body | None:
+        """Return the newest bytes in a form; None: they are being made now, ask again soon."""
+        now = monotonic()
+        with self._changed:
+            is_new = now - self._asked.get(variant, -IDLE_S) >= IDLE_S
+            self._asked[variant] = now
+            body = self._bodies.get(variant)
+            if is_new or body is None:
+                self._changed.notify_all()
+        return body if body is not None and now - body.made_at < _OLDEST_S else None
+
+    def make(self) -> None:
+        """Make the bytes in all forms that somebody asks for; for the thread, or without one."""
+        with self._changed:
+            self._began_at = began = monotonic()
+            asked = [variant for variant, at in self._asked.items() if began - at < IDLE_S]
+            self._count += 1
+        families = self._exposition.families(self._source(self._took_s))
+        plain = {variant.style: written(families, variant.style) for variant in asked}
+        bodies = {
+            variant: Body(
+                pieces=zipped(plain[variant.style]) if variant.is_zipped else plain[variant.style],
+                variant=variant,
+                etag=f'"{self._nonce}-{self._count}-{variant.style}{"-gzip" if variant.is_zipped else ""}"',
+                made_at=began,
+            )
+            for variant in asked
+        }
+        with self._changed:
+            self._bodies, self._took_s = bodies, monotonic() - began
+
+    def run(self) -> None:
+        """Make bytes as long as somebody scrapes, until told to end."""
+        while True:
+            with self._changed:
+                while not self._done and (wait := self._wait_s()) > 0:
+                    self._changed.wait(min(wait, _WAIT_S))
+                if self._done:
+                    return
+            try:
+                self.make()
+            except Exception as error:  # the next ones may be made all the same
+                kind = type(error).__name__
+                self._complaints.make("metrics", f"metrics could not be made, retrying: {kind}: {error}")
+            else:
+                self._complaints.settle("metrics", "metrics are made again")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the bytes that are being made, within a bounded time."""
+        with self._changed:
+            self._done = True
+            self._changed.notify_all()
+        self.join(_END_LIMIT_S)
+
+    def _wait_s(self) -> float:
+        """Return how long to wait before bytes are to be made: less where there are none of a form yet."""
+        now = monotonic()
+        asked = [variant for variant, at in self._asked.items() if now - at < IDLE_S]
+        if not asked:
+            self._bodies = {}
+            return _WAIT_S
+        has_all = all(
+            variant in self._bodies and now - self._bodies[variant].made_at < _OLDEST_S for variant in asked
+        )
+        return self._began_at + (self._every_s if has_all else 1.0) - now

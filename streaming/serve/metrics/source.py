@@ -1,0 +1,71 @@
+"""What metrics are made from: pictures, what follows from them, and what doors have counted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from streaming.common.arrays import Mask
+from streaming.serve.picture.picture import Picture
+from streaming.serve.standing.complete import complete_groups
+from streaming.serve.standing.counters import Counters
+from streaming.serve.standing.standing import Standing
+from streaming.serve.standing.sums import Summed
+from streaming.settings.model import Settings
+
+STEPS: Final = ("standing", "bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaCounts:
+    """What the Kafka door has answered, by the name of the request, and how many connections it has."""
+
+    requests: Mapping[str, int]
+    connections: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Source:
+    """What one answer is made from, at a moment `now` (ms).
+
+    `picture` is the newest, `standing` may be of one before. `counters` None: nothing is counted, since this
+    is the only answer. `failures` say what of the tables could not be read, `rules` are the alert rules that
+    there are. `took_s` is how long the answer before this one took.
+    """
+
+    now: int
+    version: str
+    picture: Picture
+    standing: Standing
+    counters: Counters | None
+    settings: Settings
+    failures: Sequence[str] = ()
+    kafka: KafkaCounts | None = None
+    took_s: float | None = None
+    rules: Sequence[str] = ()
+
+    @cached_property
+    def by_group(self) -> Summed:
+        """The standing summed up by group."""
+        return Summed.by_group(self.standing)
+
+    @cached_property
+    def by_topic(self) -> Summed:
+        """The standing summed up by group and topic."""
+        return Summed.by_topic(self.standing)
+
+    @cached_property
+    def is_complete(self) -> Mask:
+        """Whether each group of the standing can be judged now."""
+        return complete_groups(
+            self.standing.picture,
+            self.picture,
+            self.settings.alerts,
+            now=self.now,
+            max_age_ms=self.settings.serve.max_age_ms,
+        )
+
+    @property
+    def is_heard_of(self) -> bool:
+        """Whether the job's heartbeat is young enough to speak of anything but the job."""
+        return self.picture.age_ms(self.now) <= self.settings.serve.max_age_ms

@@ -1,0 +1,42 @@
+"""Where doors listen: addresses that are there, and whether other machines can reach them."""
+
+import ipaddress
+import socket
+
+from streaming.model.errors import MisuseError
+from streaming.serve.kafka.listener import DoorError
+from streaming.serve.kafka.view import Address
+from streaming.settings.kinds import host_and_port
+
+
+def address(text: str) -> Address:
+    """Return the address that a setting names."""
+    found = host_and_port(text)
+    assert found is not None, text  # settings are checked when they are read
+    return Address(*found)
+
+
+def others_at(text: str) -> list[str]:
+    """Return those of the addresses behind a host and port that other machines can reach.
+
+    Raises `MisuseError` for what is no name, and `DoorError` for a host that is not known.
+    """
+    try:
+        found = socket.getaddrinfo(*address(text), type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # labels of a name have one to 63 letters
+        raise MisuseError(
+            f"listening on {text}: expected a host's name or its address, found what is no name "
+            f"({error}). Give one of this machine, such as 127.0.0.1."
+        ) from error
+    except OSError as error:
+        raise DoorError(
+            f"listening on {text}: its host is not known ({error.strerror}). Give an address of this "
+            "machine instead, such as 127.0.0.1."
+        ) from error
+    hosts = [str(one[4][0]).partition("%")[0] for one in found]
+    return [host for host in hosts if not ipaddress.ip_address(host).is_loopback]
+
+
+def shown(place: Address) -> str:
+    """Write an address as people do."""
+    return f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"

@@ -1,0 +1,141 @@
+"""What is counted since `serve` began: commits, rewinds, offsets that went, records. It only rises.
+
+What was changed while nobody could follow - the tables were made anew, or their log was cleaned up - is not
+counted: nobody tells how often. Groups that are gone are forgotten once they are many.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
+from streaming.common.keys import numbered
+from streaming.model.schemas import COMMITS
+from streaming.model.totals import COUNTERS, Totals
+from streaming.serve.picture.picture import Picture
+from streaming.tables.tail.rows import field_of
+
+Key = TypeVar("Key")
+
+_SPARE_GROUPS: Final = 10_000
+
+RECORDS: Final = (*(name for name in COUNTERS if name != "unknown_others"), "unknown")
+"""The kinds of records that are counted."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Counters:
+    """Counts, each from 0 on: by group `commits` and `rewinds`, by group and cause `retired`; over all groups
+    by cause `retired_in_all`, and `commits_in_all`; by kind `records`."""
+
+    commits: Mapping[str, int] = field(default_factory=dict)
+    rewinds: Mapping[str, int] = field(default_factory=dict)
+    retired: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    retired_in_all: Mapping[str, int] = field(default_factory=dict)
+    commits_in_all: int = 0
+    records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
+    seen: Mapping[str, int] | None = None
+    """What the job last said of records; None: nothing yet."""
+
+    def with_changes(self, rows: pa.RecordBatch) -> Self:
+        """Count n rows of `changes`."""
+        is_offset = _is(rows["kind"], "offset")
+        own = rows if is_offset.all() else rows.filter(from_mask(is_offset))
+        if not len(own):
+            return self
+        codes, groups = numbered(own["group"])
+        names = groups.to_pylist()
+        after, before = (_committed(own, name) for name in ("after", "before"))
+        committed = numbers_or(field_of(own, COMMITS.name, COMMITS.type), 0)
+        is_set = _is(own["op"], "set")
+        went_back = is_set & after.is_known & before.is_known & (after.offsets < before.offsets)
+        went = ~is_set & to_mask(own["before"].is_valid())
+        causes, words = numbered(_words(own["cause"]))
+        pairs, counts = np.unique(codes[went] * len(words) + causes[went], return_counts=True)
+        cause_of = words.to_pylist()
+        retired = {
+            (names[pair // len(words)], cause_of[pair % len(words)]): count
+            for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
+        }
+        in_all: dict[str, int] = {}
+        for (_, cause), count in retired.items():
+            in_all[cause] = in_all.get(cause, 0) + count
+        return replace(
+            self,
+            commits=_added(self.commits, _by_name(names, codes, committed)),
+            rewinds=_added(self.rewinds, _by_name(names, codes, went_back.astype(np.int64))),
+            retired=_added(self.retired, retired),
+            retired_in_all=_added(self.retired_in_all, in_all),
+            commits_in_all=self.commits_in_all + int(committed.sum()),
+        )
+
+    def with_picture(self, picture: Picture) -> Self:
+        """Count the records that were read since the job last told: where it counts anew, all of them."""
+        told = _records(picture.progress.totals)
+        if len(self.commits) > 2 * len(picture.groups) + _SPARE_GROUPS:
+            return self._of_those(picture.groups.names.places).with_picture(picture)
+        if self.seen is None:
+            return replace(self, seen=told)
+        more = {name: now - self.seen[name] for name, now in told.items()}
+        if min(more.values()) < 0:
+            more = told
+        return replace(self, records=_added(self.records, more), seen=told)
+
+    def of(self, groups: list[str]) -> tuple[Index, Index]:
+        """Return the commits and rewinds of n groups."""
+        return (
+            np.array([self.commits.get(group, 0) for group in groups], np.int64),
+            np.array([self.rewinds.get(group, 0) for group in groups], np.int64),
+        )
+
+    def _of_those(self, is_known: Mapping[str, object]) -> Self:
+        """Forget all other groups."""
+        return replace(
+            self,
+            commits={group: count for group, count in self.commits.items() if group in is_known},
+            rewinds={group: count for group, count in self.rewinds.items() if group in is_known},
+            retired={key: count for key, count in self.retired.items() if key[0] in is_known},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Committed:
+    offsets: Index
+    is_known: Mask
+
+
+def _committed(rows: pa.RecordBatch, value: str) -> _Committed:
+    offsets = field_of(rows[value], "committed_offset", pa.int64())
+    is_known = to_mask(offsets.is_valid()) & to_mask(rows[value].is_valid())
+    return _Committed(numbers_or(offsets, 0), is_known)
+
+
+def _is(column: pa.Array, word: str) -> Mask:
+    return to_mask(pc.is_in(column.cast(pa.string()), value_set=from_texts([word])))
+
+
+def _words(column: pa.Array) -> pa.Array:
+    texts = column.cast(pa.string())
+    return pc.coalesce(texts, from_texts(["unknown"])[0])
+
+
+def _records(totals: Totals) -> dict[str, int]:
+    known = {name: int(getattr(totals, name)) for name in RECORDS if name != "unknown"}
+    return {**known, "unknown": totals.unknown_others + sum(kind.count for kind in totals.unknown)}
+
+
+def _by_name(names: list[str], codes: Index, numbers: Index) -> dict[str, int]:
+    sums = np.zeros(len(names), np.int64)
+    np.add.at(sums, codes, numbers)
+    some = np.flatnonzero(sums)
+    return {names[place]: int(sums[place]) for place in some.tolist()}
+
+
+def _added(held: Mapping[Key, int], more: Mapping[Key, int]) -> Mapping[Key, int]:
+    if not more:
+        return held
+    return {**held, **{key: held.get(key, 0) + count for key, count in more.items()}}

@@ -1,0 +1,131 @@
+"""Keeps the newest standing, while somebody asks: on a thread of its own, for a small part of a core."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Final, Self
+
+import pyarrow as pa
+
+from streaming.common.patience import Complaints
+from streaming.common.times import MINUTE_MS, now_ms
+from streaming.lag.rules import HealthRules
+from streaming.serve.picture.picture import Picture
+from streaming.serve.standing.standing import Standing, standing_of
+from streaming.settings.model import ExpirySettings
+from streaming.tables.select import in_one_line
+from streaming.tables.tables import Tables
+
+EVERY_S: Final = 15.0
+"""How old a standing may be while somebody asks for it, but for what `_SHARE` says."""
+
+_SHARE: Final = 20
+"""After a standing was made, nothing is done for so many times as long as that took: 5 % of a core."""
+
+IDLE_S: Final = 300.0
+"""After so long without a question no more standings are made."""
+
+_LONGEST_WAIT_S: Final = 20.0
+"""Who asks for a standing gets the one before if a new one takes longer."""
+
+_WAIT_S: Final = 60.0
+_END_LIMIT_S: Final = 15.0
+_OLD_MS: Final = 5 * MINUTE_MS
+
+
+class Keeper(threading.Thread):
+    """Makes standings within a `with` block, of what `picture` gives; `say` gets what goes wrong."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        picture: Callable[[], Picture],
+        say: Callable[[str], None],
+        *,
+        health: HealthRules,
+        expiry: ExpirySettings,
+        every_s: float = EVERY_S,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        super().__init__(name="offsetlake-standing", daemon=True)
+        self._tables, self._picture, self._say = tables, picture, say
+        self._health, self._expiry = health, expiry
+        self._every_s, self._clock = every_s, clock
+        self._complaints = Complaints(say)
+        self._standing = Standing.none()
+        self._changed = threading.Condition()
+        self._asked_at = -IDLE_S
+        self._made_at = -IDLE_S
+        self._done = False
+
+    def current(self) -> Standing:
+        """Return the newest standing; if nobody has asked for long, one is made first."""
+        with self._changed:
+            self._asked_at = monotonic()
+            self._changed.notify_all()
+            limit = self._asked_at + _LONGEST_WAIT_S
+            while not self._done and self._is_too_old() and monotonic() < limit:
+                self._changed.wait(limit - monotonic())
+            return self._standing
+
+    def make(self) -> Standing:
+        """Make a standing of the newest picture; for the thread, or without one.
+
+        What cannot be read leaves the one before, as long as it says anything; then nothing is known.
+        """
+        began, picture, moment = monotonic(), self._picture(), self._clock()
+        try:
+            made = self._tables.ask(
+                lambda at: standing_of(
+                    picture, at, moment=moment, health=self._health, settings=self._expiry
+                ),
+                bases=[],
+            )
+        except BaseException as error:  # a panic of delta-rs, too
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            self._complaints.make("standing", f"lag and status are not renewed: {in_one_line(error)}")
+            made = self._standing if moment - self._standing.moment < _OLD_MS else Standing.none()
+        else:
+            self._complaints.settle("standing", "lag and status are renewed again")
+        pa.default_memory_pool().release_unused()
+        with self._changed:
+            self._standing = replace(made, took_s=monotonic() - began)
+            self._made_at = monotonic()
+            self._changed.notify_all()
+        return self._standing
+
+    def run(self) -> None:
+        """Make standings as long as somebody asks, until told to end."""
+        while True:
+            with self._changed:
+                while not self._done and (wait := self._wait_s()) > 0:
+                    self._changed.wait(min(wait, _WAIT_S))
+                if self._done:
+                    return
+            self.make()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the standing that is being made, within a bounded time."""
+        with self._changed:
+            self._done = True
+            self._changed.notify_all()
+        self.join(_END_LIMIT_S)
+
+    def _is_too_old(self) -> bool:
+        return monotonic() - self._made_at >= max(IDLE_S, 3 * self._pause_s())
+
+    def _pause_s(self) -> float:
+        return max(self._every_s, _SHARE * self._standing.took_s)
+
+    def _wait_s(self) -> float:
+        """Return how long to wait for the next one; as long as nobody asks, until somebody does."""
+        now = monotonic()
+        if now - self._asked_at >= IDLE_S:
+            return _WAIT_S
+        return self._made_at + self._pause_s() - now

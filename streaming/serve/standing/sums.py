@@ -1,0 +1,189 @@
+"""Standings summed up: by group, and by group and topic. Offsets of a group stand together, and within it
+those of a topic, so that every sum is over a run of rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Index, Mask, numbers_or, to_mask
+from streaming.serve.picture.names import NONE
+from streaming.serve.picture.picture import Picture
+from streaming.serve.standing.standing import Float64, Positions, Standing
+
+_MOST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """m runs that n rows are divided into: where each begins (m, none is empty)."""
+
+    starts: Index
+    rows: int
+
+    @classmethod
+    def of_groups(cls, picture: Picture) -> tuple[Self, Index]:
+        """Return the runs of offsets of groups, and the places of these (m): of those that have any."""
+        starts = picture.offsets.starts
+        groups = np.flatnonzero(picture.offsets.counts)
+        return cls(starts[:-1][groups], int(starts[-1])), groups
+
+    @classmethod
+    def of_topics(cls, picture: Picture) -> tuple[Self, Index, Index]:
+        """Return the runs of offsets of groups and topics, and the places of both (m each)."""
+        groups, topics = picture.offsets.groups(), picture.topics.topic[picture.offsets.columns.place]
+        is_first = np.append(True, (np.diff(groups) != 0) | (np.diff(topics) != 0))[: len(groups)]
+        starts = np.flatnonzero(is_first)
+        return cls(starts, len(groups)), groups[starts], topics[starts]
+
+    def count(self, mask: Mask) -> Index:
+        """Count the rows of each run for which n booleans hold."""
+        return self._reduced(np.add, mask.astype(np.int64))
+
+    def any(self, mask: Mask) -> Mask:
+        """Tell of each run whether one of n booleans holds."""
+        found: Mask = self._reduced(np.logical_or, mask)
+        return found
+
+    def sum(self, numbers: Index) -> Index:
+        """Sum up n numbers that are not negative; what is too large for int64 is its largest."""
+        sums: Index = self._reduced(np.add, numbers)
+        return np.where(self._reduced(np.add, numbers.astype(np.float64)) >= _MOST, _MOST, sums)
+
+    def largest(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the largest of the n numbers of each run; of doubles NaN counts only where all are."""
+        return self._reduced(np.fmax if numbers.dtype.kind == "f" else np.maximum, numbers)
+
+    def least(self, numbers: Index) -> Index:
+        """Return the least of the n numbers of each run."""
+        return self._reduced(np.minimum, numbers)
+
+    def _reduced(self, how: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if not len(self.starts):
+            return values[:0]
+        reduced: npt.NDArray[Any] = how.reduceat(values, self.starts)
+        return reduced
+
+
+@dataclass(frozen=True, eq=False)
+class LagSums:
+    """The lag of m runs, as `streaming.lag.summary` sums it up: records where `is_known`, seconds (NaN: not
+    known), and whether the true lag may be larger."""
+
+    lag: Index
+    is_known: Mask
+    largest: Index
+    seconds: Float64
+    is_at_least: Mask
+
+    @classmethod
+    def of(cls, positions: Positions, runs: Runs) -> Self:
+        """Sum up n positions over runs."""
+        lags = np.where(positions.is_lag_known, np.maximum(positions.lag, 0), 0)
+        return cls(
+            lag=runs.sum(lags),
+            is_known=runs.any(positions.is_lag_known),
+            largest=runs.largest(lags),
+            seconds=runs.largest(positions.lag_seconds),
+            is_at_least=runs.any(positions.is_at_least),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """What a standing says of m groups with offsets (`groups` are their places), or of m groups and topics
+    (`topics`, too; else None)."""
+
+    standing: Standing
+    runs: Runs
+    groups: Index
+    topics: Index | None = None
+
+    @classmethod
+    def by_group(cls, standing: Standing) -> Self:
+        """Sum up by group."""
+        return cls(standing, *Runs.of_groups(standing.picture))
+
+    @classmethod
+    def by_topic(cls, standing: Standing) -> Self:
+        """Sum up by group and topic."""
+        return cls(standing, *Runs.of_topics(standing.picture))
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @cached_property
+    def lag(self) -> LagSums:
+        """Their lag."""
+        return LagSums.of(self.standing.positions, self.runs)
+
+    @cached_property
+    def status(self) -> Index:
+        """The worst status, a number of `lag.rules.STATUSES`; `NONE`: not known yet."""
+        return self.runs.largest(self.standing.positions.status)
+
+    @cached_property
+    def last_commit(self) -> Index:
+        """When the newest offset was committed (ms), `NONE`: not known."""
+        return self.runs.largest(self.standing.picture.offsets.columns.commit_timestamp)
+
+    @cached_property
+    def oldest_commit(self) -> Index:
+        """When the oldest offset was committed (ms), `NONE`: not known."""
+        times = self.standing.picture.offsets.columns.commit_timestamp
+        least = self.runs.least(np.where(times == NONE, _MOST, times))
+        return np.where(least == _MOST, NONE, least)
+
+    @cached_property
+    def unreadable(self) -> Index:
+        """How many offsets have a newest value that could not be read."""
+        return self.runs.count(self.standing.picture.offsets.columns.unreadable_since != NONE)
+
+    @cached_property
+    def position(self) -> tuple[Index, Mask]:
+        """The sum of committed offsets, and whether there is any."""
+        offsets = self.standing.picture.offsets.columns.committed_offset
+        is_known = offsets != NONE
+        return self.runs.sum(np.where(is_known, np.maximum(offsets, 0), 0)), self.runs.any(is_known)
+
+    @cached_property
+    def below_log_start(self) -> Index:
+        """How many offsets are below the start of their log, as far as that is known."""
+        columns, ends = self.standing.picture.offsets.columns, self.standing.picture.topics.ends
+        starts, offsets = ends.log_start[columns.place], columns.committed_offset
+        ids, sampled = columns.topic_id, ends.sample_id[columns.place]
+        is_same_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
+        return self.runs.count((starts != NONE) & (offsets != NONE) & (offsets < starts) & is_same_log)
+
+    @cached_property
+    def of_former_topic(self) -> Index:
+        """How many offsets are of a former topic of the same name."""
+        return self.runs.count(self.standing.positions.is_of_former_topic)
+
+    def soonest_expiry(self) -> tuple[Index, Index, Index]:
+        """Return the first moment (ms) at which an offset expires, by group and rule: the places of the k
+        groups, their rules and the moments."""
+        positions = self.standing.positions
+        rows = np.flatnonzero(positions.expires_at != NONE)
+        groups = np.repeat(self.groups, np.diff(self.runs.starts, append=self.runs.rows))[rows]
+        keys, first, own = np.unique(
+            groups << 8 | positions.rule[rows], return_index=True, return_inverse=True
+        )
+        least = np.full(len(first), _MOST, np.int64)
+        np.minimum.at(least, own, positions.expires_at[rows])
+        return keys >> 8, keys & 0xFF, least
+
+
+def subscribed(picture: Picture, groups: Index, topics: Index) -> tuple[Mask, Mask]:
+    """Tell of m groups and topics (places) whether the one subscribes to the other, and whether it is known
+    to what the group subscribes."""
+    lists = picture.groups.rows["subscribed_topics"].combine_chunks()
+    is_known = to_mask(lists.is_valid())
+    of_groups = numbers_or(pc.list_parent_indices(lists), NONE)
+    named = picture.topics.names.places_of(lists.flatten())
+    is_some = named != NONE
+    pairs = of_groups[is_some] << 32 | named[is_some]
+    return np.isin(groups << 32 | topics, pairs), is_known[groups]

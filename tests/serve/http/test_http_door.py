@@ -1,0 +1,260 @@
+"""The HTTP door: what it answers at every stage of the tables, to whom, and how much it lets clients take."""
+
+import gzip
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from http_door import Opened, opened, quick
+from kafka_clients import wait_until
+from metrics_read import by, read
+from table_batches import Batch, append, group, offset
+
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
+from streaming.tables.tables import Tables
+
+BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
+TOKEN = "a-token-of-some-length"
+
+
+def fill(tables: Tables, *, committed: int = 7, at: int | None = None, **changed: object) -> Progress:
+    now = now_ms() if at is None else at
+    batch = {**BATCH, ("g", "t", 0): offset(source_partition=0, committed_offset=committed)}
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    return append(tables, batch, now=now, **{"partitions": {0: partition}, **changed})
+
+
+@pytest.fixture
+def door(tables: Tables) -> Iterator[Opened]:
+    fill(tables)
+    with opened(tables) as door:
+        yield door
+
+
+def position(door: Opened) -> float | None:
+    told = read(door.ask("/metrics").body)
+    return by(told.get("offsetlake_group_topic_position", {}), "group").get("g")
+
+
+# --- every stage of the tables ---------------------------------------------------------------------------
+
+
+def test_tables_come_load_change_are_rebuilt_vanish_and_come_again(tables: Tables) -> None:
+    root = Path(tables.root)
+    shutil.rmtree(root)
+    with opened(tables) as door:
+        told = read(door.ask("/metrics").body)
+        assert told["offsetlake_tables_readable"][()] == 0
+        assert "offsetlake_heartbeat_timestamp_seconds" not in told
+        assert (door.ask("/healthz").status, door.ask("/readyz").status) == (200, 503)
+        tables.create()
+        fill(tables, partitions={0: PartitionProgress(loaded=False)})
+        wait_until(lambda: read(door.ask("/metrics").body)["offsetlake_tables_readable"][()] == 1, "tables")
+        assert position(door) is None
+        fill(tables)
+        wait_until(lambda: position(door) == 7, "the group")
+        assert door.ask("/readyz").status == 200
+        fill(tables, committed=8, rebuild=Rebuild(since=now_ms(), reason="it was made anew"))
+        wait_until(lambda: position(door) is None, "the rebuild")
+        fill(tables, committed=9, rebuild=None)
+        wait_until(lambda: position(door) == 9, "the end of the rebuild")
+        shutil.rmtree(root)
+        wait_until(lambda: read(door.ask("/metrics").body)["offsetlake_tables_readable"][()] == 0, "the end")
+        assert position(door) == 9
+        assert door.ask("/readyz").status == 503
+        tables.create()
+        fill(tables, committed=11)
+        wait_until(lambda: position(door) == 11, "the tables again", timeout_s=30)
+
+
+def test_a_dead_job_has_no_groups_and_its_heartbeat_stays(tables: Tables) -> None:
+    at = now_ms() - 181_000
+    fill(tables, at=at)
+    with opened(tables) as door:
+        told = read(door.ask("/metrics").body)
+        assert not [name for name in told if name.startswith("offsetlake_group_")]
+        assert told["offsetlake_heartbeat_timestamp_seconds"][()] == at / 1_000
+        assert door.ask("/readyz").status == 503
+
+
+def test_a_counter_rises_while_it_is_scraped(door: Opened, tables: Tables) -> None:
+    def rewinds() -> float:
+        told = read(door.ask("/metrics").body)
+        return by(told.get("offsetlake_group_rewinds_total", {}), "group").get("g", -1)
+
+    wait_until(lambda: rewinds() == 0, "the group")
+    back = offset(source_partition=0, committed_offset=3)
+    now = now_ms()
+    append(tables, {("g", "t", 0): back}, live=BATCH, now=now)
+    wait_until(lambda: rewinds() == 1, "the rewind")
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+def test_formats_and_compression_are_those_that_were_asked_for(door: Opened) -> None:
+    plain = door.ask("/metrics")
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "content-encoding" not in plain.headers
+    prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+    packed = door.ask("/metrics", accept=prometheus, accept_encoding="gzip")
+    assert packed.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert set(read(gzip.decompress(packed.body), "openmetrics")) == set(read(plain.body))
+    assert "content-encoding" not in door.ask("/metrics", accept_encoding="gzip;q=0, br").headers
+
+
+def test_what_a_client_has_is_not_sent_again(tables: Tables) -> None:
+    fill(tables)
+    with opened(tables, every_s=60) as door:
+        first = door.ask("/metrics")
+        again = door.ask("/metrics", if_none_match=f'"x", {first.headers["etag"]}')
+        assert (again.status, again.body) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
+        assert door.ask("/metrics", if_none_match='"x"').status == 200
+        assert door.ask("/metrics", accept_encoding="gzip").headers["etag"] != first.headers["etag"]
+
+
+def test_bytes_are_made_once_for_all_scrapers(tables: Tables) -> None:
+    fill(tables)
+    with opened(tables, every_s=60) as door:
+        door.ask("/metrics")
+        with ThreadPoolExecutor(50) as pool:
+            answers = list(pool.map(lambda _: door.ask("/metrics"), range(100)))
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.body for answer in answers}) == 1
+        assert door.telling.publisher._count == 1
+
+
+def test_get_and_head_only(door: Opened) -> None:
+    door.ask("/metrics")
+    head = door.ask("/metrics", "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert int(head.headers["content-length"]) > 1_000
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
+        answer = door.ask("/metrics", method)
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert door.ask("/nowhere").status == 404
+    assert b"/metrics" in door.ask("/").body
+
+
+def test_a_token_is_asked_for(tables: Tables) -> None:
+    fill(tables)
+    with opened(tables, token=TOKEN) as door:
+        for path in ("/metrics", "/", "/nowhere"):
+            for sent in ("", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN):
+                answer = door.ask(path, authorization=sent)
+                assert (answer.status, b"offsetlake_" in answer.body) == (401, False), (path, sent)
+        assert door.ask("/metrics").headers["www-authenticate"].startswith("Bearer")
+        assert door.ask("/metrics", authorization=f"Bearer {TOKEN}").status == 200
+        assert door.ask("/healthz").body == b"ok\n"
+        assert door.ask("/readyz").status == 200
+
+
+# --- what clients may take -------------------------------------------------------------------------------
+
+
+def ends(client: socket.socket) -> bytes:
+    """What comes until the other side closes the connection."""
+    received = b""
+    try:
+        while data := client.recv(65_536):
+            received += data
+    except ConnectionError:
+        pass
+    return received
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nhost: x\r\nx-"])
+def test_who_does_not_finish_a_request_loses_the_connection(tables: Tables, begun: bytes) -> None:
+    with opened(tables, limits=quick(head_s=0.5)) as door, door.connect() as client:
+        client.sendall(begun)
+        began = time.monotonic()
+        assert ends(client) == b""
+        assert time.monotonic() - began < 5
+
+
+def test_a_request_that_drips_is_not_waited_for(tables: Tables) -> None:
+    with opened(tables, limits=quick(head_s=0.5)) as door, door.connect() as client:
+        began = time.monotonic()
+        with suppress(OSError):
+            while time.monotonic() - began < 10:
+                client.sendall(b"x")
+                time.sleep(0.1)
+        assert time.monotonic() - began < 5
+
+
+def test_a_long_request_is_refused(tables: Tables) -> None:
+    with opened(tables) as door, door.connect() as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000)
+        assert ends(client).startswith((b"HTTP/1.1 4", b""))
+        assert door.ask("/healthz").status == 200
+
+
+def test_an_idle_connection_is_kept_and_then_closed(tables: Tables) -> None:
+    with opened(tables, limits=quick(head_s=0.3, idle_s=2)) as door, door.connect() as client:
+        for _ in range(2):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            received = b""
+            while not received.endswith(b"ok\n"):
+                received += client.recv(65_536)
+            time.sleep(1.2)
+        began = time.monotonic()
+        assert ends(client) == b""
+        assert time.monotonic() - began < 5
+
+
+def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> None:
+    many: Batch = {
+        (f"group-{'x' * 150}-{number}", "t", 0): offset(source_partition=0) for number in range(4_000)
+    }
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, many, now=now, partitions={0: partition})
+    with opened(tables, limits=quick(unread_s=0.5)) as door:
+        assert len(door.ask("/metrics").body) > 5_000_000
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.connect(("127.0.0.1", door.door.port))
+            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+            wait_until(lambda: len(door.door._connections) == 1, "the connection")
+            wait_until(lambda: not door.door._connections, "its end")
+        with door.connect() as client:  # closes early
+            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.recv(1_000)
+        wait_until(lambda: not door.door._connections, "its end")
+        assert door.ask("/metrics").status == 200
+        assert door.said == []
+
+
+def test_there_are_only_so_many_connections(tables: Tables) -> None:
+    with opened(tables, limits=quick(connections=3)) as door:
+        clients = [door.connect() for _ in range(5)]
+        wait_until(lambda: "more HTTP connections than are allowed" in "".join(door.said), "what is said")
+        assert len(door.said) == 1
+        for client in clients:
+            client.close()
+        wait_until(lambda: not door.door._connections, "their end")
+        assert door.ask("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0" * 100,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET /%ff%00 HTTP/1.1\r\nhost: x\r\n\r\n",
+    ],
+)
+def test_nonsense_harms_nobody(tables: Tables, sent: bytes) -> None:
+    with opened(tables, limits=quick(head_s=0.5, idle_s=1)) as door, door.connect() as client:
+        client.sendall(sent)
+        ends(client)
+        assert door.ask("/healthz").status == 200

@@ -1,0 +1,257 @@
+"""What scrapers get: which series there are, under which names, and what outside tools think of it."""
+
+import gzip
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from metrics_page import PAGE, with_tables
+from metrics_read import Maker, Read, by, older, read
+from standing_world import StandingWorld
+
+from streaming.common.times import MINUTE_MS, now_ms
+from streaming.model.errors import MisuseError
+from streaming.model.progress import Reached, Rebuild
+from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
+from streaming.serve.metrics.catalogue.schemes import NOT_HAD, SCHEMES
+from streaming.serve.metrics.exposition import Exposition, written, zipped
+from streaming.serve.metrics.source import KafkaCounts, Source
+from streaming.serve.picture.picture import Picture
+from streaming.serve.standing.counters import Counters
+from streaming.serve.standing.standing import Standing
+
+KAFKA = KafkaCounts(requests={"OffsetFetch": 3, "ListGroups": 0}, connections=2)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> StandingWorld:
+    return StandingWorld(tmp_path_factory.mktemp("exposition"), now_ms(), 7)
+
+
+@pytest.fixture(scope="module")
+def maker(world: StandingWorld) -> Maker:
+    return Maker(world.tables, granularity="partition")
+
+
+@pytest.fixture(scope="module")
+def source(maker: Maker) -> Source:
+    return maker.source(kafka=KAFKA)
+
+
+def made(source: Source, **options: Any) -> Read:
+    """The metrics of a source under other settings."""
+    return read(made_bytes(source, **options))
+
+
+def made_bytes(source: Source, **options: Any) -> bytes:
+    metrics = replace(source.settings.metrics, **options)
+    changed = replace(source, settings=replace(source.settings, metrics=metrics))
+    return b"".join(written(Exposition(metrics).families(changed), "text"))
+
+
+def of_groups(told: Read) -> set[str]:
+    return {name for name in told if name.startswith(("offsetlake_group_", "offsetlake_topic_"))}
+
+
+# --- names, and what promtool says -----------------------------------------------------------------------
+
+
+def test_promtool_finds_nothing_to_say(source: Source) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    data = made_bytes(source)
+    checked = subprocess.run(["promtool", "check", "metrics"], input=data, capture_output=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_every_metric_of_the_catalogue_can_be_there(source: Source) -> None:
+    told = made(source)
+    rare = {"source_held_back_timestamp_seconds", "source_unanswered_timestamp_seconds"}
+    rare |= {"group_retired_offsets_total", "group_unreadable_offsets", "group_topic_offsets_below_log_start"}
+    assert {metric.full_name for metric in CATALOGUE if metric.name not in rare} - set(told) == set()
+    assert set(told) <= {metric.full_name for metric in CATALOGUE}
+
+
+def test_series_have_the_labels_of_the_catalogue(source: Source) -> None:
+    told = made(source)
+    for metric in CATALOGUE:
+        for labels in told.get(metric.full_name, {}):
+            assert {name for name, _ in labels} == set(metric.labels)
+
+
+def test_the_page_has_every_metric_as_it_is_declared() -> None:
+    text = PAGE.read_text()
+    assert with_tables(text) == text, "run: PYTHONPATH=.:tests/support .venv/bin/python -m metrics_page"
+
+
+def test_gzip_is_the_same(source: Source) -> None:
+    pieces = written(Exposition(source.settings.metrics).families(source), "openmetrics")
+    assert gzip.decompress(b"".join(zipped(pieces))) == b"".join(pieces)
+
+
+# --- which there are -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("granularity", "finest"),
+    [("group", r"group_(?!topic)"), ("topic", r"group_(?!topic_partition)"), ("partition", "")],
+)
+def test_granularity(source: Source, granularity: str, finest: str) -> None:
+    found = of_groups(made(source, granularity=granularity))
+    everything = of_groups(made(source))
+    assert found == {name for name in everything if re.match(f"offsetlake_{finest}", name)}
+
+
+def test_patterns_make_groups_coarser_or_finer(world: StandingWorld) -> None:
+    entries = [
+        {"pattern": "group-1", "granularity": "none"},
+        {"pattern": "group-*", "granularity": "partition"},
+        {"pattern": "", "granularity": "group"},
+    ]
+    told = Maker(world.tables, granularity="topic", groups=entries).read()
+    groups = set(by(told["offsetlake_group_commits_total"], "group"))
+    topics = {group for group, _ in by(told["offsetlake_group_topic_position"], "group", "topic")}
+    key = ("group", "topic", "partition")
+    partitions = {group for group, *_ in by(told["offsetlake_group_topic_partition_committed_offset"], *key)}
+    assert "group-1" not in groups
+    assert "" in groups - topics
+    assert partitions == {group for group in groups if group.startswith("group-")}
+    withheld = by(told["offsetlake_series_withheld"], "reason")
+    assert withheld["granularity"] > 0
+    assert withheld["incomplete"] == withheld["idle"] == withheld["max_series"] == 0
+
+
+def test_the_finest_level_goes_whole_when_there_are_too_many(source: Source) -> None:
+    whole = made(source)
+    counts = {name: len(series) for name, series in whole.items()}
+    of_partitions = sum(count for name, count in counts.items() if "topic_partition" in name)
+    most = sum(count for name, count in counts.items() if name in of_groups(whole)) - 1
+    told = made(source, max_series=most)
+    assert of_groups(told) == {name for name in of_groups(whole) if "topic_partition" not in name}
+    assert by(told["offsetlake_series_withheld"], "reason")["max_series"] == of_partitions
+    nothing = made(source, max_series=1)
+    assert of_groups(nothing) == set()
+    assert "offsetlake_heartbeat_timestamp_seconds" in nothing
+
+
+def test_idle_groups_are_left_out_if_asked_for(world: StandingWorld, source: Source) -> None:
+    last = by(made(source)["offsetlake_group_last_commit_timestamp_seconds"], "group")
+    told = made(source, idle_after_ms=10 * MINUTE_MS)
+    kept = by(told["offsetlake_group_last_commit_timestamp_seconds"], "group")
+    assert kept == {group: at for group, at in last.items() if at >= world.now / 1_000 - 600}
+    assert set(kept) < set(last)
+    assert by(told["offsetlake_series_withheld"], "reason")["idle"] > 0
+
+
+def test_labels_of_the_settings_are_on_every_series(source: Source) -> None:
+    told = made(source, labels={"env": 'a "b"'})
+    assert all(dict(labels)["env"] == 'a "b"' for series in told.values() for labels in series)
+
+
+@pytest.mark.parametrize("name", ["group", "9x", "le", "__name__", "a-b"])
+def test_labels_that_cannot_be_are_refused(source: Source, name: str) -> None:
+    with pytest.raises(MisuseError, match=r"metrics\.labels: expected names"):
+        made(source, labels={name: "x"})
+    assert "group" in OWN_LABELS
+
+
+# --- left out rather than wrong ----------------------------------------------------------------------------
+
+
+def test_groups_end_with_the_heartbeat_and_the_job_stays(source: Source) -> None:
+    age = source.settings.serve.max_age_ms
+    late = older(source, source.picture.progress.heartbeat + age - source.now)
+    assert of_groups(read(made_bytes(late)))
+    later = read(made_bytes(older(late, 1)))
+    assert of_groups(later) == set()
+    assert by(later["offsetlake_series_withheld"], "reason")["incomplete"] > 0
+    heartbeat = later["offsetlake_heartbeat_timestamp_seconds"][()]
+    assert heartbeat == source.picture.progress.heartbeat / 1_000
+
+
+@pytest.mark.parametrize(
+    ("what", "changed"),
+    [
+        ("not loaded", {"loaded": False}),
+        ("behind", {"whole": Reached(as_of=1)}),
+        ("held back", {"held_back_since": 1}),
+    ],
+)
+def test_groups_of_partitions_that_cannot_be_judged_are_left_out(
+    world: StandingWorld, source: Source, what: str, changed: dict[str, Any]
+) -> None:
+    progress = source.picture.progress
+    partitions = {3: world.partition(world.now, **changed), 4: world.partition(world.now)}
+    picture = replace(source.picture, progress=replace(progress, partitions=partitions))
+    told = made(replace(source, picture=picture))
+    found, everything = (
+        {group for group in by(one["offsetlake_group_commits_total"], "group") if "~" not in group}
+        for one in (told, made(source))
+    )
+    assert found == {group for group in everything if len(group) % 2}, what
+    assert found != everything
+
+
+def test_nothing_is_said_of_groups_while_the_tables_are_rebuilt(source: Source) -> None:
+    rebuild = Rebuild(since=source.now, reason="the topic was made anew")
+    picture = replace(source.picture, progress=replace(source.picture.progress, rebuild=rebuild))
+    told = made(replace(source, picture=picture))
+    assert {name for name in of_groups(told) if name.startswith("offsetlake_group")} == set()
+    assert told["offsetlake_rebuild_in_progress"][()] == 1
+
+
+def test_before_anything_was_read(source: Source) -> None:
+    nothing = replace(
+        source, picture=Picture.none(), standing=Standing.none(), counters=Counters(), failures=["offsets"]
+    )
+    told = made(nothing)
+    assert of_groups(told) == set()
+    assert told["offsetlake_tables_readable"][()] == 0
+    assert "offsetlake_heartbeat_timestamp_seconds" not in told
+
+
+# --- names of others ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", SCHEMES)
+def test_names_of_others(source: Source, names: str) -> None:
+    ours, theirs = made(source), made(source, names=names)
+    assert of_groups(theirs) == set()
+    foreign = {one.name: one for one in SCHEMES[names]}
+    assert {name for name in theirs if not name.startswith("offsetlake_")} == set(foreign)
+    for name, one in foreign.items():
+        own = ours[f"offsetlake_{one.of}"]
+        assert len(theirs[name]) == len(own)
+        if one.values is None:
+            assert sorted(theirs[name].values()) == sorted(own.values())
+        elif one.of != "group_info":
+            assert min(theirs[name].values()) >= 0
+        for labels in theirs[name]:
+            assert {label for label, _ in labels} == set(one.labels)
+    assert not set(NOT_HAD[names]) & set(foreign)
+
+
+def test_a_board_of_kafka_exporter_finds_its_series(source: Source) -> None:
+    theirs, ours = made(source, names="kafka_exporter"), made(source)
+    key = ("consumergroup", "topic")
+    sums = by(theirs["kafka_consumergroup_lag_sum"], *key)
+    assert sums == by(ours["offsetlake_group_topic_lag"], "group", "topic")
+
+
+def test_kminion_says_which_groups_are_stable(source: Source) -> None:
+    theirs = made(source, names="kminion")["kminion_kafka_consumer_group_info"]
+    assert {dict(labels)["state"]: value for labels, value in theirs.items()} == {"Stable": 1, "Empty": 0}
+    assert {dict(labels)["coordinator_id"] for labels in theirs} == {""}
+
+
+# --- counters ----------------------------------------------------------------------------------------------
+
+
+def test_the_requests_of_the_kafka_door(source: Source) -> None:
+    told = made(source)
+    assert by(told["offsetlake_kafka_requests_total"], "api") == {"OffsetFetch": 3, "ListGroups": 0}
+    assert told["offsetlake_kafka_connections"][()] == 2
+    assert "offsetlake_kafka_requests_total" not in made(replace(source, kafka=None))

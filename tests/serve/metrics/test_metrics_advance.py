@@ -1,0 +1,91 @@
+"""Metrics follow the tables: what was committed, read again, or is away for a while."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from metrics_read import Maker, by
+from standing_world import StandingWorld
+from table_batches import offset
+
+from streaming.common.times import now_ms
+from streaming.lag.rules import HealthRules
+from streaming.queries.lag import LagQueries
+from streaming.serve.picture.follower import Follower
+from streaming.serve.standing.keeper import Keeper
+from streaming.settings.reading import read_settings
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> StandingWorld:
+    return StandingWorld(tmp_path / "world", now_ms(), 11)
+
+
+def test_a_commit_is_in_the_next_ones(world: StandingWorld) -> None:
+    maker = Maker(world.tables)
+    before = by(maker.read()["offsetlake_group_lag"], "group")
+    key = next(key for key, habit in world._habits.items() if habit == "stopped" and key[1] == "orders")
+    end = world._log_of[key].end_at(world.now)
+    times = {"commit_timestamp": world.now, "source_timestamp": world.now}
+    world.append(
+        {key: offset(committed_offset=end, source_partition=world._source(key[0]), **times)}, world.now
+    )
+    world.live(world.now)
+    told = maker.read()
+    after = by(told["offsetlake_group_lag"], "group")
+    assert after != before
+    answered = {
+        row["group"]: row["lag"]
+        for row in LagQueries(world.tables).list_lag().rows.to_pylist()
+        if row["lag"] is not None
+    }
+    assert {group: lag for group, lag in after.items() if "~" not in group} == {
+        group: lag for group, lag in answered.items() if "\0" not in group and len(group) < 256
+    }
+
+
+def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(world: StandingWorld) -> None:
+    said: list[str] = []
+    times = [world.now]
+    settings = read_settings()
+    follower = Follower(world.tables, said.append, clock=lambda: times[0])
+    assert follower.look()
+    keeper = Keeper(
+        world.tables,
+        lambda: follower.current,
+        said.append,
+        health=HealthRules(),
+        expiry=settings.expiry,
+        clock=lambda: times[0],
+    )
+    standing = keeper.make()
+    assert standing.moment == world.now
+    shutil.rmtree(world.root)
+    times[0] += 299_000
+    assert keeper.make().moment == world.now
+    times[0] += 2_000
+    assert keeper.make().moment == 0
+    assert len([sentence for sentence in said if "lag and status are not renewed" in sentence]) == 1
+
+
+def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: StandingWorld) -> None:
+    follower = Follower(world.tables, print, clock=lambda: world.now)
+    assert follower.look()
+    keeper = Keeper(
+        world.tables,
+        lambda: follower.current,
+        print,
+        health=HealthRules(),
+        expiry=read_settings().expiry,
+        clock=lambda: world.now,
+    )
+    before = keeper.make().positions
+    keys = list(world._habits)
+    times = {"commit_timestamp": world.now, "source_timestamp": world.now}
+    world.append(
+        {key: offset(committed_offset=1, source_partition=world._source(key[0]), **times) for key in keys},
+        world.now,
+    )
+    after = keeper.make().positions
+    assert after.status.tolist() == before.status.tolist()
+    assert after.lag.tolist() == before.lag.tolist()

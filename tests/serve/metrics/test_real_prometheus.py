@@ -1,0 +1,230 @@
+"""A real Prometheus scrapes `offsetlake serve`: every query of the board and the rules gives series, and what
+counters count rises."""
+
+import json
+import re
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_program import running_program
+from kafka_clients import wait_until
+from listening import Client
+from metrics_world import MetricsWorld, write_dead_world
+from prometheus import SCRAPE_S, Prometheus, missing_programs, promtool, running_prometheus
+
+from streaming.common.conf_dir import conf_dir
+from streaming.common.times import DAY_MS, now_ms
+from streaming.demo.child import Child
+from streaming.demo.local_broker import free_ports
+from streaming.serve.metrics.catalogue import CATALOGUE
+
+RULES = conf_dir() / "prometheus" / "offsetlake.rules.yml"
+BOARD: dict[str, Any] = json.loads((conf_dir() / "grafana" / "offsetlake.json").read_text())
+
+INTERVAL_S = 15
+RATE_INTERVAL_S = max(INTERVAL_S + SCRAPE_S, 4 * SCRAPE_S)
+"""What Grafana takes for `$__rate_interval`; `$__interval` is that of three hours on 720 points."""
+
+QUICK = """
+from streaming.cli.main import main
+from streaming.serve.metrics.publisher import Publisher
+from streaming.serve.standing.keeper import Keeper
+
+for kind in (Publisher, Keeper):
+    kind.__init__.__kwdefaults__["every_s"] = 0.5
+main()
+"""
+"""The command, whose metrics are renewed for every scrape of a second and not every 15 seconds."""
+
+SETTINGS = """
+[metrics]
+granularity = "partition"
+max_series = 300
+"""
+"""There is no room for the series by partition, of which `gone` alone has hundreds."""
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """A Prometheus, the target of tables that live (`instance`), and moments (s): of the last traffic, and
+    after the serve of a dead job has ended; `text` is what the living one told in the end."""
+
+    prometheus: Prometheus
+    instance: str
+    at: float
+    after_end: float
+    text: str
+
+    def series(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
+        return self.prometheus.query(expression, self.at if at is None else at)
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    if missing := missing_programs():
+        pytest.skip(missing)
+    folder = tmp_path_factory.mktemp("prometheus")
+    live, dead, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
+    (folder / "settings.toml").write_text(SETTINGS)
+    world = MetricsWorld(folder / "live", now_ms() - 1_000)
+    dead_tables = write_dead_world(folder / "dead", now_ms())
+    options = ["--kafka", kafka, "--config", str(folder / "settings.toml")]
+    with ExitStack() as running:
+        targets = {"live": live, "dead": dead}
+        prometheus = running.enter_context(running_prometheus(folder, targets, [RULES]))
+        log = folder / "live.log"
+        running.enter_context(serving(live, world.tables.root, log, *options))
+        died = running.enter_context(serving(dead, dead_tables.root, folder / "dead.log"))
+        wait_until(lambda: "answering Kafka's clients on" in log.read_text(), "the Kafka door")
+        client = running.enter_context(closing(Client(kafka)))
+
+        def has(expression: str) -> bool:
+            world.go_on()
+            client.ask(18, 3, {"clientSoftwareName": "tests", "clientSoftwareVersion": "1"})
+            time.sleep(SCRAPE_S / 4)
+            return bool(prometheus.query(expression))
+
+        wait_until(lambda: has("count(offsetlake_info) == 2"), "both to be scraped")
+        (folder / "dead" / "changes").rename(folder / "gone")
+        for expression in ("offsetlake_tables_readable == 0", *SIGNS):
+            wait_until(lambda sign=expression: has(sign), expression)
+        at, text = time.time(), text_of(live)
+        died.end(signal.SIGTERM)
+        wait_until(lambda: bool(prometheus.query('up{job="dead"} == 0')), "the end to be noticed")
+        yield Scraped(prometheus, live, at, time.time(), text)
+
+
+SIGNS = (
+    f"rate(offsetlake_records_malformed_total[{RATE_INTERVAL_S}s]) > 0",
+    f'rate(offsetlake_group_rewinds_total{{group="returned"}}[{RATE_INTERVAL_S}s]) > 0',
+    f"rate(offsetlake_kafka_requests_total[{RATE_INTERVAL_S}s]) > 0",
+    "group:offsetlake_trouble:alerts",
+)
+"""What comes last: that two answers that differ were scraped, and rules evaluated."""
+
+
+def serving(address: str, root: str, log: Path, *options: str) -> AbstractContextManager[Child]:
+    """The command `offsetlake serve` in the background, once it answers HTTP."""
+    command = [sys.executable, "-c", QUICK, "serve", "--http", address, "--table-root", root, *options]
+    return running_program(command, f"http://{address}/healthz", log=log, cwd=Path.cwd())
+
+
+def text_of(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+# --- the board -------------------------------------------------------------------------------------------
+
+
+def board_queries() -> dict[str, str]:
+    """The queries of all panels, by the title and the place of each."""
+    return {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in BOARD["panels"]
+        for target in panel.get("targets", ())
+    }
+
+
+def as_grafana_asks(expression: str, instance: str, group: str = "billing") -> str:
+    """Put the values of variables in, as Grafana does."""
+    values = {"__rate_interval": f"{RATE_INTERVAL_S}s", "instance": instance, "group": group, "topic": ".*"}
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], expression)
+
+
+@pytest.mark.parametrize(("place", "expression"), board_queries().items(), ids=board_queries())
+def test_a_query_of_the_board_gives_series(scraped: Scraped, place: str, expression: str) -> None:
+    group = "leaving" if "expires" in place else "billing"
+    found = scraped.series(as_grafana_asks(expression, scraped.instance, group))
+    assert found
+    if re.search(r"\b(rate|increase)\(", expression) and place not in AT_REST:
+        assert max(float(row["value"][1]) for row in found) > 0
+
+
+AT_REST = {"Commits and rewinds B"}
+"""`billing` never goes back."""
+
+
+@pytest.mark.parametrize("variable", BOARD["templating"]["list"][1:], ids=lambda variable: variable["name"])
+def test_a_variable_of_the_board_has_values(scraped: Scraped, variable: dict[str, Any]) -> None:
+    found = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
+    assert found is not None
+    selector = as_grafana_asks(found[1], scraped.instance)
+    values = scraped.prometheus.get(f"label/{found[2]}/values", **{"match[]": selector})
+    assert {"instance": scraped.instance, "group": "billing", "topic": "orders"}[found[2]] in values
+
+
+# --- the rules -------------------------------------------------------------------------------------------
+
+
+@cache
+def rules(prometheus: Prometheus) -> dict[str, dict[str, Any]]:
+    found = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+    return {f"{rule['name']} {rule.get('labels', {}).get('trouble', '')}".strip(): rule for rule in found}
+
+
+def test_every_rule_is_evaluated_and_its_expression_gives_series(scraped: Scraped) -> None:
+    moments = {"OffsetlakeDown": scraped.after_end, "OffsetlakeAbsent": scraped.at - 2 * DAY_MS / 1_000}
+    found = rules(scraped.prometheus)
+    assert len(found) == RULES.read_text().count("expr:")
+    assert {name: rule["lastError"] for name, rule in found.items() if rule["health"] != "ok"} == {}
+    empty = [
+        name
+        for name, rule in found.items()
+        if not scraped.series(rule["query"], moments.get(name, scraped.at))
+    ]
+    assert empty == []
+
+
+def test_each_trouble_is_that_of_the_group_that_has_it(scraped: Scraped) -> None:
+    found = scraped.series("group:offsetlake_trouble:value")
+    troubles: dict[str, set[str]] = {}
+    for row in found:
+        troubles.setdefault(row["metric"]["trouble"], set()).add(row["metric"]["group"])
+    assert troubles == {
+        "expiring": {"leaving", "gone"},
+        "expiring_soon": {"leaving", "gone"},
+        "stopped": {"dead"},
+        "stalled": {"stuck"},
+        "rewound": {"returned"},
+        "lagging": {"slow", "late", "former"},
+        "below_log_start": {"late"},
+        "former_topic": {"former"},
+        "unreadable": {"garbled"},
+    }
+
+
+def test_prometheus_does_not_speak_of_the_groups_of_a_dead_job(scraped: Scraped) -> None:
+    assert scraped.series('offsetlake_heartbeat_timestamp_seconds{job="dead"}')
+    assert scraped.series('{__name__=~"offsetlake_group_.+", job="dead"}') == []
+
+
+# --- the metrics -----------------------------------------------------------------------------------------
+
+
+def test_prometheus_knows_every_metric_by_its_type_and_meaning(scraped: Scraped) -> None:
+    told = scraped.prometheus.get("metadata")
+    for metric in CATALOGUE:
+        if metric.level != "partition":  # left out, for there would be too many
+            family = metric.full_name.removesuffix("_total")  # as OpenMetrics names it, which is asked for
+            [known] = told[family]
+            assert (known["type"], known["help"]) == (metric.kind, metric.help)
+
+
+@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+def test_the_example_of_a_metric_can_be_asked(scraped: Scraped, metric: Any) -> None:
+    assert metric.full_name in metric.example
+    scraped.series(metric.example)
+
+
+def test_promtool_finds_nothing_wrong_with_the_metrics(scraped: Scraped) -> None:
+    assert promtool("check", "metrics", text=scraped.text) == ""

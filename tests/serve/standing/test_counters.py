@@ -1,0 +1,140 @@
+"""What is counted begins at 0, only rises, and is what the commits were."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metrics_read import Maker, by
+from pictures import complain
+from table_batches import QUERY, Batch, append, changes_of, offset
+
+from streaming.model.totals import Position, Totals, UnknownRecords
+from streaming.serve.picture.follower import Follower
+from streaming.serve.standing.counters import Counters
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import Tables
+
+GROUPS = ["", "g", "g\0", "other"]
+VALUES = st.one_of(st.none(), st.integers(0, 5))
+BATCHES = st.lists(
+    st.dictionaries(st.tuples(st.sampled_from(GROUPS), st.just("t"), st.integers(0, 1)), VALUES, max_size=4),
+    min_size=1,
+    max_size=4,
+)
+
+
+def batch_of(values: dict[Any, int | None]) -> Batch:
+    return {key: None if value is None else offset(committed_offset=value) for key, value in values.items()}
+
+
+def counted(follower: Follower) -> Counters:
+    tally = follower.newest.tally
+    assert isinstance(tally, Counters)
+    return tally
+
+
+@settings(max_examples=15)
+@given(before=BATCHES, after=BATCHES, at_once=st.booleans())
+def test_commits_and_rewinds_are_those_that_came(
+    tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any], at_once: bool
+) -> None:
+    tables = Tables(str(tmp_path_factory.mktemp("counters")))
+    tables.create()
+    live: dict[Any, int | None] = {}
+
+    def write(values: dict[Any, int | None]) -> None:
+        append(tables, batch_of(values), live=batch_of(live))
+        live.update(values)
+
+    for values in before:
+        write(values)
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    assert not counted(follower).rewinds
+    rewinds: Counter[str] = Counter()
+    retired: Counter[str] = Counter()
+    for values in after:
+        for key, value in values.items():
+            old = live.get(key)
+            rewinds[key[0]] += value is not None and old is not None and value < old
+            retired[key[0]] += value is None and old is not None
+        write(values)
+        if not at_once:
+            assert follower.look()
+    assert follower.look()
+    found = counted(follower)
+    assert dict(found.rewinds) == {group: count for group, count in rewinds.items() if count}
+    assert dict(found.retired) == {(group, "unknown"): count for group, count in retired.items() if count}
+    assert found.retired_in_all.get("unknown", 0) == sum(retired.values())
+
+
+def test_commits_are_counted_as_the_changes_say(tables: Tables) -> None:
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    batch: Batch = {("g", "t", 0): offset(), ("g", "t", 1): offset(), ("h", "t", 0): offset()}
+    rows = changes_of(batch, {})
+    place = rows.schema.get_field_index("commits")
+    rows = rows.set_column(place, "commits", pa.array([3, None, 0], pa.int32()))
+    made, _ = change_rows(rows, sequence=1, batch_time=1_000)
+    tables.append_changes(
+        made, replace(tables.progress(), query_id=QUERY, batch_id=0, sequence=1), is_batch=True
+    )
+    assert follower.look()
+    assert dict(counted(follower).commits) == {"g": 3}
+    assert counted(follower).commits_in_all == 3
+
+
+def test_records_are_those_since_the_start_and_rise_over_a_table_that_counts_anew(tables: Tables) -> None:
+    def read(decoded: int, unknown: int) -> None:
+        at = Position(0, 0)
+        kind = UnknownRecords(record_type=9, value_version=1, count=unknown, first=at, last=at)
+        totals = Totals(decoded=decoded, unknown=(kind,), unknown_others=1)
+        append(tables, {}, totals=totals)
+
+    read(100, 5)
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    assert set(counted(follower).records.values()) == {0}
+    read(110, 7)
+    assert follower.look()
+    assert (counted(follower).records["decoded"], counted(follower).records["unknown"]) == (10, 2)
+    read(30, 0)  # the topic is read again from its beginning
+    assert follower.look()
+    assert (counted(follower).records["decoded"], counted(follower).records["unknown"]) == (40, 3)
+
+
+def test_they_go_on_when_everything_is_read_again(tables: Tables) -> None:
+    live: Batch = {("g", "t", 0): offset(committed_offset=9)}
+    append(tables, live)
+    follower = Follower(tables, lambda _: None, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    append(tables, {("g", "t", 0): offset(committed_offset=4)}, live=live)
+    assert follower.look()
+    assert dict(counted(follower).rewinds) == {"g": 1}
+    root = Path(tables.root)
+    root.rename(root.with_name("gone"))
+    assert not follower.look()
+    tables.create()
+    append(tables, live)
+    assert follower.look()
+    assert dict(counted(follower).rewinds) == {"g": 1}
+
+
+def test_groups_that_are_gone_are_forgotten_once_they_are_many(tables: Tables) -> None:
+    append(tables, {("g", "t", 0): offset()})
+    follower = Follower(tables, complain, clock=lambda: 0)
+    assert follower.look()
+    many = Counters(commits={f"gone-{number}": 1 for number in range(20_003)} | {"g": 2})
+    assert dict(many.with_picture(follower.current).commits) == {"g": 2}
+
+
+def test_they_are_in_the_metrics_from_0_on(tables: Tables) -> None:
+    maker = Maker(tables)
+    told = maker.read()
+    assert told["offsetlake_commits_total"][()] == 0
+    assert set(by(told["offsetlake_retired_offsets_total"], "cause").values()) == {0}

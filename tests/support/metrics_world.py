@@ -1,0 +1,207 @@
+"""Tables in which everything is the matter that metrics tell of, and that go on while they are served.
+
+`MetricsWorld` has a group for each trouble, an offsets partition that a transaction holds back and one whose
+leader is silent, and `go_on` writes what a job would within a second. `write_dead_world` leaves the tables of
+a job that has died during a rebuild.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from log_end_rows import Sample, of_topic, rows_of
+from table_batches import QUERY, Batch, Key, Row, change, group, offset
+
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
+from streaming.expiry.causes import EXPIRED
+from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild, Retention
+from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
+from streaming.model.totals import Totals
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import Tables
+
+MINUTES: Final = 25
+"""For so long groups have been at work."""
+
+RETENTION_MS: Final = 7 * DAY_MS
+HELD_BACK, SILENT = 1, 2
+"""Offsets partitions that are not well; all groups are in partition 0."""
+
+STUCK_MS: Final = 10 * MINUTE_MS
+TO_GO: Final = 200
+"""So many offsets of `gone` the broker can drop, one in each second."""
+
+_SECOND_TOPIC: Final = "AAAAAAAAAAEAAAAAAAAAAg"
+
+
+class MetricsWorld:
+    """A record a second in each log. `billing` is well, `dead` has stopped, `stuck` commits one offset,
+    `returned` went back, `slow` is two hours behind, `late` has lost records, `former` has offsets of a
+    deleted topic, `garbled` one that cannot be read, `leaving` expires within an hour, and `gone` is dropped
+    bit by bit."""
+
+    def __init__(self, root: Path, now: int) -> None:
+        self.tables = Tables(str(root))
+        self.tables.create()
+        self._begins = now - 4 * HOUR_MS
+        self._live: Batch = {}
+        self._progress = _progress(now - MINUTES * MINUTE_MS)
+        self._steps = 0
+        for minute in range(MINUTES + 1):
+            at = now - (MINUTES - minute) * MINUTE_MS
+            self._write(at, self._at_first(now) if minute == 0 else self._commits(at, minute))
+        self._sample(range(now - 3 * HOUR_MS, now + 1, MINUTE_MS))
+
+    def go_on(self) -> None:
+        """Write what a job would have read in the last second: commits, rewinds, drops, and odd records."""
+        now = now_ms()
+        self._steps += 1
+        back_and_forth = self._end(now) - (100 if self._steps % 2 else 50)
+        batch: Batch = {
+            ("billing", "orders", 0): _commit(self._end(now) - 1, now),
+            ("billing", "payments", 0): _commit(self._end(now) - 1, now),
+            ("returned", "orders", 1): _commit(back_and_forth, now),
+            ("gone", "payments", self._steps): None,
+        }
+        odd = Totals(malformed=1, misplaced=1, clamped=1, unknown_others=1)
+        self._progress = replace(self._progress, totals=self._progress.totals + odd)
+        self._write(now, batch)
+        self._sample([now])
+
+    def _at_first(self, now: int) -> Batch:
+        at = now - MINUTES * MINUTE_MS
+        since = now - RETENTION_MS + HOUR_MS // 2
+        named = ("billing", "dead", "stuck", "returned", "slow", "late", "former", "garbled")
+        groups: Batch = {
+            name: group(members=[_member(name)], subscribed_topics=["orders", "clicks", "views"])
+            for name in named
+        }
+        empty = {name: group(state="Empty", state_timestamp=since) for name in ("leaving", "gone")}
+        old: Batch = {
+            ("late", "clicks", 0): _commit(7, at),
+            ("former", "views", 0): _commit(7, at, topic_id="first"),
+            ("garbled", "orders", 0): _commit(None, at, unreadable_since=3),
+            ("leaving", "orders", 0): _commit(7, since),
+        }
+        dropped: Batch = {("gone", "payments", number): _commit(7, since) for number in range(TO_GO)}
+        return {**groups, **empty, **old, **dropped}
+
+    def _commits(self, at: int, minute: int) -> Batch:
+        """Return what groups commit in a minute."""
+        end = self._end(at)
+        went_back = minute > MINUTES - 4
+        batch: Batch = {
+            ("billing", "orders", 0): _commit(end, at),
+            ("billing", "payments", 0): _commit(end, at),
+            ("stuck", "orders", 0): _commit(self._end(self._begins + HOUR_MS), at),
+            ("returned", "orders", 0): _commit(end - (1_200 if went_back else 1), at),
+            ("returned", "orders", 1): _commit(end, at),
+            ("slow", "orders", 0): _commit(self._end(at - 2 * HOUR_MS), at),
+        }
+        return batch | {("dead", "orders", 0): _commit(end - 10, at)} if minute <= 5 else batch
+
+    def _end(self, at: int) -> int:
+        """Return where every log ends."""
+        return (at - self._begins) // 1_000
+
+    def _write(self, at: int, batch: Batch) -> None:
+        sequence = self._progress.sequence + 1
+        totals = Totals(decoded=len(batch), tombstones=list(batch.values()).count(None))
+        self._progress = replace(
+            self._progress,
+            batch_id=self._progress.batch_id + 1,
+            sequence=sequence,
+            batch_time=at,
+            heartbeat=at,
+            totals=self._progress.totals + totals,
+            partitions=_partitions(at, sequence),
+        )
+        changes = [_change(key, value, self._live.get(key), at) for key, value in batch.items()]
+        rows, _ = change_rows(
+            pa.Table.from_pylist(changes, CHANGES_IN_BATCH), sequence=sequence, batch_time=at
+        )
+        self.tables.append_changes(rows, self._progress, is_batch=True)
+        self._live |= batch
+
+    def _sample(self, moments: Iterable[int]) -> None:
+        logs = [("orders", 0), ("orders", 1), ("payments", 0), ("clicks", 0), ("views", 0)]
+        samples = [
+            Sample(
+                at,
+                topic,
+                partition,
+                self._end(at),
+                _SECOND_TOPIC if topic == "views" else f"id-{topic}",
+                start=500 if topic == "clicks" else 0,
+            )
+            for at in moments
+            for topic, partition in logs
+        ]
+        topics = {(sample.topic, sample.topic_id, sample.at) for sample in samples}
+        named = [of_topic(at, topic, topic_id or "") for topic, topic_id, at in sorted(topics)]
+        self.tables.append_log_ends(rows_of([*samples, *named]))
+
+
+def write_dead_world(root: Path, now: int) -> Tables:
+    """Write tables whose job has been dead for two hours, since a rebuild."""
+    world = MetricsWorld(root, now - 2 * HOUR_MS)
+    progress = world.tables.progress()
+    rebuild = Rebuild(since=now - 2 * HOUR_MS, reason="the topic was made anew")
+    world.tables.append_changes(CHANGES.empty_table(), replace(progress, rebuild=rebuild), is_batch=False)
+    return world.tables
+
+
+def _progress(began: int) -> Progress:
+    retention = Retention(
+        retention_ms=RETENTION_MS,
+        check_interval_ms=10 * MINUTE_MS,
+        source="broker",
+        read_at=began,
+        known_since=began,
+    )
+    return Progress(query_id=QUERY, topic="__consumer_offsets", cluster_id="shop", retention=retention)
+
+
+def _partitions(at: int, position: int) -> Mapping[int, PartitionProgress]:
+    whole = PartitionProgress(
+        position=position,
+        last_stable_offset=position,
+        high_watermark=position,
+        load_target=0,
+        loaded=True,
+        stable=Reached(as_of=at),
+        whole=Reached(as_of=at),
+    )
+    since = at - STUCK_MS
+    held_back = replace(
+        whole,
+        last_stable_offset=position + 1,
+        high_watermark=position + 9,
+        held_back_since=since,
+        stable=Reached(as_of=since, target=position + 1, target_at=at),
+        whole=Reached(as_of=since, target=position + 9, target_at=at),
+    )
+    return {0: whole, HELD_BACK: held_back, SILENT: replace(whole, unanswered_since=since)}
+
+
+def _change(key: Key | str, value: Row | None, before: Row | None, at: int) -> Row:
+    place = {"source_partition": 0, "source_offset": 1, "source_timestamp": at}
+    cause = {} if value is not None else {"cause": EXPIRED}
+    commits = {} if isinstance(key, str) else {"commits": 0 if value is None else 1}
+    return change(key, value, before) | place | cause | commits
+
+
+def _commit(committed: int | None, at: int, **changed: object) -> Row:
+    row = offset(committed_offset=committed, commit_timestamp=at, source_timestamp=at, source_partition=0)
+    return row | changed
+
+
+def _member(name: str) -> Row:
+    return {
+        "member_id": f"{name}-1",
+        "client_id": name,
+        "client_host": "/10.0.3.10",
+        "subscribed_topics": ["orders"],
+    }
