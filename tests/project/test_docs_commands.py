@@ -28,6 +28,7 @@ PAGES: Final = (
 )
 BROKER: Final = "localhost:9092"  # as the documents call it
 SERVER: Final = "127.0.0.1:9192"  # the same of `offsetlake serve`
+NODE_EXPORTER: Final = "/var/lib/node_exporter"
 JOB: Final = f"offsetlake run --bootstrap-server {BROKER}"
 ELSEWHERE: Final = {
     r"make ": "targets of the Makefile",
@@ -35,6 +36,7 @@ ELSEWHERE: Final = {
     r".*--master spark://": "test_cluster.py, on a cluster of Spark",
     r"kafka-consumer-groups ": "a tool of Kafka's; test_expiry_on_broker.py does the same with the file",
     r"kafka-[a-z-]+\.sh ": "tools of Kafka's; tests/serve/kafka asks the listener with them",
+    r"curl |promtool |prometheus": "what reads metrics; tests/serve/metrics does so with a real Prometheus",
 }
 """Commands that are not run here, and who sees to them."""
 
@@ -79,6 +81,7 @@ class Shell:
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m streaming.cli "$@"\n')
         program.chmod(0o755)
+        (directory / "node_exporter").mkdir()
 
     @contextmanager
     def started(self, command: str) -> Iterator["subprocess.Popen[bytes]"]:
@@ -91,7 +94,7 @@ class Shell:
         self._count += 1
         with self.output.open("wb") as output:
             process = subprocess.Popen(
-                ["bash", "-c", command.replace(BROKER, self._bootstrap)],
+                ["bash", "-c", self._here(command)],
                 cwd=self.directory,
                 env=environment,
                 stdout=output,
@@ -112,10 +115,16 @@ class Shell:
 
     def serve(self, command: str) -> None:
         """Run a command line that answers over the wire, until it says so, and stop it."""
-        with self.started(command.replace(SERVER, "127.0.0.1:0")) as process:
+        with self.started(f"{command.replace(SERVER, '127.0.0.1:0')} --http 127.0.0.1:0") as process:
             kafka.wait_until(lambda: "answering" in self.output.read_text(), f"{command} to answer")
             os.killpg(process.pid, signal.SIGTERM)
             assert process.wait(LIMIT_S) == 0, f"{command}\n{self.output.read_text()}"
+
+    def _here(self, command: str) -> str:
+        """Return a command line with what is here in the place of what the documents call so."""
+        return command.replace(BROKER, self._bootstrap).replace(
+            NODE_EXPORTER, str(self.directory / "node_exporter")
+        )
 
     @property
     def output(self) -> Path:
