@@ -27,7 +27,7 @@ GROUPS = [
     "g" * 299 + "h",
     "grüße",
 ]
-HABITS = ("reads", "stopped", "stalls", "rewinds", "falls behind", "once", "unreadable")
+HABITS = ("reads", "stopped", "stalls", "rewinds", "falls behind", "once", "unreadable", "beyond")
 STATES: list[dict[str, Any]] = [
     {"type": "classic", "state": "Empty", "protocol_type": "consumer"},
     {"type": "classic", "state": "Stable", "protocol_type": "consumer", "subscribed_topics": ["orders"]},
@@ -131,6 +131,8 @@ class StandingWorld:
                 return end - 1_000 - (3_000 if minute >= 15 else 0)
             case "falls behind":
                 return log.end_at(self._start) + minute
+            case "beyond":
+                return end + 100_000 if minute == 3 else None
             case "once":
                 return end - 4_000 if minute == 0 else None
         return end - self._random.choice([0, 1, 30])
