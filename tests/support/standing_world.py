@@ -63,6 +63,9 @@ class StandingWorld:
         keys = [(name, log) for name in names for log in self._logs if self._random.random() < 0.6]
         self._habits = {(name, log.topic, log.partition): self._random.choice(HABITS) for name, log in keys}
         self._log_of = {(name, log.topic, log.partition): log for name, log in keys}
+        for name in ("once", "beyond"):  # of these every world has a group
+            self._habits[name, "orders", 0] = name
+            self._log_of[name, "orders", 0] = self._logs[0]
         for minute in range(MINUTES + 1):
             self._commit(minute)
             self._sample(minute)
