@@ -181,6 +181,7 @@ FORBIDDEN = {
     "streaming.maintenance.maintenance": HEAVY,
     "streaming.serve.picture.follower": ["pandas", *HEAVY],
     "streaming.serve.process.serving": ["pandas", *HEAVY],
+    "streaming.serve.metrics.exposition": ["pandas", "starlette", "uvicorn", *HEAVY],
     "streaming.cli.main": HEAVY,
     "streaming.cli.console": HEAVY,
 }
@@ -217,6 +218,7 @@ COMMANDS = {
     "retired": "--since 7d --table-root {root}",
     "decode": "{root}/records.jsonl",
     "maintain": "--table-root {root}",
+    "metrics": "--table-root {root}",
 }
 
 

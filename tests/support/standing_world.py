@@ -27,7 +27,7 @@ GROUPS = [
     "g" * 299 + "h",
     "grüße",
 ]
-HABITS = ("reads", "stopped", "stalls", "rewinds", "falls behind", "once", "unreadable")
+HABITS = ("reads", "stopped", "stalls", "rewinds", "falls behind", "once", "unreadable", "beyond")
 STATES: list[dict[str, Any]] = [
     {"type": "classic", "state": "Empty", "protocol_type": "consumer"},
     {"type": "classic", "state": "Stable", "protocol_type": "consumer", "subscribed_topics": ["orders"]},
@@ -63,6 +63,9 @@ class StandingWorld:
         keys = [(name, log) for name in names for log in self._logs if self._random.random() < 0.6]
         self._habits = {(name, log.topic, log.partition): self._random.choice(HABITS) for name, log in keys}
         self._log_of = {(name, log.topic, log.partition): log for name, log in keys}
+        for name in ("once", "beyond"):  # of these every world has a group
+            self._habits[name, "orders", 0] = name
+            self._log_of[name, "orders", 0] = self._logs[0]
         for minute in range(MINUTES + 1):
             self._commit(minute)
             self._sample(minute)
@@ -131,6 +134,8 @@ class StandingWorld:
                 return end - 1_000 - (3_000 if minute >= 15 else 0)
             case "falls behind":
                 return log.end_at(self._start) + minute
+            case "beyond":
+                return end + 100_000 if minute == 3 else None
             case "once":
                 return end - 4_000 if minute == 0 else None
         return end - self._random.choice([0, 1, 30])

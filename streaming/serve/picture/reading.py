@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from streaming.alerts.listing import listed
 from streaming.alerts.table import AlertTable
-from streaming.common.arrays import from_mask, numbers_or
 from streaming.common.retries import retried
 from streaming.common.times import MINUTE_MS
 from streaming.model.progress import Progress
@@ -36,7 +35,7 @@ from streaming.tables.select import FilesGoneError
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 from streaming.tables.tail.log import Commit, LogLostError, LogTail
-from streaming.tables.tail.rows import SEQUENCE, files_of, rows_of
+from streaming.tables.tail.rows import files_of, rows_of
 
 _MANY_ROWS: Final = 250_000
 """So many changes are applied at once: what is read of them takes more than the columns that they become."""
@@ -163,7 +162,7 @@ def _with_commits(reading: Reading, followed: LogTail) -> Reading:
         for path in commit.added if commit.adds_rows else ():
             after, up_to = reading.picture.progress.sequence, growing.progress.sequence
             for rows in rows_of(followed.storage, path, columns, after=after):
-                tally = None if tally is None else tally.with_changes(_later(rows, after))
+                tally = None if tally is None else tally.with_changes(rows)
                 for name in ROWS:
                     growing.changes.add_changes(rows, of=name, after=after, up_to=up_to)
         growing.grow(_MANY_ROWS)
@@ -173,12 +172,6 @@ def _with_commits(reading: Reading, followed: LogTail) -> Reading:
         return reading if followed is reading.changes else replace(reading, changes=followed)
     picture = replace(growing.picture, progress=growing.progress)
     return replace(reading, changes=followed, picture=picture, tally=tally)
-
-
-def _later(rows: pa.RecordBatch, after: int) -> pa.RecordBatch:
-    """Return the rows that come after a sequence."""
-    is_later = numbers_or(rows[SEQUENCE], -1) > after
-    return rows if is_later.all() else rows.filter(from_mask(is_later))
 
 
 def _check(commit: Commit, before: Progress) -> None:

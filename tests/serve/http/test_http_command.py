@@ -4,11 +4,13 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from metrics_read import read
+from listening import Client
+from metrics_read import by, read
 from table_batches import append, group, offset
 
 from streaming.common.times import now_ms
@@ -96,12 +98,16 @@ def test_it_serves_until_it_is_told_to_stop(tables: Tables, tmp_path: Path) -> N
         assert process.stderr is not None
         said = [process.stderr.readline(), process.stderr.readline()]
         assert f"answering HTTP on http://127.0.0.1:{http}/metrics" in said[0]
+        with closing(Client(f"127.0.0.1:{kafka}")) as client:
+            client.ask(16, 0, {})
         asked = urllib.request.Request(
             f"http://127.0.0.1:{http}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
         )
         with urllib.request.urlopen(asked, timeout=30) as answer:
             told = read(answer.read())
-        assert told["offsetlake_kafka_connections"] == {(): 0}
+        requests = by(told["offsetlake_kafka_requests_total"], "api")
+        assert {name: count for name, count in requests.items() if count} == {"ListGroups": 1}
+        assert told["offsetlake_kafka_connections"][()] <= 1
         assert "offsetlake_group_commits_total" in told
         taken = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (taken.returncode, "Choose another with --http, or --no-http" in taken.stderr) == (1, True)

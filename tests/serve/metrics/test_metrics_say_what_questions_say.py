@@ -80,6 +80,7 @@ def test_positions(world: StandingWorld, told: Read) -> None:
     partition = f"{PREFIX}_topic_partition"
     assert by(told[f"{partition}_committed_offset"], *key) == expected("committed_offset")
     assert by(told[f"{partition}_lag"], *key) == expected("lag")
+    assert min(expected("lag").values()) < 0
     assert by(told[f"{partition}_lag_seconds"], *key) == pytest.approx(expected("lag_seconds"), abs=1e-5)
     times = {place: to_ms(at) / 1_000 for place, at in expected("commit_timestamp").items()}
     assert by(told[f"{partition}_commit_timestamp_seconds"], *key) == times
