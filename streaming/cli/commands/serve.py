@@ -127,7 +127,7 @@ def _with_http(
 @table_root_option
 @config_option
 def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> None:
-    """Print the metrics of `offsetlake serve` once, but for counters, which count while it runs.
+    """Print the metrics of `serve` once, but for counters, which count while it runs.
 
     For cron, and node_exporter's textfile collector.
 
