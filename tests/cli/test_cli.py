@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -542,7 +543,7 @@ def test_help_shows_examples_that_parse(offsetlake: Any, name: str | None) -> No
     examples = re.findall(r"(?m)^ .*?\b(offsetlake(?: [^\s|#]+)+)", out)
     assert examples
     for example in examples:
-        _, command, *arguments = shlex.split(example)
+        _, command, *arguments = takewhile(lambda word: word != ">", shlex.split(example))
         context = cli.commands[command].make_context(command, arguments)
         context.close()
         assert name in (None, command)
