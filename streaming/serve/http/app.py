@@ -2,7 +2,8 @@
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -102,13 +103,32 @@ class _Metrics(Response):
         length = {"content-length": str(body.length), "content-type": body.content_type}
         super().__init__(headers={**headers, **packed, **length})
 
-    async def __call__(self, scope: Message, _: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         if scope["method"] != "HEAD":
-            for piece in _cut(self._body):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async with _watched(receive) as gone:
+                for piece in _cut(self._body):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await asyncio.sleep(0)  # others get their turn, and who has gone is noticed
+                    if gone.done():
+                        return
         await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def _watched(receive: Receive) -> AsyncIterator[asyncio.Task[None]]:
+    """Give a task that is done once the client has gone."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task = asyncio.create_task(gone())
+    try:
+        yield task
+    finally:
+        task.cancel()
 
 
 def _cut(body: Body) -> Iterator[bytes]:

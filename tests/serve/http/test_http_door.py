@@ -1,6 +1,7 @@
 """The HTTP door: what it answers at every stage of the tables, to whom, and how much it lets clients take."""
 
 import gzip
+import logging
 import shutil
 import socket
 import time
@@ -17,6 +18,8 @@ from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
+from streaming.serve.http.app import _cut
+from streaming.serve.metrics.publisher import Body
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -210,13 +213,17 @@ def test_an_idle_connection_is_kept_and_then_closed(tables: Tables) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> None:
+def fill_much(tables: Tables) -> None:
     many: Batch = {
         (f"group-{'x' * 150}-{number}", "t", 0): offset(source_partition=0) for number in range(4_000)
     }
     now = now_ms()
     partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
     append(tables, many, now=now, partitions={0: partition})
+
+
+def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> None:
+    fill_much(tables)
     with opened(tables, limits=quick(unread_s=0.5)) as door:
         assert len(door.ask("/metrics").body) > 5_000_000
         with socket.socket() as client:
@@ -225,12 +232,44 @@ def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> Non
             client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
             wait_until(lambda: len(door.door._connections) == 1, "the connection")
             wait_until(lambda: not door.door._connections, "its end")
-        with door.connect() as client:  # closes early
-            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
-            client.recv(1_000)
-        wait_until(lambda: not door.door._connections, "its end")
         assert door.ask("/metrics").status == 200
         assert door.said == []
+
+
+def test_nothing_is_sent_to_a_client_that_has_gone(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill_much(tables)
+    cut = []
+
+    def counted(body: Body) -> Iterator[bytes]:
+        for piece in _cut(body):
+            cut.append(len(piece))
+            yield piece
+
+    with opened(tables) as door:
+        total = len(door.ask("/metrics").body)
+        monkeypatch.setattr("streaming.serve.http.app._cut", counted)
+        for _ in range(5):
+            cut.clear()
+            with door.connect() as client:
+                client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+                client.recv(1_000)
+            wait_until(lambda: not door.door._connections, "its end")
+            assert 0 < sum(cut) < total
+        assert door.said == []
+    assert "socket.send" not in capfd.readouterr().err
+
+
+def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Opened) -> None:
+    for name in ("asyncio", "uvicorn.error"):
+        for number in range(3):
+            logging.getLogger(name).error("line %d\nof it", number)
+        assert not logging.getLogger(name).propagate
+    assert door.said == [
+        "an event loop complains: line 0 of it",
+        "an HTTP answer could not be made: line 0 of it",
+    ]
 
 
 def test_there_are_only_so_many_connections(tables: Tables) -> None:
