@@ -201,7 +201,7 @@ def test_a_long_request_is_refused(tables: Tables) -> None:
 
 
 def test_an_idle_connection_is_kept_and_then_closed(tables: Tables) -> None:
-    with opened(tables, limits=quick(head_s=0.3, idle_s=2)) as door, door.connect() as client:
+    with opened(tables, limits=quick(head_s=0.3, idle_s=2, answer_s=1)) as door, door.connect() as client:
         for _ in range(2):
             client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
             received = b""
@@ -234,6 +234,22 @@ def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> Non
             wait_until(lambda: not door.door._connections, "its end")
         assert door.ask("/metrics").status == 200
         assert door.said == []
+
+
+def test_a_client_that_takes_an_answer_bit_by_bit_loses_the_connection(tables: Tables) -> None:
+    fill_much(tables)
+    with opened(tables, limits=quick(answer_s=2)) as door, socket.socket() as client:
+        door.ask("/metrics")
+        wait_until(lambda: not door.door._connections, "the end of the first")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect(("127.0.0.1", door.door.port))
+        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        began = time.monotonic()
+        assert client.recv(4_096)
+        while door.door._connections and time.monotonic() - began < 10:
+            client.recv(4_096)
+            time.sleep(0.05)
+        assert 1 < time.monotonic() - began < 6
 
 
 def test_nothing_is_sent_to_a_client_that_has_gone(
