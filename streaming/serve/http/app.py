@@ -2,7 +2,8 @@
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -22,6 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 _PIECE: Final = 256 * 1024
 _SOON_S: Final = 0.02
 _RETRY_S: Final = 15
+
+_WEIGHT: Final = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)", re.ASCII)
 
 _ALWAYS: Final = {
     "cache-control": "no-cache",
@@ -145,27 +148,35 @@ def _cut(body: Body) -> Iterator[bytes]:
 
 
 def _variant(request: Request) -> Variant:
-    accepted = request.headers.get("accept", "")
-    style = "openmetrics" if _weight(accepted, "application/openmetrics-text") > 0 else "text"
-    is_zipped = _weight(request.headers.get("accept-encoding", ""), "gzip") > 0
-    return Variant("openmetrics" if style == "openmetrics" else "text", is_zipped)
+    """Return the form that a client prefers; text without compression, if it does not say so."""
+    types = _weights(request.headers.getlist("accept"))
+    openmetrics, text = (
+        _weight(types, *names)
+        for names in (["application/openmetrics-text"], ["text/plain", "text/*", "*/*"])
+    )
+    codings = _weights(request.headers.getlist("accept-encoding"))
+    zipped, plain = (_weight(codings, name, "*") for name in ("gzip", "identity"))
+    return Variant("openmetrics" if 0 < openmetrics >= text else "text", 0 < zipped >= plain)
 
 
-def _weight(header: str, wanted: str) -> float:
-    """Return the weight that a header of what is accepted gives to something; 0: none.
+def _weight(weights: Mapping[str, float], *names: str) -> float:
+    """Return the weight of the first name that has one; 0: none has."""
+    return next((weights[name] for name in names if name in weights), 0.0)
 
-    >>> _weight("gzip;q=0.5, br", "gzip"), _weight("gzip;q=0", "gzip"), _weight("br", "gzip")
-    (0.5, 0.0, 0.0)
+
+def _weights(headers: Sequence[str]) -> dict[str, float]:
+    """Return the weights that headers of what is accepted give, the largest of each name (RFC 9110, 12.4.2).
+
+    >>> _weights(["gzip;q=0.5, br", "x;v=1;q=0.1, X; v=2; q=0.2, y;q=much"])
+    {'gzip': 0.5, 'br': 1.0, 'x': 0.2, 'y': 0.0}
     """
-    for part in header.split(","):
+    found: dict[str, float] = {}
+    for part in ",".join(headers).split(","):
         name, *parameters = (text.strip().lower() for text in part.split(";"))
-        if name == wanted:
-            weights = [text.removeprefix("q=") for text in parameters if text.startswith("q=")]
-            try:
-                return float(weights[0]) if weights else 1.0
-            except ValueError:
-                return 0.0
-    return 0.0
+        given = [text.removeprefix("q=") for text in parameters if text.startswith("q=")]
+        weight = 1.0 if not given else float(given[0]) if _WEIGHT.fullmatch(given[0]) else 0.0
+        found[name] = max(weight, found.get(name, 0.0))
+    return found
 
 
 def _is_known(request: Request, etag: str) -> bool:

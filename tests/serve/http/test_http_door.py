@@ -113,6 +113,44 @@ def test_formats_and_compression_are_those_that_were_asked_for(door: Opened) -> 
     assert "content-encoding" not in door.ask("/metrics", accept_encoding="gzip;q=0, br").headers
 
 
+PREFERENCES = {
+    "": "text",
+    "*/*": "text",
+    "text/html, */*;q=0.8": "text",
+    "application/openmetrics-text": "openmetrics",
+    "application/openmetrics-text, */*": "openmetrics",
+    "application/openmetrics-text;version=1.0.0;q=0.5, text/plain;version=0.0.4;q=0.9": "text",
+    "application/openmetrics-text;q=0.5, */*;q=0.9": "text",
+    "application/openmetrics-text;q=0.5, text/plain;q=0.1, */*;q=0.9": "openmetrics",
+    "text/plain, application/openmetrics-text; v=0; q=0, Application/OpenMetrics-Text": "openmetrics",
+    "application/openmetrics-text;q=0": "text",
+    "application/openmetrics-text;q=nan, text/plain": "text",
+}
+CODINGS = {
+    "": False,
+    "gzip": True,
+    "br, GZIP": True,
+    "*": True,
+    "gzip, identity": True,
+    "gzip;q=0.1, identity;q=1": False,
+    "gzip;q=0.1, *;q=0.5": False,
+    "gzip;q=0.5, *;q=0": True,
+    "*;q=1, gzip;q=0": False,
+    "gzip;q=0, br": False,
+    "gzip;q=inf": False,
+}
+
+
+def test_what_a_client_prefers_is_sent(door: Opened) -> None:
+    for accepted, style in PREFERENCES.items():
+        sent = door.ask("/metrics", accept=accepted).headers["content-type"]
+        assert ("openmetrics" in sent) == (style == "openmetrics"), accepted
+    for accepted, is_zipped in CODINGS.items():
+        assert ("content-encoding" in door.ask("/metrics", accept_encoding=accepted).headers) == is_zipped, (
+            accepted
+        )
+
+
 def test_what_a_client_has_is_not_sent_again(tables: Tables) -> None:
     fill(tables)
     with opened(tables, every_s=60) as door:
