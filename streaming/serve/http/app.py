@@ -86,7 +86,9 @@ def app_of(known: Known, *, token: str | None, wait_s: float) -> Starlette:
             ("/readyz", readyz),
         )
     ]
-    return Starlette(routes=routes, middleware=[Middleware(_Guard, token=token)])
+    app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token)])
+    app.router.redirect_slashes = False  # it would send clients to whatever host they have named
+    return app
 
 
 async def _body(publisher: Publisher, variant: Variant, wait_s: float) -> Body | None:
@@ -189,7 +191,7 @@ class _Guard:
 
     def __init__(self, app: Callable[..., Awaitable[None]], token: str | None) -> None:
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._expected = None if token is None else token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # of the start and the end of the process
@@ -213,7 +215,9 @@ class _Guard:
         if self._expected is None or scope["path"] in _OPEN:
             return None
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(sent) == 1 and hmac.compare_digest(sent[0], self._expected):
-            return None
+        if len(sent) == 1:
+            scheme, _, token = sent[0].partition(b" ")
+            if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(b" "), self._expected):
+                return None
         headers = {"www-authenticate": 'Bearer realm="offsetlake"'}
         return PlainTextResponse("expected the token: Authorization: Bearer ...\n", 401, headers)

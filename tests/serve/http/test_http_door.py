@@ -181,7 +181,9 @@ def test_get_and_head_only(door: Opened) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
         answer = door.ask("/metrics", method)
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
-    assert door.ask("/nowhere").status == 404
+    for path in ("/nowhere", "/metrics/", "/healthz/", "//metrics"):
+        answer = door.ask(path, host="elsewhere.example")
+        assert (answer.status, "location" in answer.headers) == (404, False)
     assert b"/metrics" in door.ask("/").body
 
 
@@ -189,11 +191,20 @@ def test_a_token_is_asked_for(tables: Tables) -> None:
     fill(tables)
     with opened(tables, token=TOKEN) as door:
         for path in ("/metrics", "/", "/nowhere"):
-            for sent in ("", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN):
+            for sent in (
+                "",
+                "Bearer",
+                f"Basic {TOKEN}",
+                f"Bearer {TOKEN}x",
+                f"Bearer {TOKEN[:-1]}",
+                f"Bearer{TOKEN}",
+                TOKEN,
+            ):
                 answer = door.ask(path, authorization=sent)
                 assert (answer.status, b"offsetlake_" in answer.body) == (401, False), (path, sent)
         assert door.ask("/metrics").headers["www-authenticate"].startswith("Bearer")
-        assert door.ask("/metrics", authorization=f"Bearer {TOKEN}").status == 200
+        for scheme in ("Bearer", "bearer", "BEARER "):
+            assert door.ask("/metrics", authorization=f"{scheme} {TOKEN}").status == 200
         assert door.ask("/healthz").body == b"ok\n"
         assert door.ask("/readyz").status == 200
 
