@@ -155,15 +155,22 @@ def token_in(path: str) -> str:
     Raises `MisuseError` where there is none, or one that is easily guessed.
     """
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        lines = Path(path).read_text(encoding="ascii").strip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "other characters than those of ASCII"
         raise MisuseError(
             f"token file {path}: expected a file with one line, the token, found: {why}."
         ) from error
-    if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
-        raise MisuseError(
-            f"token file {path}: expected one line of {_SHORTEST_TOKEN} characters or more without blanks, "
-            f"found {len(token)} characters. Make one with: openssl rand -hex 32."
-        )
-    return token
+    token = lines[0] if lines else ""
+    if len(lines) > 1:
+        found = f"{len(lines)} lines"
+    elif not token.isprintable() or " " in token:
+        found = "a blank or a control character in it"
+    elif len(token) < _SHORTEST_TOKEN:
+        found = f"{len(token)} characters"
+    else:
+        return token
+    raise MisuseError(
+        f"token file {path}: expected one line of {_SHORTEST_TOKEN} characters or more without blanks, "
+        f"found {found}. Make one with: openssl rand -hex 32."
+    )
