@@ -54,7 +54,7 @@ def _named() -> Iterator[None]:
         ) from error
 
 
-def write_bytes(pieces: Iterable[bytes]) -> None:
+def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
     """Write bytes to standard output; raises `OutputError`, `BrokenPipeError` if the reader has gone."""
     with _named():
         for piece in pieces:
