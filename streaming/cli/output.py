@@ -54,6 +54,14 @@ def _named() -> Iterator[None]:
         ) from error
 
 
+def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
+    """Write bytes to standard output; raises `OutputError`, `BrokenPipeError` if the reader has gone."""
+    with _named():
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
 @contextmanager
 def watched_output() -> Iterator[None]:
     """Let what is printed within raise `OutputError`; where there is no standard output it goes nowhere."""

@@ -35,14 +35,21 @@ COMMANDS = [
     "decode {records}",
     "--help",
     "sql MUCH --output json",
+    "metrics --config {much}",
 ]
 
 
 def offsetlake(command: str, root: str, out: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command (its words, with `MUCH` for a query) whose standard output is `out`."""
+    """Run a command (its words, with `MUCH` for a query) whose standard output is `out`.
+
+    `{records}` is a file of records, `{much}` one of settings by which metrics are longer than any buffer.
+    """
     records = Path(root).parent / "records.jsonl"
     records.write_text('{"key": "0002000167", "value": null}\n')
-    words = [MUCH if word == "MUCH" else word for word in command.format(records=records).split()]
+    much = records.with_name("much.toml")
+    much.write_text(f'[metrics.labels]\nx = "{"x" * 20_000}"\n')
+    command = command.format(records=records, much=much)
+    words = [MUCH if word == "MUCH" else word for word in command.split()]
     if words[0] not in ("decode", "--help", "--version"):
         words += ["--table-root", root]
     options = {"env": BUFFERED, "stderr": subprocess.PIPE, **options}
@@ -57,14 +64,16 @@ def test_a_full_disk_is_one_line_and_exit_code_1(root: str, command: str) -> Non
     assert ran.stderr.endswith(f"{FULL}The output is incomplete: free some space, or write elsewhere.\n")
 
 
-@pytest.mark.parametrize("command", ["sql MUCH --output csv"])
+@pytest.mark.parametrize("command", ["sql MUCH --output csv", "metrics --config {much}"])
 def test_a_full_disk_is_said_where_nothing_is_buffered(root: str, command: str) -> None:
     with Path("/dev/full").open("w") as full:
         ran = offsetlake(command, root, full, env=UNBUFFERED)
     assert (ran.returncode, ran.stderr.count(FULL), "Traceback" in ran.stderr) == (1, 1, False)
 
 
-@pytest.mark.parametrize("command", ["groups --list", "status", "--help", "sql MUCH"])
+@pytest.mark.parametrize(
+    "command", ["groups --list", "status", "--help", "sql MUCH", "metrics --config {much}"]
+)
 def test_a_reader_that_leaves_is_no_error(root: str, command: str) -> None:
     with unread() as out:
         ran = offsetlake(command, root, out)

@@ -364,13 +364,27 @@ def _one_group() -> list[Builder]:
 def _offsetlake_itself() -> list[Builder]:
     kinds = ("decoded", "tombstones", "malformed", "misplaced", "clamped", "unknown")
     return [
-        number("Groups", of("groups"), "Groups that are known.", unit="short", width=6),
+        number("Groups", of("groups"), "Groups that are known.", unit="short"),
         number(
             "Committed offsets",
             of("committed_offsets"),
             "Committed offsets that are known, of all groups.",
             unit="short",
-            width=6,
+        ),
+        number(
+            "Offsets partitions not loaded",
+            f"count({of('source_loaded')} == 0)",
+            "Offsets partitions that were never read to their end: their groups have no metrics.",
+            unit="none",
+            steps=ANY,
+        ),
+        number(
+            "Lag and status worked out",
+            f"time() - {of('standing_timestamp_seconds')}",
+            "How long ago offsetlake serve worked out lag, the status of groups and expiry.",
+            unit="s",
+            steps={0: GREEN, 120: ORANGE, 600: RED},
+            if_none="never",
         ),
         number(
             "Series left out",
@@ -379,7 +393,6 @@ def _offsetlake_itself() -> list[Builder]:
             "be judged now, and `max_series` is what there was no room for.",
             unit="short",
             legend="{{reason}}",
-            width=6,
         ),
         number(
             "Connections at the Kafka door",
@@ -387,7 +400,6 @@ def _offsetlake_itself() -> list[Builder]:
             "Clients that are connected to offsetlake serve by Kafka's protocol.",
             unit="none",
             if_none="not open",
-            width=6,
         ),
         lines(
             "Records of the offsets topic",

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from board_panels import picker
-from board_rows import OF_GROUP, ROWS, of
+from board_rows import OF_GROUP, OF_TARGET, ROWS, of
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from streaming.common.conf_dir import conf_dir
 
 FILE: Final = conf_dir() / "grafana" / "offsetlake.json"
+
+ANY_GROUP: Final = '{__name__=~"offsetlake_group_(info|last_commit_timestamp_seconds)", ' + OF_TARGET + "}"
+"""Groups that are described, or have committed something; `offsetlake metrics` prints no counters."""
 
 SCHEMA: Final = 39
 """Of Grafana 10.4; newer ones bring it along when they read it."""
@@ -45,7 +48,7 @@ def board() -> dict[str, Any]:
             picker(
                 "group",
                 "Group",
-                f"label_values({of('group_commits_total')}, group)",
+                f"label_values({ANY_GROUP}, group)",
                 "The group of the row about one group.",
             )
         )

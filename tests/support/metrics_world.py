@@ -1,8 +1,8 @@
 """Tables in which everything is the matter that metrics tell of, and that go on while they are served.
 
-`MetricsWorld` has a group for each trouble, an offsets partition that a transaction holds back and one whose
-leader is silent, and `go_on` writes what a job would within a second. `write_dead_world` leaves the tables of
-a job that has died during a rebuild.
+`MetricsWorld` has a group for each trouble, an offsets partition that a transaction holds back, one whose
+leader is silent and one that is not loaded, and `go_on` writes what a job would within a second.
+`write_dead_world` leaves the tables of a job that has died during a rebuild.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,8 +26,8 @@ MINUTES: Final = 25
 """For so long groups have been at work."""
 
 RETENTION_MS: Final = 7 * DAY_MS
-HELD_BACK, SILENT = 1, 2
-"""Offsets partitions that are not well; all groups are in partition 0."""
+HELD_BACK, SILENT, NEW = 1, 2, 3
+"""Offsets partitions that are not well: the last was never read to its end; all groups are in partition 0."""
 
 STUCK_MS: Final = 10 * MINUTE_MS
 TO_GO: Final = 200
@@ -183,7 +183,12 @@ def _partitions(at: int, position: int) -> Mapping[int, PartitionProgress]:
         stable=Reached(as_of=since, target=position + 1, target_at=at),
         whole=Reached(as_of=since, target=position + 9, target_at=at),
     )
-    return {0: whole, HELD_BACK: held_back, SILENT: replace(whole, unanswered_since=since)}
+    return {
+        0: whole,
+        HELD_BACK: held_back,
+        SILENT: replace(whole, unanswered_since=since),
+        NEW: PartitionProgress(),
+    }
 
 
 def _change(key: Key | str, value: Row | None, before: Row | None, at: int) -> Row:

@@ -1,6 +1,5 @@
 """The commands that answer over the wire, or print what would be answered."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,7 +133,7 @@ def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> N
     \b
       offsetlake metrics > offsetlake.prom.new && mv offsetlake.prom.new offsetlake.prom
     """
-    from streaming.cli.output import warn
+    from streaming.cli.output import warn, write_bytes
     from streaming.serve.process.telling import metrics_once
 
     settings = settings_of(config, table_root=table_root)
@@ -144,6 +143,4 @@ def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> N
         "openmetrics" if openmetrics else "text",
         lambda sentence: warn([sentence]),
     )
-    for piece in pieces:
-        sys.stdout.buffer.write(piece)
-    sys.stdout.flush()
+    write_bytes(pieces)

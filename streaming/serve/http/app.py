@@ -2,7 +2,9 @@
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -21,6 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 _PIECE: Final = 256 * 1024
 _SOON_S: Final = 0.02
 _RETRY_S: Final = 15
+
+_WEIGHT: Final = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)", re.ASCII)
 
 _ALWAYS: Final = {
     "cache-control": "no-cache",
@@ -82,7 +86,9 @@ def app_of(known: Known, *, token: str | None, wait_s: float) -> Starlette:
             ("/readyz", readyz),
         )
     ]
-    return Starlette(routes=routes, middleware=[Middleware(_Guard, token=token)])
+    app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token)])
+    app.router.redirect_slashes = False  # it would send clients to whatever host they have named
+    return app
 
 
 async def _body(publisher: Publisher, variant: Variant, wait_s: float) -> Body | None:
@@ -102,13 +108,32 @@ class _Metrics(Response):
         length = {"content-length": str(body.length), "content-type": body.content_type}
         super().__init__(headers={**headers, **packed, **length})
 
-    async def __call__(self, scope: Message, _: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         if scope["method"] != "HEAD":
-            for piece in _cut(self._body):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async with _watched(receive) as gone:
+                for piece in _cut(self._body):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await asyncio.sleep(0)  # others get their turn, and who has gone is noticed
+                    if gone.done():
+                        return
         await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def _watched(receive: Receive) -> AsyncIterator[asyncio.Task[None]]:
+    """Give a task that is done once the client has gone."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task = asyncio.create_task(gone())
+    try:
+        yield task
+    finally:
+        task.cancel()
 
 
 def _cut(body: Body) -> Iterator[bytes]:
@@ -125,27 +150,35 @@ def _cut(body: Body) -> Iterator[bytes]:
 
 
 def _variant(request: Request) -> Variant:
-    accepted = request.headers.get("accept", "")
-    style = "openmetrics" if _weight(accepted, "application/openmetrics-text") > 0 else "text"
-    is_zipped = _weight(request.headers.get("accept-encoding", ""), "gzip") > 0
-    return Variant("openmetrics" if style == "openmetrics" else "text", is_zipped)
+    """Return the form that a client prefers; text without compression, if it does not say so."""
+    types = _weights(request.headers.getlist("accept"))
+    openmetrics, text = (
+        _weight(types, *names)
+        for names in (["application/openmetrics-text"], ["text/plain", "text/*", "*/*"])
+    )
+    codings = _weights(request.headers.getlist("accept-encoding"))
+    zipped, plain = (_weight(codings, name, "*") for name in ("gzip", "identity"))
+    return Variant("openmetrics" if 0 < openmetrics >= text else "text", 0 < zipped >= plain)
 
 
-def _weight(header: str, wanted: str) -> float:
-    """Return the weight that a header of what is accepted gives to something; 0: none.
+def _weight(weights: Mapping[str, float], *names: str) -> float:
+    """Return the weight of the first name that has one; 0: none has."""
+    return next((weights[name] for name in names if name in weights), 0.0)
 
-    >>> _weight("gzip;q=0.5, br", "gzip"), _weight("gzip;q=0", "gzip"), _weight("br", "gzip")
-    (0.5, 0.0, 0.0)
+
+def _weights(headers: Sequence[str]) -> dict[str, float]:
+    """Return the weights that headers of what is accepted give, the largest of each name (RFC 9110, 12.4.2).
+
+    >>> _weights(["gzip;q=0.5, br", "x;v=1;q=0.1, X; v=2; q=0.2, y;q=much"])
+    {'gzip': 0.5, 'br': 1.0, 'x': 0.2, 'y': 0.0}
     """
-    for part in header.split(","):
+    found: dict[str, float] = {}
+    for part in ",".join(headers).split(","):
         name, *parameters = (text.strip().lower() for text in part.split(";"))
-        if name == wanted:
-            weights = [text.removeprefix("q=") for text in parameters if text.startswith("q=")]
-            try:
-                return float(weights[0]) if weights else 1.0
-            except ValueError:
-                return 0.0
-    return 0.0
+        given = [text.removeprefix("q=") for text in parameters if text.startswith("q=")]
+        weight = 1.0 if not given else float(given[0]) if _WEIGHT.fullmatch(given[0]) else 0.0
+        found[name] = max(weight, found.get(name, 0.0))
+    return found
 
 
 def _is_known(request: Request, etag: str) -> bool:
@@ -158,7 +191,7 @@ class _Guard:
 
     def __init__(self, app: Callable[..., Awaitable[None]], token: str | None) -> None:
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._expected = None if token is None else token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # of the start and the end of the process
@@ -182,7 +215,9 @@ class _Guard:
         if self._expected is None or scope["path"] in _OPEN:
             return None
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(sent) == 1 and hmac.compare_digest(sent[0], self._expected):
-            return None
+        if len(sent) == 1:
+            scheme, _, token = sent[0].partition(b" ")
+            if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(b" "), self._expected):
+                return None
         headers = {"www-authenticate": 'Bearer realm="offsetlake"'}
         return PlainTextResponse("expected the token: Authorization: Bearer ...\n", 401, headers)

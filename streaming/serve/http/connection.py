@@ -31,7 +31,8 @@ class LimitedConnection(H11Protocol):
         self._is_taken = False
         self._waits_since: float | None = monotonic()
         self._unsent = 0
-        self._sent_at = monotonic()
+        self._sent_at = self._answered_since = monotonic()
+        self._answer: object = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection in."""
@@ -64,7 +65,12 @@ class LimitedConnection(H11Protocol):
         unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent or not unsent:
             self._unsent, self._sent_at = unsent, now
-        if now - self._sent_at > self._door.limits.unread_s:
+        if self.cycle is not self._answer or not (self._is_answering or unsent):
+            self._answer, self._answered_since = self.cycle, now
+        if (
+            now - self._sent_at > self._door.limits.unread_s
+            or now - self._answered_since > self._door.limits.answer_s
+        ):
             self.transport.abort()
         elif self._is_answering:
             self._waits_since = None

@@ -1,7 +1,6 @@
 """The HTTP door: where it listens, who may come, and uvicorn on a thread with a loop of its own."""
 
 import asyncio
-import logging
 import socket
 import threading
 from collections import Counter
@@ -17,6 +16,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.http.app import Known, app_of
 from streaming.serve.http.connection import LimitedConnection
 from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.logs import told
 
 _BACKLOG: Final = 512
 _CHECK_EVERY_S: Final = 1.0
@@ -50,7 +50,7 @@ class Door:
         self._known, self._say, self._token = known, say, token
         self._connections: set[LimitedConnection] = set()
         self._of_address: Counter[str] = Counter()
-        self._told_at = -_TELL_EVERY_S
+        self._told_at: dict[str, float] = {}
 
     # --- open and close ----------------------------------------------------------------------------------
 
@@ -73,9 +73,8 @@ class Door:
             h11_max_incomplete_event_size=self.limits.head_bytes,
             backlog=_BACKLOG,
         )
-        logging.getLogger("uvicorn.error").addHandler(handler := _Telling(self._tell))
-        logging.getLogger("uvicorn.error").propagate = False
-        self._handler = handler
+        self._logs = told(self._tell)
+        self._logs.__enter__()
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
         self._thread.start()
@@ -86,7 +85,7 @@ class Door:
         self._server.should_exit = True
         self._thread.join(_END_LIMIT_S)
         self._socket.close()
-        logging.getLogger("uvicorn.error").removeHandler(self._handler)
+        self._logs.__exit__(None, None, None)
 
     def _listening(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -129,7 +128,7 @@ class Door:
             len(self._connections) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address
         ):
-            self._tell(f"more HTTP connections than are allowed, closing one of {peer}")
+            self._tell("connections", f"more HTTP connections than are allowed, closing one of {peer}")
             return False
         self._connections.add(connection)
         self._of_address[peer] += 1
@@ -142,26 +141,12 @@ class Door:
         if not self._of_address[peer]:
             del self._of_address[peer]
 
-    def _tell(self, sentence: str) -> None:
-        """Say something, but only once in a while: any client may be the reason."""
+    def _tell(self, about: str, sentence: str) -> None:
+        """Say something, but of one kind only once in a while: any client may be the reason."""
         now = monotonic()
-        if now - self._told_at >= _TELL_EVERY_S:
-            self._told_at = now
+        if now - self._told_at.get(about, -_TELL_EVERY_S) >= _TELL_EVERY_S:
+            self._told_at[about] = now
             self._say(sentence)
-
-
-class _Telling(logging.Handler):
-    """Hands on what uvicorn says of failures."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__(logging.ERROR)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Say it in one line."""
-        error = record.exc_info[1] if record.exc_info else None
-        why = "" if error is None else f" {type(error).__name__}: {error}"
-        self._tell(f"an HTTP answer could not be made: {record.getMessage().strip()}{why}")
 
 
 def token_in(path: str) -> str:
@@ -170,15 +155,22 @@ def token_in(path: str) -> str:
     Raises `MisuseError` where there is none, or one that is easily guessed.
     """
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        lines = Path(path).read_text(encoding="ascii").strip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "other characters than those of ASCII"
         raise MisuseError(
             f"token file {path}: expected a file with one line, the token, found: {why}."
         ) from error
-    if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
-        raise MisuseError(
-            f"token file {path}: expected one line of {_SHORTEST_TOKEN} characters or more without blanks, "
-            f"found {len(token)} characters. Make one with: openssl rand -hex 32."
-        )
-    return token
+    token = lines[0] if lines else ""
+    if len(lines) > 1:
+        found = f"{len(lines)} lines"
+    elif not token.isprintable() or " " in token:
+        found = "a blank or a control character in it"
+    elif len(token) < _SHORTEST_TOKEN:
+        found = f"{len(token)} characters"
+    else:
+        return token
+    raise MisuseError(
+        f"token file {path}: expected one line of {_SHORTEST_TOKEN} characters or more without blanks, "
+        f"found {found}. Make one with: openssl rand -hex 32."
+    )

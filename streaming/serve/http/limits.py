@@ -8,8 +8,9 @@ class HttpLimits:
     """Limits of the door; times are in seconds.
 
     `head_bytes` is how long a request may be, `head_s` how long it may take from its first byte to its last,
-    or from the connection on; `idle_s` how long nothing may be asked, and `unread_s` how long a client may
-    take nothing of an answer. Bytes of metrics are waited for at most `wait_s`.
+    or from the connection on; `idle_s` how long nothing may be asked, `unread_s` how long a client may take
+    nothing of an answer, and `answer_s` how long it may take for a whole one. Bytes of metrics are waited
+    for at most `wait_s`.
     """
 
     connections: int = 500
@@ -18,4 +19,5 @@ class HttpLimits:
     head_s: float = 10.0
     idle_s: float = 75.0
     unread_s: float = 30.0
+    answer_s: float = 300.0
     wait_s: float = 30.0

@@ -70,12 +70,23 @@ def test_doors_that_may_not_be_opened(
     assert (ended.code, message in ended.err) == (code, True), ended.err
 
 
-@pytest.mark.parametrize("text", ["", "short\n", "two words of a token\n", "línea-que-no-es-ascii\n"])
-def test_tokens_that_are_none(offsetlake: Any, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "found 0 characters"),
+        ("short\n", "found 5 characters"),
+        ("two words of a token\n", "found a blank or a control character"),
+        (f"{TOKEN}\t{TOKEN}\n", "found a blank or a control character"),
+        (f"{TOKEN}\n{TOKEN}\n", "found 2 lines"),
+        ("línea-que-no-es-ascii\n", "found: other characters than those of ASCII"),
+    ],
+)
+def test_tokens_that_are_none(offsetlake: Any, tmp_path: Path, text: str, found: str) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     ended = offsetlake("serve", "--table-root", str(tmp_path), "--token-file", str(file))
     assert (ended.code, f"token file {file}: expected" in ended.err) == (2, True), ended.err
+    assert found in ended.err
     assert not text.strip() or text.strip() not in ended.err
 
 

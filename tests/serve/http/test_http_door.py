@@ -1,6 +1,7 @@
 """The HTTP door: what it answers at every stage of the tables, to whom, and how much it lets clients take."""
 
 import gzip
+import logging
 import shutil
 import socket
 import time
@@ -17,6 +18,8 @@ from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
+from streaming.serve.http.app import _cut
+from streaming.serve.metrics.publisher import Body
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -110,6 +113,44 @@ def test_formats_and_compression_are_those_that_were_asked_for(door: Opened) -> 
     assert "content-encoding" not in door.ask("/metrics", accept_encoding="gzip;q=0, br").headers
 
 
+PREFERENCES = {
+    "": "text",
+    "*/*": "text",
+    "text/html, */*;q=0.8": "text",
+    "application/openmetrics-text": "openmetrics",
+    "application/openmetrics-text, */*": "openmetrics",
+    "application/openmetrics-text;version=1.0.0;q=0.5, text/plain;version=0.0.4;q=0.9": "text",
+    "application/openmetrics-text;q=0.5, */*;q=0.9": "text",
+    "application/openmetrics-text;q=0.5, text/plain;q=0.1, */*;q=0.9": "openmetrics",
+    "text/plain, application/openmetrics-text; v=0; q=0, Application/OpenMetrics-Text": "openmetrics",
+    "application/openmetrics-text;q=0": "text",
+    "application/openmetrics-text;q=nan, text/plain": "text",
+}
+CODINGS = {
+    "": False,
+    "gzip": True,
+    "br, GZIP": True,
+    "*": True,
+    "gzip, identity": True,
+    "gzip;q=0.1, identity;q=1": False,
+    "gzip;q=0.1, *;q=0.5": False,
+    "gzip;q=0.5, *;q=0": True,
+    "*;q=1, gzip;q=0": False,
+    "gzip;q=0, br": False,
+    "gzip;q=inf": False,
+}
+
+
+def test_what_a_client_prefers_is_sent(door: Opened) -> None:
+    for accepted, style in PREFERENCES.items():
+        sent = door.ask("/metrics", accept=accepted).headers["content-type"]
+        assert ("openmetrics" in sent) == (style == "openmetrics"), accepted
+    for accepted, is_zipped in CODINGS.items():
+        assert ("content-encoding" in door.ask("/metrics", accept_encoding=accepted).headers) == is_zipped, (
+            accepted
+        )
+
+
 def test_what_a_client_has_is_not_sent_again(tables: Tables) -> None:
     fill(tables)
     with opened(tables, every_s=60) as door:
@@ -140,7 +181,9 @@ def test_get_and_head_only(door: Opened) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
         answer = door.ask("/metrics", method)
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
-    assert door.ask("/nowhere").status == 404
+    for path in ("/nowhere", "/metrics/", "/healthz/", "//metrics"):
+        answer = door.ask(path, host="elsewhere.example")
+        assert (answer.status, "location" in answer.headers) == (404, False)
     assert b"/metrics" in door.ask("/").body
 
 
@@ -148,11 +191,20 @@ def test_a_token_is_asked_for(tables: Tables) -> None:
     fill(tables)
     with opened(tables, token=TOKEN) as door:
         for path in ("/metrics", "/", "/nowhere"):
-            for sent in ("", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN):
+            for sent in (
+                "",
+                "Bearer",
+                f"Basic {TOKEN}",
+                f"Bearer {TOKEN}x",
+                f"Bearer {TOKEN[:-1]}",
+                f"Bearer{TOKEN}",
+                TOKEN,
+            ):
                 answer = door.ask(path, authorization=sent)
                 assert (answer.status, b"offsetlake_" in answer.body) == (401, False), (path, sent)
         assert door.ask("/metrics").headers["www-authenticate"].startswith("Bearer")
-        assert door.ask("/metrics", authorization=f"Bearer {TOKEN}").status == 200
+        for scheme in ("Bearer", "bearer", "BEARER "):
+            assert door.ask("/metrics", authorization=f"{scheme} {TOKEN}").status == 200
         assert door.ask("/healthz").body == b"ok\n"
         assert door.ask("/readyz").status == 200
 
@@ -198,7 +250,7 @@ def test_a_long_request_is_refused(tables: Tables) -> None:
 
 
 def test_an_idle_connection_is_kept_and_then_closed(tables: Tables) -> None:
-    with opened(tables, limits=quick(head_s=0.3, idle_s=2)) as door, door.connect() as client:
+    with opened(tables, limits=quick(head_s=0.3, idle_s=2, answer_s=1)) as door, door.connect() as client:
         for _ in range(2):
             client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
             received = b""
@@ -210,13 +262,17 @@ def test_an_idle_connection_is_kept_and_then_closed(tables: Tables) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> None:
+def fill_much(tables: Tables) -> None:
     many: Batch = {
         (f"group-{'x' * 150}-{number}", "t", 0): offset(source_partition=0) for number in range(4_000)
     }
     now = now_ms()
     partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
     append(tables, many, now=now, partitions={0: partition})
+
+
+def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> None:
+    fill_much(tables)
     with opened(tables, limits=quick(unread_s=0.5)) as door:
         assert len(door.ask("/metrics").body) > 5_000_000
         with socket.socket() as client:
@@ -225,12 +281,60 @@ def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> Non
             client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
             wait_until(lambda: len(door.door._connections) == 1, "the connection")
             wait_until(lambda: not door.door._connections, "its end")
-        with door.connect() as client:  # closes early
-            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
-            client.recv(1_000)
-        wait_until(lambda: not door.door._connections, "its end")
         assert door.ask("/metrics").status == 200
         assert door.said == []
+
+
+def test_a_client_that_takes_an_answer_bit_by_bit_loses_the_connection(tables: Tables) -> None:
+    fill_much(tables)
+    with opened(tables, limits=quick(answer_s=2)) as door, socket.socket() as client:
+        door.ask("/metrics")
+        wait_until(lambda: not door.door._connections, "the end of the first")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect(("127.0.0.1", door.door.port))
+        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        began = time.monotonic()
+        assert client.recv(4_096)
+        while door.door._connections and time.monotonic() - began < 10:
+            client.recv(4_096)
+            time.sleep(0.05)
+        assert 1 < time.monotonic() - began < 6
+
+
+def test_nothing_is_sent_to_a_client_that_has_gone(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill_much(tables)
+    cut = []
+
+    def counted(body: Body) -> Iterator[bytes]:
+        for piece in _cut(body):
+            cut.append(len(piece))
+            yield piece
+
+    with opened(tables) as door:
+        total = len(door.ask("/metrics").body)
+        monkeypatch.setattr("streaming.serve.http.app._cut", counted)
+        for _ in range(5):
+            cut.clear()
+            with door.connect() as client:
+                client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+                client.recv(1_000)
+            wait_until(lambda: not door.door._connections, "its end")
+            assert 0 < sum(cut) < total
+        assert door.said == []
+    assert "socket.send" not in capfd.readouterr().err
+
+
+def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Opened) -> None:
+    for name in ("asyncio", "uvicorn.error"):
+        for number in range(3):
+            logging.getLogger(name).error("line %d\nof it", number)
+        assert not logging.getLogger(name).propagate
+    assert door.said == [
+        "an event loop complains: line 0 of it",
+        "an HTTP answer could not be made: line 0 of it",
+    ]
 
 
 def test_there_are_only_so_many_connections(tables: Tables) -> None:
