@@ -66,6 +66,11 @@ class Source:
         )
 
     @property
+    def was_read(self) -> bool:
+        """Whether anything was read yet: until then nothing is known, not even that there are no groups."""
+        return bool(self.picture.progress.partitions)
+
+    @property
     def is_heard_of(self) -> bool:
         """Whether the job's heartbeat is young enough to speak of anything but the job."""
         return self.picture.age_ms(self.now) <= self.settings.serve.max_age_ms

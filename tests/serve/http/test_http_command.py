@@ -39,10 +39,14 @@ def test_metrics_are_printed_once_without_what_is_counted(offsetlake: Any, table
     assert set(read(ended.out.encode(), "openmetrics")) == set(told)
 
 
-def test_metrics_of_no_tables_say_so(offsetlake: Any, tmp_path: Path) -> None:
-    ended = offsetlake("metrics", "--table-root", str(tmp_path / "nothing"))
-    assert read(ended.out.encode())["offsetlake_tables_readable"] == {(): 0}
-    assert "is not renewed" in ended.err
+@pytest.mark.parametrize("has_tables", [False, True])
+def test_metrics_before_anything_was_read_are_none(offsetlake: Any, tmp_path: Path, has_tables: bool) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    if has_tables:
+        tables.create()
+    ended = offsetlake("metrics", "--table-root", tables.root)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"expected tables at {tables.root} into which a topic was read" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 from metrics_read import Maker, by
 from standing_world import StandingWorld
-from table_batches import offset
+from table_batches import append, offset
 
 from streaming.common.times import now_ms
 from streaming.lag.rules import HealthRules
+from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
 from streaming.serve.picture.follower import Follower
 from streaming.serve.standing.keeper import Keeper
 from streaming.settings.reading import read_settings
+from streaming.tables.tables import Tables
 
 
 @pytest.fixture
@@ -89,3 +91,14 @@ def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: Stan
     after = keeper.make().positions
     assert after.status.tolist() == before.status.tolist()
     assert after.lag.tolist() == before.lag.tolist()
+
+
+def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
+    maker = Maker(tables)
+    names = {
+        f"offsetlake_{name}" for name in ("groups", "committed_offsets", "rebuild_in_progress", "alerts_open")
+    }
+    assert not names & set(maker.read())
+    append(tables, {}, partitions={0: PartitionProgress()})
+    told = maker.read()
+    assert {name for name in names if set(told[name].values()) == {0}} == names

@@ -10,6 +10,8 @@ is idle, or their offsets partition cannot be judged now."""
 
 _SOURCE: Final = ("source_partition",)
 
+_NOTHING_READ: Final = "nothing was read yet"
+
 OF_JOB: Final = (
     Metric(
         name="info",
@@ -31,7 +33,7 @@ OF_JOB: Final = (
         help="When the newest batch that changed anything was written.",
         level="job",
         unit=SECONDS,
-        absent="nothing was read yet",
+        absent=_NOTHING_READ,
         example="time() - offsetlake_batch_timestamp_seconds",
     ),
     Metric(
@@ -44,6 +46,7 @@ OF_JOB: Final = (
         name="rebuild_in_progress",
         help="1 while the topic is read again from its beginning; until then the tables do not change.",
         level="job",
+        absent=_NOTHING_READ,
         example="offsetlake_rebuild_in_progress == 1",
     ),
     Metric(
@@ -74,12 +77,14 @@ OF_JOB: Final = (
         name="groups",
         help="Groups that are known.",
         level="job",
+        absent=_NOTHING_READ,
         example="offsetlake_groups",
     ),
     Metric(
         name="committed_offsets",
         help="Committed offsets that are known, of all groups.",
         level="job",
+        absent=_NOTHING_READ,
         example="offsetlake_committed_offsets",
     ),
     Metric(
@@ -129,6 +134,7 @@ OF_JOB: Final = (
         help="Alerts of offsetlake that are open.",
         level="job",
         labels=("rule", "severity"),
+        absent=_NOTHING_READ,
         example='sum by (rule) (offsetlake_alerts_open{severity="critical"}) > 0',
     ),
     Metric(
