@@ -1,7 +1,8 @@
 """What is counted since `serve` began: commits, rewinds, offsets that went, records. It only rises.
 
 What was changed while nobody could follow - the tables were made anew, or their log was cleaned up - is not
-counted: nobody tells how often. Groups that are gone are forgotten once they are many.
+counted: nobody tells how often. Nor are records that are read again, by a rebuild or into new tables. Groups
+that are gone are forgotten once they are many.
 """
 
 from collections.abc import Mapping
@@ -27,6 +28,37 @@ RECORDS: Final = (*(name for name in COUNTERS if name != "unknown_others"), "unk
 """The kinds of records that are counted."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the job said of records: how many of each kind it has read, in which reading of the topic (query
+    id and generation), and whether this has to get to where the one before was: until all that it found
+    there is read."""
+
+    records: Mapping[str, int]
+    query_id: str | None
+    generation: int
+    is_again: bool
+
+    @classmethod
+    def of(cls, picture: Picture, before: "Seen | None") -> Self:
+        """Return what a picture says, after what was said before."""
+        progress = picture.progress
+        seen = cls(
+            records=_records(progress.totals),
+            query_id=progress.query_id,
+            generation=progress.generation,
+            is_again=False,
+        )
+        is_again = before is not None and (before.is_again or seen.is_other_reading(before))
+        is_whole = bool(progress.partitions) and not picture.loading
+        return replace(seen, is_again=is_again and not is_whole)
+
+    def is_other_reading(self, before: "Seen") -> bool:
+        """Tell whether the topic is read from its beginning once more."""
+        is_other = (self.query_id, self.generation) != (before.query_id, before.generation)
+        return is_other and before.query_id is not None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counters:
     """Counts, each from 0 on: by group `commits` and `rewinds`, by group and cause `retired`; over all groups
@@ -38,7 +70,7 @@ class Counters:
     retired_in_all: Mapping[str, int] = field(default_factory=dict)
     commits_in_all: int = 0
     records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
-    seen: Mapping[str, int] | None = None
+    seen: "Seen | None" = None
     """What the job last said of records; None: nothing yet."""
 
     def with_changes(self, rows: pa.RecordBatch) -> Self:
@@ -74,16 +106,14 @@ class Counters:
         )
 
     def with_picture(self, picture: Picture) -> Self:
-        """Count the records that were read since the job last told: where it counts anew, all of them."""
-        told = _records(picture.progress.totals)
+        """Count the records that were read since the job last told."""
         if len(self.commits) > 2 * len(picture.groups) + _SPARE_GROUPS:
             return self._of_those(picture.groups.names.places).with_picture(picture)
-        if self.seen is None:
-            return replace(self, seen=told)
-        more = {name: now - self.seen[name] for name, now in told.items()}
-        if min(more.values()) < 0:
-            more = told
-        return replace(self, records=_added(self.records, more), seen=told)
+        seen = Seen.of(picture, self.seen)
+        if self.seen is None or seen.is_other_reading(self.seen) or self.seen.is_again:
+            return replace(self, seen=seen)
+        more = {name: max(0, now - self.seen.records[name]) for name, now in seen.records.items()}
+        return replace(self, records=_added(self.records, more), seen=seen)
 
     def of(self, groups: list[str]) -> tuple[Index, Index]:
         """Return the commits and rewinds of n groups."""

@@ -13,12 +13,15 @@ from metrics_read import Maker, by
 from pictures import complain
 from table_batches import QUERY, Batch, append, changes_of, offset
 
+from streaming.model.progress import PartitionProgress
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.counters import Counters
+from streaming.serve.standing.counters import RECORDS, Counters
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
+LOADING = {0: PartitionProgress()}
+LOADED = {0: PartitionProgress(loaded=True)}
 GROUPS = ["", "g", "g\0", "other"]
 VALUES = st.one_of(st.none(), st.integers(0, 5))
 BATCHES = st.lists(
@@ -89,23 +92,56 @@ def test_commits_are_counted_as_the_changes_say(tables: Tables) -> None:
     assert counted(follower).commits_in_all == 3
 
 
-def test_records_are_those_since_the_start_and_rise_over_a_table_that_counts_anew(tables: Tables) -> None:
-    def read(decoded: int, unknown: int) -> None:
-        at = Position(0, 0)
-        kind = UnknownRecords(record_type=9, value_version=1, count=unknown, first=at, last=at)
-        totals = Totals(decoded=decoded, unknown=(kind,), unknown_others=1)
-        append(tables, {}, totals=totals)
+def totals_of(decoded: int, unknown: int = 0) -> Totals:
+    at = Position(0, 0)
+    kind = UnknownRecords(record_type=9, value_version=1, count=unknown, first=at, last=at)
+    return Totals(decoded=decoded, malformed=3, unknown=(kind,), unknown_others=1)
 
-    read(100, 5)
+
+def test_records_are_those_since_the_start(tables: Tables) -> None:
+    append(tables, {}, totals=totals_of(100, 5))
     follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
     assert follower.look()
     assert set(counted(follower).records.values()) == {0}
-    read(110, 7)
+    append(tables, {}, totals=totals_of(110, 7))
     assert follower.look()
     assert (counted(follower).records["decoded"], counted(follower).records["unknown"]) == (10, 2)
-    read(30, 0)  # the topic is read again from its beginning
+
+
+@pytest.mark.parametrize("read_again", [30, 200])
+def test_records_that_a_rebuild_reads_again_are_not_counted(tables: Tables, read_again: int) -> None:
+    append(tables, {}, totals=totals_of(100), partitions=LOADED)
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
     assert follower.look()
-    assert (counted(follower).records["decoded"], counted(follower).records["unknown"]) == (40, 3)
+    append(tables, {}, totals=totals_of(read_again), generation=1, query_id="query-2")
+    assert follower.look()
+    assert set(counted(follower).records.values()) == {0}
+    append(tables, {}, totals=totals_of(read_again + 4), query_id="query-2")
+    assert follower.look()
+    assert counted(follower).records == dict.fromkeys(RECORDS, 0) | {"decoded": 4}
+
+
+def test_records_that_are_read_into_new_tables_are_not_counted(tables: Tables) -> None:
+    append(tables, {}, totals=totals_of(100), partitions=LOADED)
+    follower = Follower(tables, lambda _: None, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    root = Path(tables.root)
+    root.rename(root.with_name("gone"))
+    assert not follower.look()
+    tables.create()
+    for decoded, partitions in ((0, {}), (50, LOADING), (90, LOADING), (120, LOADED), (123, LOADED)):
+        append(tables, {}, totals=totals_of(decoded), partitions=partitions, query_id="query-2")
+        assert follower.look()
+    assert counted(follower).records["decoded"] == 3
+
+
+def test_records_of_a_job_that_begins_later_are_counted(tables: Tables) -> None:
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    for decoded in (50, 90):
+        append(tables, {}, totals=Totals(decoded=decoded), partitions=LOADING)
+        assert follower.look()
+    assert counted(follower).records["decoded"] == 90
 
 
 def test_they_go_on_when_everything_is_read_again(tables: Tables) -> None:

@@ -12,6 +12,8 @@ _SOURCE: Final = ("source_partition",)
 
 _NOTHING_READ: Final = "nothing was read yet"
 
+_ONCE: Final = "; what a rebuild reads again is not counted."
+
 OF_JOB: Final = (
     Metric(
         name="info",
@@ -169,42 +171,42 @@ OF_JOB: Final = (
     ),
     Metric(
         name="records_decoded_total",
-        help="Records of the offsets topic that were decoded, tombstones among them.",
+        help=f"Records of the offsets topic that were decoded, tombstones among them{_ONCE}",
         level="job",
         kind="counter",
         example="rate(offsetlake_records_decoded_total[5m])",
     ),
     Metric(
         name="records_tombstones_total",
-        help="Tombstones among the records that were decoded.",
+        help=f"Tombstones among the records that were decoded{_ONCE}",
         level="job",
         kind="counter",
         example="rate(offsetlake_records_tombstones_total[5m])",
     ),
     Metric(
         name="records_malformed_total",
-        help="Records whose bytes break their format; they are in the quarantine.",
+        help=f"Records whose bytes break their format, in the quarantine{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_malformed_total[1h]) > 0",
     ),
     Metric(
         name="records_misplaced_total",
-        help="Records in another offsets partition than that of their group, which are ignored.",
+        help=f"Records in another offsets partition than that of their group, which are ignored{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_misplaced_total[1h]) > 0",
     ),
     Metric(
         name="records_clamped_total",
-        help="Records with a time outside of the years 1 to 9999.",
+        help=f"Records with a time outside of the years 1 to 9999{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_clamped_total[1h]) > 0",
     ),
     Metric(
         name="records_unknown_total",
-        help="Records of a type or version that this release does not know.",
+        help=f"Records of a type or version that this release does not know{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_unknown_total[1h]) > 0",
