@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.serve.metrics.catalogue import BY_NAME
 from streaming.serve.metrics.labels import TEXTS, label_values
 from streaming.serve.metrics.series import Label, Series, Values, seconds
@@ -70,11 +71,14 @@ def group_series(source: Source, finest: int) -> Iterator[Series]:
 
 
 def log_series(source: Source) -> Iterator[Series]:
-    """Return where logs start and end; they are about no group."""
+    """Return where logs start and end, as far as it was sampled lately; they are about no group."""
     topics = source.picture.topics
     names = Names(pa.nulls(0, TEXTS), topics.names.texts)
     of_logs = Subjects(names, None, topics.topic, topics.partition)
-    starts, ends = topics.ends.log_start, topics.ends.log_end
+    is_new = source.now - topics.ends.sampled_at <= MAX_AGE_MS
+    starts, ends = (
+        np.where(is_new, offsets, NONE) for offsets in (topics.ends.log_start, topics.ends.log_end)
+    )
     yield of_logs.series("topic_partition_log_start_offset", starts, starts != NONE)
     yield of_logs.series("topic_partition_log_end_offset", ends, ends != NONE)
 

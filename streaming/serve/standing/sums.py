@@ -179,11 +179,12 @@ class Summed:
 
 def subscribed(picture: Picture, groups: Index, topics: Index) -> tuple[Mask, Mask]:
     """Tell of m groups and topics (places) whether the one subscribes to the other, and whether it is known
-    to what the group subscribes."""
+    to what the group subscribes: a group without members subscribes to nothing that is to be told."""
     lists = picture.groups.rows["subscribed_topics"].combine_chunks()
     is_known = to_mask(lists.is_valid())
     of_groups = numbers_or(pc.list_parent_indices(lists), NONE)
     named = picture.topics.names.places_of(lists.flatten())
     is_some = named != NONE
     pairs = of_groups[is_some] << 32 | named[is_some]
+    is_known &= picture.groups.member_counts > 0
     return np.isin(groups << 32 | topics, pairs), is_known[groups]

@@ -8,7 +8,7 @@ from metrics_read import Maker, by
 from standing_world import StandingWorld
 from table_batches import append, offset
 
-from streaming.common.times import now_ms
+from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
@@ -102,3 +102,21 @@ def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
     append(tables, {}, partitions={0: PartitionProgress()})
     told = maker.read()
     assert {name for name in names if set(told[name].values()) == {0}} == names
+
+
+@pytest.mark.parametrize("names", ["offsetlake", "kafka_exporter"])
+def test_log_ends_are_told_as_long_as_they_are_sampled(world: StandingWorld, names: str) -> None:
+    maker = Maker(world.tables, now=world.now, granularity="partition", names=names)
+    ends = {
+        "offsetlake": (
+            "offsetlake_topic_partition_log_start_offset",
+            "offsetlake_topic_partition_log_end_offset",
+        ),
+        "kafka_exporter": ("kafka_topic_partition_oldest_offset", "kafka_topic_partition_current_offset"),
+    }[names]
+    assert set(ends) <= set(maker.read())
+    maker.now = world.now + 6 * MINUTE_MS
+    world.live(maker.now)
+    told = maker.read()
+    assert not set(ends) & set(told)
+    assert told["offsetlake_log_ends_timestamp_seconds"] == {(): pytest.approx(world.now / 1_000, abs=90)}

@@ -11,6 +11,8 @@ _PARTITION: Final = ("group", "topic", "partition")
 
 _NO_LAG: Final = "no lag is known: log ends are not sampled, or their newest sample is older than 5 minutes"
 
+_NOT_SAMPLED: Final = "it is not sampled, or its newest sample is older than 5 minutes"
+
 OF_GROUPS: Final = (
     Metric(
         name="group_info",
@@ -161,7 +163,7 @@ OF_TOPICS: Final = (
         help="1 if a group subscribes to a topic of which it has committed offsets, 0 if it does not.",
         level="topic",
         labels=_TOPIC,
-        absent="it is not known to what the group subscribes",
+        absent="the group has no members, or it is not known to what they subscribe",
         example="offsetlake_group_topic_subscribed == 0",
     ),
     Metric(
@@ -221,7 +223,7 @@ OF_PARTITIONS: Final = (
         help="Where the log of a topic partition starts.",
         level="partition",
         labels=("topic", "partition"),
-        absent="it is not sampled",
+        absent=_NOT_SAMPLED,
         example="offsetlake_topic_partition_log_start_offset",
     ),
     Metric(
@@ -229,7 +231,7 @@ OF_PARTITIONS: Final = (
         help="Where the log of a topic partition ends.",
         level="partition",
         labels=("topic", "partition"),
-        absent="it is not sampled",
+        absent=_NOT_SAMPLED,
         example="sum by (topic) (rate(offsetlake_topic_partition_log_end_offset[5m]))",
     ),
 )
