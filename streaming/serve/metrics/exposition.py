@@ -94,12 +94,13 @@ class Exposition:
         )
 
     def _wanted(self, source: Source) -> Wanted:
-        picture = source.standing.picture
+        names, gone = source.standing.picture.groups.names, source.gone
+        levels = self._granularity.of(names), self._granularity.of_each(gone)
         return Wanted(
-            levels=self._granularity.of(picture.groups.names),
+            levels=np.concatenate(levels),
             finest=self._granularity.finest,
-            is_idle=self._idle(source),
-            is_complete=source.is_complete,
+            is_idle=np.append(self._idle(source), np.zeros(len(gone), np.bool_)),
+            is_complete=np.append(source.is_complete, np.full(len(gone), source.is_heard_of)),
         )
 
     def _idle(self, source: Source) -> Mask:

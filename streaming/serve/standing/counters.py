@@ -1,11 +1,11 @@
 """What is counted since `serve` began: commits, rewinds, offsets that went, records. It only rises.
 
 What was changed while nobody could follow - the tables were made anew, or their log was cleaned up - is not
-counted: nobody tells how often. Nor are records that are read again, by a rebuild or into new tables. Groups
-that are gone are forgotten once they are many.
+counted: nobody tells how often. Nor are records that are read again, by a rebuild or into new tables. What
+groups that are gone have lost is kept for some hours, and that of 10,000 of them at most.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeVar
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.common.keys import numbered
+from streaming.common.times import HOUR_MS
 from streaming.model.schemas import COMMITS
 from streaming.model.totals import COUNTERS, Totals
 from streaming.serve.picture.picture import Picture
@@ -23,6 +24,9 @@ from streaming.tables.tail.rows import field_of
 Key = TypeVar("Key")
 
 _SPARE_GROUPS: Final = 10_000
+
+KEPT_MS: Final = 6 * HOUR_MS
+"""For so long counts of a group that is gone are kept, so that its last offsets are seen to go."""
 
 RECORDS: Final = (*(name for name in COUNTERS if name != "unknown_others"), "unknown")
 """The kinds of records that are counted."""
@@ -70,6 +74,8 @@ class Counters:
     retired_in_all: Mapping[str, int] = field(default_factory=dict)
     commits_in_all: int = 0
     records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """Groups that have lost all, and when the job said so (ms), the first ones first."""
     seen: "Seen | None" = None
     """What the job last said of records; None: nothing yet."""
 
@@ -106,14 +112,13 @@ class Counters:
         )
 
     def with_picture(self, picture: Picture) -> Self:
-        """Count the records that were read since the job last told."""
-        if len(self.commits) > 2 * len(picture.groups) + _SPARE_GROUPS:
-            return self._of_those(picture.groups.names.places).with_picture(picture)
-        seen = Seen.of(picture, self.seen)
-        if self.seen is None or seen.is_other_reading(self.seen) or self.seen.is_again:
-            return replace(self, seen=seen)
-        more = {name: max(0, now - self.seen.records[name]) for name, now in seen.records.items()}
-        return replace(self, records=_added(self.records, more), seen=seen)
+        """Count the records that were read since the job last told, and see which groups are gone."""
+        counted, before = self._with_gone(picture), self.seen
+        seen = Seen.of(picture, before)
+        if before is None or seen.is_other_reading(before) or before.is_again:
+            return replace(counted, seen=seen)
+        more = {name: max(0, now - before.records[name]) for name, now in seen.records.items()}
+        return replace(counted, records=_added(self.records, more), seen=seen)
 
     def of(self, groups: list[str]) -> tuple[Index, Index]:
         """Return the commits and rewinds of n groups."""
@@ -122,14 +127,28 @@ class Counters:
             np.array([self.rewinds.get(group, 0) for group in groups], np.int64),
         )
 
-    def _of_those(self, is_known: Mapping[str, object]) -> Self:
-        """Forget all other groups."""
+    def _with_gone(self, picture: Picture) -> Self:
+        """Note which groups are gone, and forget those that are for long, or too many."""
+        known, now = picture.groups.names.places, picture.progress.heartbeat
+        lost = dict.fromkeys(group for group, _ in self.retired if group not in known)
+        before = {group: at for group, at in self.gone.items() if group in lost}
+        gone = before | {group: now for group in lost if group not in before}
+        kept = {group: at for group, at in gone.items() if now - at <= KEPT_MS}
+        kept = dict(list(kept.items())[-_SPARE_GROUPS:])
+        if len(kept) == len(gone) and len(self.commits) <= 2 * len(known) + 2 * _SPARE_GROUPS:
+            return self if gone == self.gone else replace(self, gone=gone)
         return replace(
             self,
-            commits={group: count for group, count in self.commits.items() if group in is_known},
-            rewinds={group: count for group, count in self.rewinds.items() if group in is_known},
-            retired={key: count for key, count in self.retired.items() if key[0] in is_known},
+            gone=kept,
+            commits=_of_those(self.commits, known, kept),
+            rewinds=_of_those(self.rewinds, known, kept),
+            retired={key: count for key, count in self.retired.items() if key[0] in known or key[0] in kept},
         )
+
+
+def _of_those(counts: Mapping[str, int], *known: Container[str]) -> Mapping[str, int]:
+    """Return the counts of some groups."""
+    return {group: count for group, count in counts.items() if any(group in one for one in known)}
 
 
 @dataclass(frozen=True, eq=False)

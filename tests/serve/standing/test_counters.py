@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metrics_read import Maker, by
 from pictures import complain
-from table_batches import QUERY, Batch, append, changes_of, offset
+from table_batches import QUERY, Batch, append, beat, changes_of, group, offset
 
-from streaming.model.progress import PartitionProgress
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress, Reached
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.counters import RECORDS, Counters
+from streaming.serve.standing.counters import KEPT_MS, RECORDS, Counters
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
@@ -165,8 +166,36 @@ def test_groups_that_are_gone_are_forgotten_once_they_are_many(tables: Tables) -
     append(tables, {("g", "t", 0): offset()})
     follower = Follower(tables, complain, clock=lambda: 0)
     assert follower.look()
-    many = Counters(commits={f"gone-{number}": 1 for number in range(20_003)} | {"g": 2})
-    assert dict(many.with_picture(follower.current).commits) == {"g": 2}
+    gone = [f"gone-{number}" for number in range(20_003)]
+    many = Counters(
+        commits=dict.fromkeys([*gone, "g"], 1), retired={(group, "deleted"): 1 for group in [*gone, "g"]}
+    ).with_picture(follower.current)
+    assert list(many.gone) == gone[-10_000:]
+    assert len(many.retired) == 10_001
+    assert many.commits.keys() == {*gone[-10_000:], "g"}
+
+
+def test_what_a_group_has_lost_is_told_for_hours_after_it_is_gone(tables: Tables) -> None:
+    now = now_ms()
+    live: Batch = {("g", "t", 0): offset(), "g": group(), ("h", "t", 0): offset(), ("none", "t", 0): offset()}
+    state = {3: PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))}
+    append(tables, live, now=now, partitions=state)
+    maker = Maker(tables, now=now, groups=[{"pattern": "none", "granularity": "none"}])
+
+    def told(name: str) -> dict[tuple[str, str], float]:
+        return by(maker.read()[f"offsetlake_group_{name}_total"], *("group", "cause"))
+
+    from_0 = {("g", "deleted"), ("g", "expired (probable)"), ("h", "deleted"), ("h", "expired (probable)")}
+    assert told("retired_offsets") == dict.fromkeys(from_0, 0)
+    gone: Batch = dict.fromkeys(live)
+    append(tables, gone, live=live, now=now)
+    after = dict.fromkeys(from_0, 0) | {("g", "unknown"): 1, ("h", "unknown"): 1}
+    assert told("retired_offsets") == after
+    assert set(by(maker.read()["offsetlake_group_commits_total"], "group")) == {"g", "h"}
+    append(tables, {("h", "t", 0): offset()}, now=now + KEPT_MS + 1)
+    maker.now = now + KEPT_MS + 1
+    beat(tables, maker.now, partitions={3: replace(state[3], whole=Reached(as_of=maker.now))})
+    assert told("retired_offsets") == {key: count for key, count in after.items() if key[0] == "h"}
 
 
 def test_they_are_in_the_metrics_from_0_on(tables: Tables) -> None:

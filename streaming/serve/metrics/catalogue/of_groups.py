@@ -2,8 +2,12 @@
 
 from typing import Final
 
+from streaming.expiry.cause_names import DELETED, EXPIRED
 from streaming.lag.rules import STATUSES
 from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
+
+CAUSES_FROM_0: Final = (EXPIRED, DELETED)
+"""Of these causes each group has a count from 0 on; of others once offsets went."""
 
 _GROUP: Final = ("group",)
 _TOPIC: Final = ("group", "topic")
@@ -115,12 +119,12 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_retired_offsets_total",
-        help="Committed offsets of a group that went, by the cause.",
+        help="Committed offsets of a group that went, by the cause; for six hours more once it is gone.",
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="none went since serve began",
-        example='sum by (group) (offsetlake_group_retired_offsets_total{cause="expired (probable)"})',
+        absent=f"none went since serve began; the causes {' and '.join(CAUSES_FROM_0)} are 0 then",
+        example='increase(offsetlake_group_retired_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
 
