@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.common.keys import numbered
 from streaming.common.times import HOUR_MS
+from streaming.lag.former_topic import names_other_topic
 from streaming.model.schemas import COMMITS
 from streaming.model.totals import COUNTERS, Totals
 from streaming.serve.picture.picture import Picture
@@ -90,7 +91,8 @@ class Counters:
         after, before = (_committed(own, name) for name in ("after", "before"))
         committed = numbers_or(field_of(own, COMMITS.name, COMMITS.type), 0)
         is_set = _is(own["op"], "set")
-        went_back = is_set & after.is_known & before.is_known & (after.offsets < before.offsets)
+        is_same_log = ~names_other_topic(before.topic_ids, after.topic_ids)
+        went_back = is_set & after.is_known & before.is_known & (after.offsets < before.offsets) & is_same_log
         went = ~is_set & to_mask(own["before"].is_valid())
         causes, words = numbered(_words(own["cause"]))
         pairs, counts = np.unique(codes[went] * len(words) + causes[went], return_counts=True)
@@ -155,12 +157,14 @@ def _of_those(counts: Mapping[str, int], *known: Container[str]) -> Mapping[str,
 class _Committed:
     offsets: Index
     is_known: Mask
+    topic_ids: pa.Array
 
 
 def _committed(rows: pa.RecordBatch, value: str) -> _Committed:
     offsets = field_of(rows[value], "committed_offset", pa.int64())
     is_known = to_mask(offsets.is_valid()) & to_mask(rows[value].is_valid())
-    return _Committed(numbers_or(offsets, 0), is_known)
+    topic_ids = field_of(rows[value], "topic_id", pa.string())
+    return _Committed(numbers_or(offsets, 0), is_known, topic_ids.cast(pa.string()))
 
 
 def _is(column: pa.Array, word: str) -> Mask:

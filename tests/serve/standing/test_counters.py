@@ -136,6 +136,19 @@ def test_records_that_are_read_into_new_tables_are_not_counted(tables: Tables) -
     assert counted(follower).records["decoded"] == 3
 
 
+@pytest.mark.parametrize(("topic_id", "rewinds"), [("A", 1), (None, 1), ("B", 0)])
+def test_a_commit_into_a_topic_that_was_made_anew_is_no_rewind(
+    tables: Tables, topic_id: str | None, rewinds: int
+) -> None:
+    live: Batch = {("g", "t", 0): offset(committed_offset=1_000, topic_id="A")}
+    append(tables, live)
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    append(tables, {("g", "t", 0): offset(committed_offset=3, topic_id=topic_id)}, live=live)
+    assert follower.look()
+    assert counted(follower).rewinds.get("g", 0) == rewinds
+
+
 def test_records_of_a_job_that_begins_later_are_counted(tables: Tables) -> None:
     follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
     assert follower.look()

@@ -111,7 +111,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a group that went back: below the offset that was committed before.",
+        help="Commits of a group that went back: below the one committed before, unless under another topic id.",
         level="group",
         labels=_GROUP,
         kind="counter",
