@@ -155,7 +155,17 @@ def test_labels_of_the_settings_are_on_every_series(source: Source) -> None:
     assert all(dict(labels)["env"] == 'a "b"' for series in told.values() for labels in series)
 
 
-@pytest.mark.parametrize("name", ["group", "9x", "le", "__name__", "a-b"])
+def test_the_cluster_of_kafka_lag_exporter_has_the_name_that_the_settings_give(source: Source) -> None:
+    named = made(source, names="kafka-lag-exporter", labels={"cluster_name": "production"})
+    assert all(dict(labels)["cluster_name"] == "production" for series in named.values() for labels in series)
+    by_id = made(source, names="kafka-lag-exporter")["kafka_consumergroup_group_sum_lag"]
+    assert {dict(labels)["cluster_name"] for labels in by_id} == {source.picture.progress.cluster_id}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["group", "9x", "le", "__name__", "a-b", "job", "instance", "severity", "trouble", "groups", "alertname"],
+)
 def test_labels_that_cannot_be_are_refused(source: Source, name: str) -> None:
     with pytest.raises(MisuseError, match=r"metrics\.labels: expected names"):
         made(source, labels={name: "x"})
