@@ -72,7 +72,7 @@ OF_GROUPS: Final = (
         help="1: the true lag may be longer than the series of lag say; no series where it is not.",
         level="group",
         labels=_GROUP,
-        absent="the lag of all its partitions is known",
+        absent="no lag is known, or that of all its partitions is, to the record and the second",
         example="offsetlake_group_lag_seconds and on (group) offsetlake_group_lag_at_least",
     ),
     Metric(
@@ -111,7 +111,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a group that went back: below the one committed before, unless under another topic id.",
+        help="Commits of a group that went back: below the one before, unless under another topic id.",
         level="group",
         labels=_GROUP,
         kind="counter",

@@ -148,7 +148,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="build_duration_seconds",
-        help="How long it took to make this answer, and before that what it is made of.",
+        help="How long it took to make what this answer is of (standing), and the answer before it (bytes).",
         level="job",
         labels=("step",),
         unit=SECONDS,
