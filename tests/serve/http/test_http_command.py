@@ -1,6 +1,7 @@
 """The commands `offsetlake serve` with the HTTP door, and `offsetlake metrics`."""
 
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -72,6 +73,16 @@ def test_doors_that_may_not_be_opened(
 ) -> None:
     ended = offsetlake("serve", "--table-root", str(tmp_path), *arguments)
     assert (ended.code, message in ended.err) == (code, True), ended.err
+
+
+def test_a_port_that_is_taken_is_told_of_before_the_tables_are_looked_at(
+    offsetlake: Any, tmp_path: Path
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = offsetlake("serve", "--table-root", str(tmp_path / "nothing"), "--http", at)
+    assert (ended.code, "a port that is free" in ended.err) == (1, True), ended.err
+    assert "is not renewed" not in ended.err
 
 
 @pytest.mark.parametrize("text", ["", "short\n", "two words of a token\n", "línea-que-no-es-ascii\n"])
