@@ -156,7 +156,7 @@ def _of_partitions(source: Source, names: Names) -> Iterator[Series]:
         names, picture.offsets.groups(), topics.topic[columns.place], topics.partition[columns.place]
     )
     offsets = columns.committed_offset
-    yield own.series("group_topic_partition_committed_offset", offsets, offsets != NONE)
+    yield own.series("group_topic_partition_committed_offset", offsets, columns.was_readable)
     yield own.series("group_topic_partition_lag", positions.lag, positions.is_lag_known)
     seconds_behind = positions.lag_seconds
     is_timed = ~np.isnan(seconds_behind)

@@ -10,7 +10,7 @@ from table_batches import append, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
-from streaming.model.progress import PartitionProgress
+from streaming.model.progress import PartitionProgress, Reached
 from streaming.queries.lag import LagQueries
 from streaming.serve.picture.follower import Follower
 from streaming.serve.standing.keeper import Keeper
@@ -120,3 +120,18 @@ def test_log_ends_are_told_as_long_as_they_are_sampled(world: StandingWorld, nam
     told = maker.read()
     assert not set(ends) & set(told)
     assert told["offsetlake_log_ends_timestamp_seconds"] == {(): pytest.approx(world.now / 1_000, abs=90)}
+
+
+def test_offsets_below_0_are_told_as_they_are(tables: Tables) -> None:
+    values = {0: -1, 1: -5, 2: None}
+    batch = {
+        ("g", "t", number): offset(committed_offset=value, unreadable_since=1 if value is None else None)
+        for number, value in values.items()
+    }
+    now = now_ms()
+    state = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, batch, now=now, partitions={3: state})
+    told = Maker(tables, now=now, granularity="partition").read()
+    found = by(told["offsetlake_group_topic_partition_committed_offset"], "partition")
+    assert found == {"0": -1, "1": -5}
+    assert set(told["offsetlake_group_topic_position"].values()) == {-6}
