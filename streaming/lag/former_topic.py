@@ -49,6 +49,12 @@ def of_former_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Array:
     return from_mask(former, by_id | by_time)
 
 
+def names_other_topic(before: pa.Array, after: pa.Array) -> Mask:
+    """Tell of n offsets whether the topic ids of two commits (null: not known) are two: then the topic was
+    made anew in between, and one points into another log than the other."""
+    return to_mask(pc.not_equal(before, after))
+
+
 def contradictions(offsets: pa.Table, over_time: pa.Table) -> pa.Table:
     """Return the offsets whose own topic id is another one than their topic was seen with when they were
     committed, with that as the column `seen_topic_id`."""

@@ -28,11 +28,24 @@ GROUPS = [
     "grüße",
 ]
 HABITS = ("reads", "stopped", "stalls", "rewinds", "falls behind", "once", "unreadable", "beyond")
+MEMBERS = [{"member_id": "m", "client_id": "c", "client_host": "/10.0.0.1"}]
 STATES: list[dict[str, Any]] = [
-    {"type": "classic", "state": "Empty", "protocol_type": "consumer"},
-    {"type": "classic", "state": "Stable", "protocol_type": "consumer", "subscribed_topics": ["orders"]},
+    {"type": "classic", "state": "Empty", "protocol_type": "consumer", "subscribed_topics": []},
+    {
+        "type": "classic",
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "subscribed_topics": ["orders"],
+        "members": MEMBERS,
+    },
     {"type": "classic", "state": "Empty", "protocol_type": ""},
-    {"type": "consumer", "state": "Stable", "protocol_type": "consumer", "subscribed_topics": ["anew", "x"]},
+    {
+        "type": "consumer",
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "subscribed_topics": ["anew", "x"],
+        "members": MEMBERS,
+    },
     {"type": "share", "state": "Stable", "protocol_type": "share"},
 ]
 

@@ -11,7 +11,7 @@ from streaming.common.arrays import Mask
 from streaming.model.errors import MisuseError
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
 from streaming.serve.metrics.catalogue.metric import LEVELS, Metric
-from streaming.serve.metrics.catalogue.schemes import CLUSTER, OWN, SCHEMES, Foreign, Shown
+from streaming.serve.metrics.catalogue.schemes import CLUSTER, CLUSTER_NAME, OWN, SCHEMES, Foreign, Shown
 from streaming.serve.metrics.group_series import group_series, log_series
 from streaming.serve.metrics.job_series import job_series, withheld_series
 from streaming.serve.metrics.labels import is_label_name, label_value
@@ -30,6 +30,9 @@ CONTENT_TYPES: Final[Mapping[Format, str]] = {
 
 Pieces = Sequence[bytes | memoryview]
 """Bytes, as they come one after the other."""
+
+_OF_PROMETHEUS: Final = {"job", "instance", "le", "quantile", "alertname", "severity", "trouble", "groups"}
+"""Labels that Prometheus, or the rules for it, give series: another value would be lost, or change alerts."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _QUICKEST: Final = 1
@@ -55,7 +58,8 @@ class Exposition:
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)
-        cluster = Constant(label_value(source.picture.progress.cluster_id or ""))
+        named = self._settings.labels.get(CLUSTER_NAME, source.picture.progress.cluster_id or "")
+        cluster = Constant(label_value(named))
         return [
             Family(head, lines)
             for metric in CATALOGUE
@@ -87,19 +91,18 @@ class Exposition:
         is_own = metric.level == "job"
         shown = {
             label: cluster if shows == CLUSTER and not is_own else shows for label, shows in labels.items()
-        }
+        } | self._constants
         unit = metric.unit if name.removesuffix("_total").endswith(metric.unit) else ""
-        return Head(
-            name=name, kind=metric.kind, help=metric.help, unit=unit, labels={**shown, **self._constants}
-        )
+        return Head(name=name, kind=metric.kind, help=metric.help, unit=unit, labels=shown)
 
     def _wanted(self, source: Source) -> Wanted:
-        picture = source.standing.picture
+        names, gone = source.standing.picture.groups.names, source.gone
+        levels = self._granularity.of(names), self._granularity.of_each(gone)
         return Wanted(
-            levels=self._granularity.of(picture.groups.names),
+            levels=np.concatenate(levels),
             finest=self._granularity.finest,
-            is_idle=self._idle(source),
-            is_complete=source.is_complete,
+            is_idle=np.append(self._idle(source), np.zeros(len(gone), np.bool_)),
+            is_complete=np.append(source.is_complete, np.full(len(gone), source.is_heard_of)),
         )
 
     def _idle(self, source: Source) -> Mask:
@@ -120,10 +123,15 @@ def _constants(settings: MetricsSettings) -> dict[str, Constant]:
                 f"metrics.labels: expected names of letters, digits and _, found {name!r}. Rename that label."
             )
         taken = {label for foreign in SCHEMES.get(settings.names, ()) for label in foreign.labels}
-        if name in OWN_LABELS | taken | {"le", "quantile"}:
+        if name in (OWN_LABELS | taken) - {CLUSTER_NAME}:
             raise MisuseError(
                 f"metrics.labels: expected names that no metric uses, found {name!r}, which is a label of "
                 "ours. Rename that label."
+            )
+        if name in _OF_PROMETHEUS:
+            raise MisuseError(
+                "metrics.labels: expected names that neither Prometheus nor the rules in conf/prometheus "
+                f"set, found {name!r}. Rename that label, or set it where Prometheus is told of the target."
             )
     return {name: Constant(label_value(value)) for name, value in settings.labels.items()}
 

@@ -1,6 +1,7 @@
 """The series of groups, of groups and topics, and of partitions: columns of a standing."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.serve.metrics.catalogue import BY_NAME
+from streaming.serve.metrics.catalogue.of_groups import CAUSES_FROM_0
 from streaming.serve.metrics.labels import TEXTS, label_values
 from streaming.serve.metrics.series import Label, Series, Values, seconds
 from streaming.serve.metrics.source import Source
@@ -55,6 +58,14 @@ class Names:
     def __init__(self, groups: pa.Array, topics: pa.Array) -> None:
         self.groups, self.topics = label_values(groups), label_values(topics)
 
+    def with_groups(self, more: list[str]) -> "Names":
+        """Return them with more groups, after the others."""
+        if not more:
+            return self
+        names = copy(self)
+        names.groups = pa.concat_arrays([self.groups, label_values(from_texts(more))])
+        return names
+
 
 def group_series(source: Source, finest: int) -> Iterator[Series]:
     """Return all series down to a level (a number of `LEVELS`), wanted or not."""
@@ -70,11 +81,14 @@ def group_series(source: Source, finest: int) -> Iterator[Series]:
 
 
 def log_series(source: Source) -> Iterator[Series]:
-    """Return where logs start and end; they are about no group."""
+    """Return where logs start and end, as far as it was sampled lately; they are about no group."""
     topics = source.picture.topics
     names = Names(pa.nulls(0, TEXTS), topics.names.texts)
     of_logs = Subjects(names, None, topics.topic, topics.partition)
-    starts, ends = topics.ends.log_start, topics.ends.log_end
+    is_new = source.now - topics.ends.sampled_at <= MAX_AGE_MS
+    starts, ends = (
+        np.where(is_new, offsets, NONE) for offsets in (topics.ends.log_start, topics.ends.log_end)
+    )
     yield of_logs.series("topic_partition_log_start_offset", starts, starts != NONE)
     yield of_logs.series("topic_partition_log_end_offset", ends, ends != NONE)
 
@@ -101,22 +115,23 @@ def _of_groups(source: Source, names: Names) -> Iterator[Series]:
 
 
 def _counted(source: Source, names: Names) -> Iterator[Series]:
+    """Return what is counted of groups, and of those that are gone: their places come after the others."""
     if source.counters is None:
         return
-    groups = source.standing.picture.groups
-    listed = Subjects(names, np.arange(len(groups)))
-    commits, rewinds = source.counters.of(list(groups.names.places))
-    yield listed.series("group_commits_total", commits)
-    yield listed.series("group_rewinds_total", rewinds)
-    held = [
-        (place, cause, count)
-        for (group, cause), count in source.counters.retired.items()
-        if (place := groups.place(group)) is not None
-    ]
-    places, causes, counts = zip(*held, strict=True) if held else ((), (), ())
-    cause = Label(label_values(from_texts(causes)), np.arange(len(causes)))
-    retired = Subjects(names, np.array(places, np.int64))
-    yield retired.series("group_retired_offsets_total", np.array(counts, np.int64), more={"cause": cause})
+    listed = [*source.standing.picture.groups.names.places, *source.gone]
+    own = Subjects(names.with_groups(source.gone), np.arange(len(listed)))
+    commits, rewinds = source.counters.of(listed)
+    yield own.series("group_commits_total", commits)
+    yield own.series("group_rewinds_total", rewinds)
+    yield from _retired(source.counters.retired, listed, own)
+
+
+def _retired(retired: Mapping[tuple[str, str], int], groups: list[str], own: Subjects) -> Iterator[Series]:
+    for cause in dict.fromkeys([*CAUSES_FROM_0, *(cause for _, cause in retired)]):
+        counts = np.array([retired.get((group, cause), 0) for group in groups], np.int64)
+        label = Label(label_values(from_texts([cause])), np.zeros(len(groups), np.int64))
+        known = None if cause in CAUSES_FROM_0 else counts > 0
+        yield own.series("group_retired_offsets_total", counts, known, more={"cause": label})
 
 
 def _of_topics(source: Source, names: Names) -> Iterator[Series]:
@@ -141,7 +156,7 @@ def _of_partitions(source: Source, names: Names) -> Iterator[Series]:
         names, picture.offsets.groups(), topics.topic[columns.place], topics.partition[columns.place]
     )
     offsets = columns.committed_offset
-    yield own.series("group_topic_partition_committed_offset", offsets, offsets != NONE)
+    yield own.series("group_topic_partition_committed_offset", offsets, columns.was_readable)
     yield own.series("group_topic_partition_lag", positions.lag, positions.is_lag_known)
     seconds_behind = positions.lag_seconds
     is_timed = ~np.isnan(seconds_behind)

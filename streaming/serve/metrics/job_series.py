@@ -33,7 +33,8 @@ def job_series(source: Source) -> Iterator[Series]:
     """Return the series of the job but for `series_withheld`, which the others decide."""
     yield from _facts(source)
     yield from _partitions(source)
-    yield _alerts(source)
+    if source.was_read:
+        yield _alerts(source)
     yield from _counters(source)
     if source.kafka is not None:
         requests = source.kafka.requests
@@ -55,17 +56,20 @@ def _facts(source: Source) -> Iterator[Series]:
     yield _labelled("info", about, [1])
     newest_at = picture.topics.ends.newest_at
     retention_ms = retention_ms_of(progress, source.settings.expiry)
-    facts = {
+    facts: dict[str, float | None] = {
         "heartbeat_timestamp_seconds": _in_seconds(progress.heartbeat or None),
         "batch_timestamp_seconds": _in_seconds(progress.batch_time),
         "tables_readable": int(not source.failures),
-        "rebuild_in_progress": int(progress.rebuild is not None),
         "offset_retention_seconds": _in_seconds(retention_ms),
         "log_ends_timestamp_seconds": _in_seconds(newest_at if newest_at > 0 else None),
         "standing_timestamp_seconds": _in_seconds(source.standing.moment or None),
-        "groups": len(picture.groups),
-        "committed_offsets": len(picture.offsets),
     }
+    if source.was_read:
+        facts |= {
+            "rebuild_in_progress": int(progress.rebuild is not None),
+            "groups": len(picture.groups),
+            "committed_offsets": len(picture.offsets),
+        }
     for name, value in facts.items():
         if value is not None:
             yield _single(name, value)

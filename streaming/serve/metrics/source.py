@@ -65,6 +65,17 @@ class Source:
             max_age_ms=self.settings.serve.max_age_ms,
         )
 
+    @cached_property
+    def gone(self) -> list[str]:
+        """Groups that are gone, and were counted; none of them is in the standing."""
+        known = self.standing.picture.groups.names.places
+        return [] if self.counters is None else [group for group in self.counters.gone if group not in known]
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anything was read yet: until then nothing is known, not even that there are no groups."""
+        return bool(self.picture.progress.partitions)
+
     @property
     def is_heard_of(self) -> bool:
         """Whether the job's heartbeat is young enough to speak of anything but the job."""

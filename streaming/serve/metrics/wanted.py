@@ -3,7 +3,7 @@
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +44,10 @@ class Granularity:
             levels = [self._of(name) for name in groups.places]
             self._known = groups, np.array(levels, np.int64)
         return self._known[1]
+
+    def of_each(self, groups: Sequence[str]) -> Index:
+        """Return the level of each of a few groups."""
+        return np.array([self._of(group) for group in groups], np.int64)
 
     def _of(self, group: str) -> int:
         return next((number for pattern, number in self._patterns if pattern.match(group)), self.finest)

@@ -69,6 +69,12 @@ class OffsetColumns:
         return len(self.place)
 
     @property
+    def was_readable(self) -> Mask:
+        """Whether each `committed_offset` (n) is one: -1 is one, too, where no commit was unreadable."""
+        is_one: Mask = (self.committed_offset != NONE) | (self.unreadable_since == NONE)
+        return is_one
+
+    @property
     def metadata(self) -> pa.LargeBinaryArray:
         """The metadata (n, UTF-8), empty where there is none."""
         return self.texts.at(self.metadata_slot)

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
@@ -59,19 +59,22 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
         )
         for listening, advertised in doors
     ]
-    telling = Telling(settings, tables, follower, warn, listeners=listeners) if http.listen else None
-    with follower:
+    with ExitStack() as stack:
+        if http.listen:  # first of all: a port that is taken is told of at once
+            telling, place = (
+                Telling(settings, tables, follower, warn, listeners=listeners),
+                address(http.listen),
+            )
+            door = stack.enter_context(Door(place.host, place.port, telling, warn, token=token))
+        stack.enter_context(follower)
         if listeners:
             gc.disable()  # it would stop all answers while a large one is made: see `_collect`
             gc.collect()
             gc.freeze()  # what stays until the end need not be looked through again and again
-        if telling is None:
-            asyncio.run(_serve(listeners, say))
-        else:
-            place = address(http.listen)
-            with telling, Door(place.host, place.port, telling, warn, token=token) as door:
-                say(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
-                asyncio.run(_serve(listeners, say))
+        if http.listen:
+            stack.enter_context(telling)
+            say(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
+        asyncio.run(_serve(listeners, say))
 
 
 async def _serve(listeners: Sequence[Listener], say: Say) -> None:

@@ -8,6 +8,7 @@ from typing import Final, Self
 from streaming.alerts.rules import RULES
 from streaming.common.times import now_ms
 from streaming.lag.rules import HealthRules
+from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.listener import Listener
 from streaming.serve.metrics.exposition import Exposition, Format, Pieces, written
 from streaming.serve.metrics.publisher import Publisher
@@ -78,10 +79,18 @@ class Telling(AbstractContextManager["Telling"]):
 
 
 def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -> Pieces:
-    """Return the metrics as they are now; without those that are counted over time."""
+    """Return the metrics as they are now; without those that are counted over time.
+
+    Raises `OffsetlakeError` where nothing was read, for then nothing can be said.
+    """
     exposition = Exposition(settings.metrics)
     follower = Follower(tables, warn)
     follower.look()
+    if not follower.current.progress.partitions:
+        raise OffsetlakeError(
+            f"making metrics: expected tables at {tables.root} into which a topic was read, found none that "
+            "can be read. Check --table-root, or start `offsetlake run` first."
+        )
     keeper = Keeper(
         tables,
         lambda: follower.current,

@@ -1,10 +1,11 @@
 """What is counted since `serve` began: commits, rewinds, offsets that went, records. It only rises.
 
 What was changed while nobody could follow - the tables were made anew, or their log was cleaned up - is not
-counted: nobody tells how often. Groups that are gone are forgotten once they are many.
+counted: nobody tells how often. Nor are records that are read again, by a rebuild or into new tables. What
+groups that are gone have lost is kept for some hours, and that of 10,000 of them at most.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeVar
 
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.common.keys import numbered
+from streaming.common.times import HOUR_MS
+from streaming.lag.former_topic import names_other_topic
 from streaming.model.schemas import COMMITS
 from streaming.model.totals import COUNTERS, Totals
 from streaming.serve.picture.picture import Picture
@@ -23,8 +26,42 @@ Key = TypeVar("Key")
 
 _SPARE_GROUPS: Final = 10_000
 
+KEPT_MS: Final = 6 * HOUR_MS
+"""For so long counts of a group that is gone are kept, so that its last offsets are seen to go."""
+
 RECORDS: Final = (*(name for name in COUNTERS if name != "unknown_others"), "unknown")
 """The kinds of records that are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the job said of records: how many of each kind it has read, in which reading of the topic (query
+    id and generation), and whether this has to get to where the one before was: until all that it found
+    there is read."""
+
+    records: Mapping[str, int]
+    query_id: str | None
+    generation: int
+    is_again: bool
+
+    @classmethod
+    def of(cls, picture: Picture, before: "Seen | None") -> Self:
+        """Return what a picture says, after what was said before."""
+        progress = picture.progress
+        seen = cls(
+            records=_records(progress.totals),
+            query_id=progress.query_id,
+            generation=progress.generation,
+            is_again=False,
+        )
+        is_again = before is not None and (before.is_again or seen.is_other_reading(before))
+        is_whole = bool(progress.partitions) and not picture.loading
+        return replace(seen, is_again=is_again and not is_whole)
+
+    def is_other_reading(self, before: "Seen") -> bool:
+        """Tell whether the topic is read from its beginning once more."""
+        is_other = (self.query_id, self.generation) != (before.query_id, before.generation)
+        return is_other and before.query_id is not None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,7 +75,9 @@ class Counters:
     retired_in_all: Mapping[str, int] = field(default_factory=dict)
     commits_in_all: int = 0
     records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
-    seen: Mapping[str, int] | None = None
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """Groups that have lost all, and when the job said so (ms), the first ones first."""
+    seen: "Seen | None" = None
     """What the job last said of records; None: nothing yet."""
 
     def with_changes(self, rows: pa.RecordBatch) -> Self:
@@ -52,7 +91,8 @@ class Counters:
         after, before = (_committed(own, name) for name in ("after", "before"))
         committed = numbers_or(field_of(own, COMMITS.name, COMMITS.type), 0)
         is_set = _is(own["op"], "set")
-        went_back = is_set & after.is_known & before.is_known & (after.offsets < before.offsets)
+        is_same_log = ~names_other_topic(before.topic_ids, after.topic_ids)
+        went_back = is_set & after.is_known & before.is_known & (after.offsets < before.offsets) & is_same_log
         went = ~is_set & to_mask(own["before"].is_valid())
         causes, words = numbered(_words(own["cause"]))
         pairs, counts = np.unique(codes[went] * len(words) + causes[went], return_counts=True)
@@ -74,16 +114,13 @@ class Counters:
         )
 
     def with_picture(self, picture: Picture) -> Self:
-        """Count the records that were read since the job last told: where it counts anew, all of them."""
-        told = _records(picture.progress.totals)
-        if len(self.commits) > 2 * len(picture.groups) + _SPARE_GROUPS:
-            return self._of_those(picture.groups.names.places).with_picture(picture)
-        if self.seen is None:
-            return replace(self, seen=told)
-        more = {name: now - self.seen[name] for name, now in told.items()}
-        if min(more.values()) < 0:
-            more = told
-        return replace(self, records=_added(self.records, more), seen=told)
+        """Count the records that were read since the job last told, and see which groups are gone."""
+        counted, before = self._with_gone(picture), self.seen
+        seen = Seen.of(picture, before)
+        if before is None or seen.is_other_reading(before) or before.is_again:
+            return replace(counted, seen=seen)
+        more = {name: max(0, now - before.records[name]) for name, now in seen.records.items()}
+        return replace(counted, records=_added(self.records, more), seen=seen)
 
     def of(self, groups: list[str]) -> tuple[Index, Index]:
         """Return the commits and rewinds of n groups."""
@@ -92,26 +129,42 @@ class Counters:
             np.array([self.rewinds.get(group, 0) for group in groups], np.int64),
         )
 
-    def _of_those(self, is_known: Mapping[str, object]) -> Self:
-        """Forget all other groups."""
+    def _with_gone(self, picture: Picture) -> Self:
+        """Note which groups are gone, and forget those that are for long, or too many."""
+        known, now = picture.groups.names.places, picture.progress.heartbeat
+        lost = dict.fromkeys(group for group, _ in self.retired if group not in known)
+        before = {group: at for group, at in self.gone.items() if group in lost}
+        gone = before | {group: now for group in lost if group not in before}
+        kept = {group: at for group, at in gone.items() if now - at <= KEPT_MS}
+        kept = dict(list(kept.items())[-_SPARE_GROUPS:])
+        if len(kept) == len(gone) and len(self.commits) <= 2 * len(known) + 2 * _SPARE_GROUPS:
+            return self if gone == self.gone else replace(self, gone=gone)
         return replace(
             self,
-            commits={group: count for group, count in self.commits.items() if group in is_known},
-            rewinds={group: count for group, count in self.rewinds.items() if group in is_known},
-            retired={key: count for key, count in self.retired.items() if key[0] in is_known},
+            gone=kept,
+            commits=_of_those(self.commits, known, kept),
+            rewinds=_of_those(self.rewinds, known, kept),
+            retired={key: count for key, count in self.retired.items() if key[0] in known or key[0] in kept},
         )
+
+
+def _of_those(counts: Mapping[str, int], *known: Container[str]) -> Mapping[str, int]:
+    """Return the counts of some groups."""
+    return {group: count for group, count in counts.items() if any(group in one for one in known)}
 
 
 @dataclass(frozen=True, eq=False)
 class _Committed:
     offsets: Index
     is_known: Mask
+    topic_ids: pa.Array
 
 
 def _committed(rows: pa.RecordBatch, value: str) -> _Committed:
     offsets = field_of(rows[value], "committed_offset", pa.int64())
     is_known = to_mask(offsets.is_valid()) & to_mask(rows[value].is_valid())
-    return _Committed(numbers_or(offsets, 0), is_known)
+    topic_ids = field_of(rows[value], "topic_id", pa.string())
+    return _Committed(numbers_or(offsets, 0), is_known, topic_ids.cast(pa.string()))
 
 
 def _is(column: pa.Array, word: str) -> Mask:

@@ -23,6 +23,9 @@ EVERY_S: Final = 15.0
 _SHARE: Final = 20
 """After a standing was made, nothing is done for so many times as long as that took: 5 % of a core."""
 
+_LONGEST_PAUSE_S: Final = 120.0
+"""The longest pause for all that: standings are not given out once they are as old as `_OLD_MS` says."""
+
 IDLE_S: Final = 300.0
 """After so long without a question no more standings are made."""
 
@@ -32,6 +35,7 @@ _LONGEST_WAIT_S: Final = 20.0
 _WAIT_S: Final = 60.0
 _END_LIMIT_S: Final = 15.0
 _OLD_MS: Final = 5 * MINUTE_MS
+"""A standing that is older than this says nothing any more."""
 
 
 class Keeper(threading.Thread):
@@ -57,17 +61,19 @@ class Keeper(threading.Thread):
         self._changed = threading.Condition()
         self._asked_at = -IDLE_S
         self._made_at = -IDLE_S
+        self._pause_s = every_s
         self._done = False
 
     def current(self) -> Standing:
-        """Return the newest standing; if nobody has asked for long, one is made first."""
+        """Return the newest standing, unless it says nothing any more; if nobody has asked for long, one is
+        made first."""
         with self._changed:
             self._asked_at = monotonic()
             self._changed.notify_all()
             limit = self._asked_at + _LONGEST_WAIT_S
             while not self._done and self._is_too_old() and monotonic() < limit:
                 self._changed.wait(limit - monotonic())
-            return self._standing
+            return self._given_out(self._standing)
 
     def make(self) -> Standing:
         """Make a standing of the newest picture; for the thread, or without one.
@@ -86,15 +92,17 @@ class Keeper(threading.Thread):
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             self._complaints.make("standing", f"lag and status are not renewed: {in_one_line(error)}")
-            made = self._standing if moment - self._standing.moment < _OLD_MS else Standing.none()
+            made, self._pause_s = self._standing, self._every_s
         else:
             self._complaints.settle("standing", "lag and status are renewed again")
+            made = replace(made, took_s=monotonic() - began)
+            self._pause_s = max(self._every_s, min(_SHARE * made.took_s, _LONGEST_PAUSE_S))
         pa.default_memory_pool().release_unused()
         with self._changed:
-            self._standing = replace(made, took_s=monotonic() - began)
+            self._standing = made = self._given_out(made)
             self._made_at = monotonic()
             self._changed.notify_all()
-        return self._standing
+        return made
 
     def run(self) -> None:
         """Make standings as long as somebody asks, until told to end."""
@@ -117,15 +125,15 @@ class Keeper(threading.Thread):
             self._changed.notify_all()
         self.join(_END_LIMIT_S)
 
-    def _is_too_old(self) -> bool:
-        return monotonic() - self._made_at >= max(IDLE_S, 3 * self._pause_s())
+    def _given_out(self, standing: Standing) -> Standing:
+        return standing if self._clock() - standing.moment < _OLD_MS else Standing.none()
 
-    def _pause_s(self) -> float:
-        return max(self._every_s, _SHARE * self._standing.took_s)
+    def _is_too_old(self) -> bool:
+        return monotonic() - self._made_at >= max(IDLE_S, 3 * self._pause_s)
 
     def _wait_s(self) -> float:
         """Return how long to wait for the next one; as long as nobody asks, until somebody does."""
         now = monotonic()
         if now - self._asked_at >= IDLE_S:
             return _WAIT_S
-        return self._made_at + self._pause_s() - now
+        return self._made_at + self._pause_s - now

@@ -30,7 +30,8 @@ def offset_rows(picture: Picture) -> pa.Table:
         "partition": from_numbers(topics.partition[place]).cast(pa.int32()),
         "topic_id": _texts(topics.ids, columns.topic_id.astype(np.int64)),
         **{name: to_timestamps(_numbers(getattr(columns, name))) for name in _TIMES},
-        **{name: _numbers(getattr(columns, name)) for name in ("committed_offset", "unreadable_since")},
+        "unreadable_since": _numbers(columns.unreadable_since),
+        "committed_offset": from_numbers(columns.committed_offset, columns.was_readable),
         "source_partition": from_numbers(columns.source_partition),
     }
     return pa.Table.from_arrays([held[name] for name in OFFSET_ROWS.names], schema=OFFSET_ROWS)

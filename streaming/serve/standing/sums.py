@@ -49,9 +49,10 @@ class Runs:
         return found
 
     def sum(self, numbers: Index) -> Index:
-        """Sum up n numbers that are not negative; what is too large for int64 is its largest."""
+        """Sum up n numbers; what int64 cannot hold is its largest, or that below 0."""
         sums: Index = self._reduced(np.add, numbers)
-        return np.where(self._reduced(np.add, numbers.astype(np.float64)) >= _MOST, _MOST, sums)
+        roughly = self._reduced(np.add, numbers.astype(np.float64))
+        return np.where(roughly >= _MOST, _MOST, np.where(roughly <= -_MOST, -_MOST, sums))
 
     def largest(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the largest of the n numbers of each run; of doubles NaN counts only where all are."""
@@ -145,9 +146,9 @@ class Summed:
     @cached_property
     def position(self) -> tuple[Index, Mask]:
         """The sum of committed offsets, and whether there is any."""
-        offsets = self.standing.picture.offsets.columns.committed_offset
-        is_known = offsets != NONE
-        return self.runs.sum(np.where(is_known, np.maximum(offsets, 0), 0)), self.runs.any(is_known)
+        columns = self.standing.picture.offsets.columns
+        is_known = columns.was_readable
+        return self.runs.sum(np.where(is_known, columns.committed_offset, 0)), self.runs.any(is_known)
 
     @cached_property
     def below_log_start(self) -> Index:
@@ -179,11 +180,12 @@ class Summed:
 
 def subscribed(picture: Picture, groups: Index, topics: Index) -> tuple[Mask, Mask]:
     """Tell of m groups and topics (places) whether the one subscribes to the other, and whether it is known
-    to what the group subscribes."""
+    to what the group subscribes: a group without members subscribes to nothing that is to be told."""
     lists = picture.groups.rows["subscribed_topics"].combine_chunks()
     is_known = to_mask(lists.is_valid())
     of_groups = numbers_or(pc.list_parent_indices(lists), NONE)
     named = picture.topics.names.places_of(lists.flatten())
     is_some = named != NONE
     pairs = of_groups[is_some] << 32 | named[is_some]
+    is_known &= picture.groups.member_counts > 0
     return np.isin(groups << 32 | topics, pairs), is_known[groups]

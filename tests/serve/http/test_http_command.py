@@ -1,6 +1,7 @@
 """The commands `offsetlake serve` with the HTTP door, and `offsetlake metrics`."""
 
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -39,10 +40,14 @@ def test_metrics_are_printed_once_without_what_is_counted(offsetlake: Any, table
     assert set(read(ended.out.encode(), "openmetrics")) == set(told)
 
 
-def test_metrics_of_no_tables_say_so(offsetlake: Any, tmp_path: Path) -> None:
-    ended = offsetlake("metrics", "--table-root", str(tmp_path / "nothing"))
-    assert read(ended.out.encode())["offsetlake_tables_readable"] == {(): 0}
-    assert "is not renewed" in ended.err
+@pytest.mark.parametrize("has_tables", [False, True])
+def test_metrics_before_anything_was_read_are_none(offsetlake: Any, tmp_path: Path, has_tables: bool) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    if has_tables:
+        tables.create()
+    ended = offsetlake("metrics", "--table-root", tables.root)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"expected tables at {tables.root} into which a topic was read" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,16 @@ def test_doors_that_may_not_be_opened(
 ) -> None:
     ended = offsetlake("serve", "--table-root", str(tmp_path), *arguments)
     assert (ended.code, message in ended.err) == (code, True), ended.err
+
+
+def test_a_port_that_is_taken_is_told_of_before_the_tables_are_looked_at(
+    offsetlake: Any, tmp_path: Path
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = offsetlake("serve", "--table-root", str(tmp_path / "nothing"), "--http", at)
+    assert (ended.code, "a port that is free" in ended.err) == (1, True), ended.err
+    assert "is not renewed" not in ended.err
 
 
 @pytest.mark.parametrize(

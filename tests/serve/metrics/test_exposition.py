@@ -141,7 +141,11 @@ def test_idle_groups_are_left_out_if_asked_for(world: StandingWorld, source: Sou
     last = by(made(source)["offsetlake_group_last_commit_timestamp_seconds"], "group")
     told = made(source, idle_after_ms=10 * MINUTE_MS)
     kept = by(told["offsetlake_group_last_commit_timestamp_seconds"], "group")
-    assert kept == {group: at for group, at in last.items() if at >= world.now / 1_000 - 600}
+    members = by(made(source)["offsetlake_group_members"], "group")
+    assert kept == {
+        group: at for group, at in last.items() if at >= world.now / 1_000 - 600 or members.get(group)
+    }
+    assert kept != last
     assert set(kept) < set(last)
     assert by(told["offsetlake_series_withheld"], "reason")["idle"] > 0
 
@@ -151,7 +155,17 @@ def test_labels_of_the_settings_are_on_every_series(source: Source) -> None:
     assert all(dict(labels)["env"] == 'a "b"' for series in told.values() for labels in series)
 
 
-@pytest.mark.parametrize("name", ["group", "9x", "le", "__name__", "a-b"])
+def test_the_cluster_of_kafka_lag_exporter_has_the_name_that_the_settings_give(source: Source) -> None:
+    named = made(source, names="kafka-lag-exporter", labels={"cluster_name": "production"})
+    assert all(dict(labels)["cluster_name"] == "production" for series in named.values() for labels in series)
+    by_id = made(source, names="kafka-lag-exporter")["kafka_consumergroup_group_sum_lag"]
+    assert {dict(labels)["cluster_name"] for labels in by_id} == {source.picture.progress.cluster_id}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["group", "9x", "le", "__name__", "a-b", "job", "instance", "severity", "trouble", "groups", "alertname"],
+)
 def test_labels_that_cannot_be_are_refused(source: Source, name: str) -> None:
     with pytest.raises(MisuseError, match=r"metrics\.labels: expected names"):
         made(source, labels={name: "x"})

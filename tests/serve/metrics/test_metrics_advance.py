@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 from metrics_read import Maker, by
 from standing_world import StandingWorld
-from table_batches import offset
+from table_batches import append, offset
 
-from streaming.common.times import now_ms
+from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
+from streaming.model.progress import PartitionProgress, Reached
 from streaming.queries.lag import LagQueries
 from streaming.serve.picture.follower import Follower
 from streaming.serve.standing.keeper import Keeper
 from streaming.settings.reading import read_settings
+from streaming.tables.tables import Tables
 
 
 @pytest.fixture
@@ -89,3 +91,47 @@ def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: Stan
     after = keeper.make().positions
     assert after.status.tolist() == before.status.tolist()
     assert after.lag.tolist() == before.lag.tolist()
+
+
+def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
+    maker = Maker(tables)
+    names = {
+        f"offsetlake_{name}" for name in ("groups", "committed_offsets", "rebuild_in_progress", "alerts_open")
+    }
+    assert not names & set(maker.read())
+    append(tables, {}, partitions={0: PartitionProgress()})
+    told = maker.read()
+    assert {name for name in names if set(told[name].values()) == {0}} == names
+
+
+@pytest.mark.parametrize("names", ["offsetlake", "kafka_exporter"])
+def test_log_ends_are_told_as_long_as_they_are_sampled(world: StandingWorld, names: str) -> None:
+    maker = Maker(world.tables, now=world.now, granularity="partition", names=names)
+    ends = {
+        "offsetlake": (
+            "offsetlake_topic_partition_log_start_offset",
+            "offsetlake_topic_partition_log_end_offset",
+        ),
+        "kafka_exporter": ("kafka_topic_partition_oldest_offset", "kafka_topic_partition_current_offset"),
+    }[names]
+    assert set(ends) <= set(maker.read())
+    maker.now = world.now + 6 * MINUTE_MS
+    world.live(maker.now)
+    told = maker.read()
+    assert not set(ends) & set(told)
+    assert told["offsetlake_log_ends_timestamp_seconds"] == {(): pytest.approx(world.now / 1_000, abs=90)}
+
+
+def test_offsets_below_0_are_told_as_they_are(tables: Tables) -> None:
+    values = {0: -1, 1: -5, 2: None}
+    batch = {
+        ("g", "t", number): offset(committed_offset=value, unreadable_since=1 if value is None else None)
+        for number, value in values.items()
+    }
+    now = now_ms()
+    state = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, batch, now=now, partitions={3: state})
+    told = Maker(tables, now=now, granularity="partition").read()
+    found = by(told["offsetlake_group_topic_partition_committed_offset"], "partition")
+    assert found == {"0": -1, "1": -5}
+    assert set(told["offsetlake_group_topic_position"].values()) == {-6}

@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metrics_read import Maker, by
 from pictures import complain
-from table_batches import QUERY, Batch, append, changes_of, offset
+from table_batches import QUERY, Batch, append, beat, changes_of, group, offset
 
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress, Reached
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.counters import Counters
+from streaming.serve.standing.counters import KEPT_MS, RECORDS, Counters
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
+LOADING = {0: PartitionProgress()}
+LOADED = {0: PartitionProgress(loaded=True)}
 GROUPS = ["", "g", "g\0", "other"]
 VALUES = st.one_of(st.none(), st.integers(0, 5))
 BATCHES = st.lists(
@@ -89,23 +93,69 @@ def test_commits_are_counted_as_the_changes_say(tables: Tables) -> None:
     assert counted(follower).commits_in_all == 3
 
 
-def test_records_are_those_since_the_start_and_rise_over_a_table_that_counts_anew(tables: Tables) -> None:
-    def read(decoded: int, unknown: int) -> None:
-        at = Position(0, 0)
-        kind = UnknownRecords(record_type=9, value_version=1, count=unknown, first=at, last=at)
-        totals = Totals(decoded=decoded, unknown=(kind,), unknown_others=1)
-        append(tables, {}, totals=totals)
+def totals_of(decoded: int, unknown: int = 0) -> Totals:
+    at = Position(0, 0)
+    kind = UnknownRecords(record_type=9, value_version=1, count=unknown, first=at, last=at)
+    return Totals(decoded=decoded, malformed=3, unknown=(kind,), unknown_others=1)
 
-    read(100, 5)
+
+def test_records_are_those_since_the_start(tables: Tables) -> None:
+    append(tables, {}, totals=totals_of(100, 5))
     follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
     assert follower.look()
     assert set(counted(follower).records.values()) == {0}
-    read(110, 7)
+    append(tables, {}, totals=totals_of(110, 7))
     assert follower.look()
     assert (counted(follower).records["decoded"], counted(follower).records["unknown"]) == (10, 2)
-    read(30, 0)  # the topic is read again from its beginning
+
+
+@pytest.mark.parametrize("read_again", [30, 200])
+def test_records_that_a_rebuild_reads_again_are_not_counted(tables: Tables, read_again: int) -> None:
+    append(tables, {}, totals=totals_of(100), partitions=LOADED)
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
     assert follower.look()
-    assert (counted(follower).records["decoded"], counted(follower).records["unknown"]) == (40, 3)
+    append(tables, {}, totals=totals_of(read_again), generation=1, query_id="query-2")
+    assert follower.look()
+    assert set(counted(follower).records.values()) == {0}
+    append(tables, {}, totals=totals_of(read_again + 4), query_id="query-2")
+    assert follower.look()
+    assert counted(follower).records == dict.fromkeys(RECORDS, 0) | {"decoded": 4}
+
+
+def test_records_that_are_read_into_new_tables_are_not_counted(tables: Tables) -> None:
+    append(tables, {}, totals=totals_of(100), partitions=LOADED)
+    follower = Follower(tables, lambda _: None, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    root = Path(tables.root)
+    root.rename(root.with_name("gone"))
+    assert not follower.look()
+    tables.create()
+    for decoded, partitions in ((0, {}), (50, LOADING), (90, LOADING), (120, LOADED), (123, LOADED)):
+        append(tables, {}, totals=totals_of(decoded), partitions=partitions, query_id="query-2")
+        assert follower.look()
+    assert counted(follower).records["decoded"] == 3
+
+
+@pytest.mark.parametrize(("topic_id", "rewinds"), [("A", 1), (None, 1), ("B", 0)])
+def test_a_commit_into_a_topic_that_was_made_anew_is_no_rewind(
+    tables: Tables, topic_id: str | None, rewinds: int
+) -> None:
+    live: Batch = {("g", "t", 0): offset(committed_offset=1_000, topic_id="A")}
+    append(tables, live)
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    append(tables, {("g", "t", 0): offset(committed_offset=3, topic_id=topic_id)}, live=live)
+    assert follower.look()
+    assert counted(follower).rewinds.get("g", 0) == rewinds
+
+
+def test_records_of_a_job_that_begins_later_are_counted(tables: Tables) -> None:
+    follower = Follower(tables, complain, clock=lambda: 0, tally=Counters())
+    assert follower.look()
+    for decoded in (50, 90):
+        append(tables, {}, totals=Totals(decoded=decoded), partitions=LOADING)
+        assert follower.look()
+    assert counted(follower).records["decoded"] == 90
 
 
 def test_they_go_on_when_everything_is_read_again(tables: Tables) -> None:
@@ -129,8 +179,36 @@ def test_groups_that_are_gone_are_forgotten_once_they_are_many(tables: Tables) -
     append(tables, {("g", "t", 0): offset()})
     follower = Follower(tables, complain, clock=lambda: 0)
     assert follower.look()
-    many = Counters(commits={f"gone-{number}": 1 for number in range(20_003)} | {"g": 2})
-    assert dict(many.with_picture(follower.current).commits) == {"g": 2}
+    gone = [f"gone-{number}" for number in range(20_003)]
+    many = Counters(
+        commits=dict.fromkeys([*gone, "g"], 1), retired={(group, "deleted"): 1 for group in [*gone, "g"]}
+    ).with_picture(follower.current)
+    assert list(many.gone) == gone[-10_000:]
+    assert len(many.retired) == 10_001
+    assert many.commits.keys() == {*gone[-10_000:], "g"}
+
+
+def test_what_a_group_has_lost_is_told_for_hours_after_it_is_gone(tables: Tables) -> None:
+    now = now_ms()
+    live: Batch = {("g", "t", 0): offset(), "g": group(), ("h", "t", 0): offset(), ("none", "t", 0): offset()}
+    state = {3: PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))}
+    append(tables, live, now=now, partitions=state)
+    maker = Maker(tables, now=now, groups=[{"pattern": "none", "granularity": "none"}])
+
+    def told(name: str) -> dict[tuple[str, str], float]:
+        return by(maker.read()[f"offsetlake_group_{name}_total"], *("group", "cause"))
+
+    from_0 = {("g", "deleted"), ("g", "expired (probable)"), ("h", "deleted"), ("h", "expired (probable)")}
+    assert told("retired_offsets") == dict.fromkeys(from_0, 0)
+    gone: Batch = dict.fromkeys(live)
+    append(tables, gone, live=live, now=now)
+    after = dict.fromkeys(from_0, 0) | {("g", "unknown"): 1, ("h", "unknown"): 1}
+    assert told("retired_offsets") == after
+    assert set(by(maker.read()["offsetlake_group_commits_total"], "group")) == {"g", "h"}
+    append(tables, {("h", "t", 0): offset()}, now=now + KEPT_MS + 1)
+    maker.now = now + KEPT_MS + 1
+    beat(tables, maker.now, partitions={3: replace(state[3], whole=Reached(as_of=maker.now))})
+    assert told("retired_offsets") == {key: count for key, count in after.items() if key[0] == "h"}
 
 
 def test_they_are_in_the_metrics_from_0_on(tables: Tables) -> None:

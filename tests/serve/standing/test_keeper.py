@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from http_door import opened
 from kafka_clients import wait_until
 from table_batches import append, offset
 
+from streaming.common.times import now_ms
 from streaming.lag.rules import HealthRules
 from streaming.serve.picture.picture import Picture
 from streaming.serve.standing.keeper import Keeper
@@ -75,3 +77,38 @@ def test_bytes_are_made_while_somebody_scrapes_and_else_not(tables: Tables) -> N
         door.ask("/metrics")
         made = door.telling.publisher._count
         wait_until(lambda: door.telling.publisher._count > made + 2, "more of them")
+
+
+class AwayTables:
+    """Tables whose storage takes long to say nothing, once it is away."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self.is_away, self.asked = tables, False, 0
+
+    def ask(self, *arguments: Any, **named: Any) -> Any:
+        self.asked += 1
+        if self.is_away:
+            time.sleep(0.3)
+            raise OSError("the storage does not answer")
+        return self._tables.ask(*arguments, **named)
+
+
+def test_what_could_not_be_read_is_soon_tried_again_and_what_is_old_is_not_given_out(tables: Tables) -> None:
+    away, at, said = AwayTables(tables), [now_ms()], list[str]()
+    with Keeper(
+        away,  # type: ignore[arg-type]
+        Picture.none,
+        said.append,
+        health=HealthRules(),
+        expiry=read_settings().expiry,
+        every_s=0.05,
+        clock=lambda: at[0],
+    ) as keeper:
+        assert keeper.current().moment == at[0]
+        away.is_away, away.asked = True, 0
+        wait_until(lambda: keeper.current() is not None and away.asked >= 4, "the fourth try", timeout_s=4)
+        assert keeper.current().moment == at[0]
+        with keeper._changed:  # none is made while this is held, as during a time-out of an hour
+            at[0] += 301_000
+            assert keeper.current().moment == 0
+    assert len(said) == 1

@@ -2,14 +2,20 @@
 
 from typing import Final
 
+from streaming.expiry.cause_names import DELETED, EXPIRED
 from streaming.lag.rules import STATUSES
 from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
+
+CAUSES_FROM_0: Final = (EXPIRED, DELETED)
+"""Of these causes each group has a count from 0 on; of others once offsets went."""
 
 _GROUP: Final = ("group",)
 _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")
 
 _NO_LAG: Final = "no lag is known: log ends are not sampled, or their newest sample is older than 5 minutes"
+
+_NOT_SAMPLED: Final = "it is not sampled, or its newest sample is older than 5 minutes"
 
 OF_GROUPS: Final = (
     Metric(
@@ -66,7 +72,7 @@ OF_GROUPS: Final = (
         help="1: the true lag may be longer than the series of lag say; no series where it is not.",
         level="group",
         labels=_GROUP,
-        absent="the lag of all its partitions is known",
+        absent="no lag is known, or that of all its partitions is, to the record and the second",
         example="offsetlake_group_lag_seconds and on (group) offsetlake_group_lag_at_least",
     ),
     Metric(
@@ -105,7 +111,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a group that went back: below the offset that was committed before.",
+        help="Commits of a group that went back: below the one before, unless under another topic id.",
         level="group",
         labels=_GROUP,
         kind="counter",
@@ -113,12 +119,12 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_retired_offsets_total",
-        help="Committed offsets of a group that went, by the cause.",
+        help="Committed offsets of a group that went, by the cause; for six hours more once it is gone.",
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="none went since serve began",
-        example='sum by (group) (offsetlake_group_retired_offsets_total{cause="expired (probable)"})',
+        absent=f"none went since serve began; the causes {' and '.join(CAUSES_FROM_0)} are 0 then",
+        example='increase(offsetlake_group_retired_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
 
@@ -161,7 +167,7 @@ OF_TOPICS: Final = (
         help="1 if a group subscribes to a topic of which it has committed offsets, 0 if it does not.",
         level="topic",
         labels=_TOPIC,
-        absent="it is not known to what the group subscribes",
+        absent="the group has no members, or it is not known to what they subscribe",
         example="offsetlake_group_topic_subscribed == 0",
     ),
     Metric(
@@ -221,7 +227,7 @@ OF_PARTITIONS: Final = (
         help="Where the log of a topic partition starts.",
         level="partition",
         labels=("topic", "partition"),
-        absent="it is not sampled",
+        absent=_NOT_SAMPLED,
         example="offsetlake_topic_partition_log_start_offset",
     ),
     Metric(
@@ -229,7 +235,7 @@ OF_PARTITIONS: Final = (
         help="Where the log of a topic partition ends.",
         level="partition",
         labels=("topic", "partition"),
-        absent="it is not sampled",
+        absent=_NOT_SAMPLED,
         example="sum by (topic) (rate(offsetlake_topic_partition_log_end_offset[5m]))",
     ),
 )

@@ -10,6 +10,10 @@ is idle, or their offsets partition cannot be judged now."""
 
 _SOURCE: Final = ("source_partition",)
 
+_NOTHING_READ: Final = "nothing was read yet"
+
+_ONCE: Final = "; what a rebuild reads again is not counted."
+
 OF_JOB: Final = (
     Metric(
         name="info",
@@ -31,7 +35,7 @@ OF_JOB: Final = (
         help="When the newest batch that changed anything was written.",
         level="job",
         unit=SECONDS,
-        absent="nothing was read yet",
+        absent=_NOTHING_READ,
         example="time() - offsetlake_batch_timestamp_seconds",
     ),
     Metric(
@@ -44,6 +48,7 @@ OF_JOB: Final = (
         name="rebuild_in_progress",
         help="1 while the topic is read again from its beginning; until then the tables do not change.",
         level="job",
+        absent=_NOTHING_READ,
         example="offsetlake_rebuild_in_progress == 1",
     ),
     Metric(
@@ -74,12 +79,14 @@ OF_JOB: Final = (
         name="groups",
         help="Groups that are known.",
         level="job",
+        absent=_NOTHING_READ,
         example="offsetlake_groups",
     ),
     Metric(
         name="committed_offsets",
         help="Committed offsets that are known, of all groups.",
         level="job",
+        absent=_NOTHING_READ,
         example="offsetlake_committed_offsets",
     ),
     Metric(
@@ -129,6 +136,7 @@ OF_JOB: Final = (
         help="Alerts of offsetlake that are open.",
         level="job",
         labels=("rule", "severity"),
+        absent=_NOTHING_READ,
         example='sum by (rule) (offsetlake_alerts_open{severity="critical"}) > 0',
     ),
     Metric(
@@ -140,7 +148,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="build_duration_seconds",
-        help="How long it took to make this answer, and before that what it is made of.",
+        help="How long it took to make what this answer is of (standing), and the answer before it (bytes).",
         level="job",
         labels=("step",),
         unit=SECONDS,
@@ -163,42 +171,42 @@ OF_JOB: Final = (
     ),
     Metric(
         name="records_decoded_total",
-        help="Records of the offsets topic that were decoded, tombstones among them.",
+        help=f"Records of the offsets topic that were decoded, tombstones among them{_ONCE}",
         level="job",
         kind="counter",
         example="rate(offsetlake_records_decoded_total[5m])",
     ),
     Metric(
         name="records_tombstones_total",
-        help="Tombstones among the records that were decoded.",
+        help=f"Tombstones among the records that were decoded{_ONCE}",
         level="job",
         kind="counter",
         example="rate(offsetlake_records_tombstones_total[5m])",
     ),
     Metric(
         name="records_malformed_total",
-        help="Records whose bytes break their format; they are in the quarantine.",
+        help=f"Records whose bytes break their format, in the quarantine{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_malformed_total[1h]) > 0",
     ),
     Metric(
         name="records_misplaced_total",
-        help="Records in another offsets partition than that of their group, which are ignored.",
+        help=f"Records in another offsets partition than that of their group, which are ignored{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_misplaced_total[1h]) > 0",
     ),
     Metric(
         name="records_clamped_total",
-        help="Records with a time outside of the years 1 to 9999.",
+        help=f"Records with a time outside of the years 1 to 9999{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_clamped_total[1h]) > 0",
     ),
     Metric(
         name="records_unknown_total",
-        help="Records of a type or version that this release does not know.",
+        help=f"Records of a type or version that this release does not know{_ONCE}",
         level="job",
         kind="counter",
         example="increase(offsetlake_records_unknown_total[1h]) > 0",

@@ -23,6 +23,9 @@ OWN: Final = "offsetlake"
 CLUSTER: Final = "cluster_id"
 """Stands for the id of the cluster where a label shows it."""
 
+CLUSTER_NAME: Final = "cluster_name"
+"""The label of kafka-lag-exporter that operators choose: `[metrics.labels]` may, else it is the id."""
+
 Shown = str | Constant
 
 
@@ -52,7 +55,7 @@ _KE_TOPIC: Final = {**_KE, "topic": "topic"}
 _KE_PARTITION: Final = {**_KE, "partition": "partition", "topic": "topic"}
 _PARTITION: Final = {"partition": "partition", "topic": "topic"}
 
-_KLE: Final[Mapping[str, Shown]] = {"cluster_name": CLUSTER, "group": "group"}
+_KLE: Final[Mapping[str, Shown]] = {CLUSTER_NAME: CLUSTER, "group": "group"}
 _KLE_PARTITION: Final[Mapping[str, Shown]] = {
     **_KLE,
     "topic": "topic",
@@ -61,7 +64,7 @@ _KLE_PARTITION: Final[Mapping[str, Shown]] = {
     "consumer_id": NOT_KNOWN,
     "client_id": NOT_KNOWN,
 }
-_KLE_LOG: Final = {"cluster_name": CLUSTER, "topic": "topic", "partition": "partition"}
+_KLE_LOG: Final = {CLUSTER_NAME: CLUSTER, "topic": "topic", "partition": "partition"}
 
 _KM: Final = {"group_id": "group"}
 _KM_TOPIC: Final = {**_KM, "topic_name": "topic"}
