@@ -3,6 +3,9 @@ intervals."""
 
 import time
 from collections.abc import Callable
+from typing import Final
+
+_SELDOM_S: Final = 60.0
 
 
 class Complaints:
@@ -21,6 +24,21 @@ class Complaints:
     def settle(self, about: str, sentence: str) -> None:
         """Report that a problem is over, if there was one about this."""
         if self._made.pop(about, None) is not None:
+            self._say(sentence)
+
+
+class Seldom:
+    """Says things of one kind once a minute at most, where anybody may be the reason any number of times."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said_at: dict[str, float] = {}
+
+    def tell(self, about: str, sentence: str) -> None:
+        """Say a sentence, unless one about the same thing was said within the last minute."""
+        now = time.monotonic()
+        if about not in self._said_at or now - self._said_at[about] >= _SELDOM_S:
+            self._said_at[about] = now
             self._say(sentence)
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from streaming.common.patience import Complaints, Every
+from streaming.common.patience import Complaints, Every, Seldom
 
 
 def test_what_is_wrong_is_said_when_it_begins_and_when_it_ends() -> None:
@@ -25,6 +25,16 @@ def test_complaints_about_two_things_are_told_apart() -> None:
     complaints.make("topic", "not there")
     complaints.settle("topic", "there")
     assert said == ["no answer", "not there", "there"]
+
+
+def test_what_anybody_may_cause_is_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    times = iter([0.0, 1.0, 59.9, 60.0, 61.0, 120.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    seldom = Seldom(said.append)
+    for about, sentence in ("a", "1"), ("b", "2"), ("a", "3"), ("a", "4"), ("b", "5"), ("b", "6"):
+        seldom.tell(about, sentence)
+    assert said == ["1", "2", "4", "5"]
 
 
 @pytest.mark.parametrize("at_once", [True, False])

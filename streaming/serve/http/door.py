@@ -12,6 +12,7 @@ from typing import Final, Self
 
 import uvicorn
 
+from streaming.common.patience import Seldom
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.http.app import Known, app_of
 from streaming.serve.http.connection import LimitedConnection
@@ -20,7 +21,6 @@ from streaming.serve.http.logs import told
 
 _BACKLOG: Final = 512
 _CHECK_EVERY_S: Final = 1.0
-_TELL_EVERY_S: Final = 60.0
 _END_LIMIT_S: Final = 5.0
 _SHORTEST_TOKEN: Final = 16
 
@@ -47,10 +47,10 @@ class Door:
     ) -> None:
         self.host, self.port = host, port
         self.limits = limits or HttpLimits()
-        self._known, self._say, self._token = known, say, token
+        self._known, self._token = known, token
+        self._seldom = Seldom(say)
         self._connections: set[LimitedConnection] = set()
         self._of_address: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
 
     # --- open and close ----------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Door:
             h11_max_incomplete_event_size=self.limits.head_bytes,
             backlog=_BACKLOG,
         )
-        self._logs = told(self._tell)
+        self._logs = told(self._seldom.tell)
         self._logs.__enter__()
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
@@ -128,7 +128,7 @@ class Door:
             len(self._connections) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address
         ):
-            self._tell("connections", f"more HTTP connections than are allowed, closing one of {peer}")
+            self._seldom.tell("connections", f"more HTTP connections than are allowed, closing one of {peer}")
             return False
         self._connections.add(connection)
         self._of_address[peer] += 1
@@ -140,13 +140,6 @@ class Door:
         self._of_address[peer] -= 1
         if not self._of_address[peer]:
             del self._of_address[peer]
-
-    def _tell(self, about: str, sentence: str) -> None:
-        """Say something, but of one kind only once in a while: any client may be the reason."""
-        now = monotonic()
-        if now - self._told_at.get(about, -_TELL_EVERY_S) >= _TELL_EVERY_S:
-            self._told_at[about] = now
-            self._say(sentence)
 
 
 def token_in(path: str) -> str:

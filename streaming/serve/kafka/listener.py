@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from decoders.messages import APIS, prepare
+from streaming.common.patience import Seldom
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import Kept
@@ -23,7 +24,6 @@ from streaming.serve.picture.picture import Picture
 
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
-_TELL_EVERY_S: Final = 60.0
 _BACKLOG: Final = 512
 _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
@@ -103,7 +103,7 @@ class Listener:
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
         self._picture = picture
-        self._say = say
+        self._seldom = Seldom(say)
         self._cluster_id = cluster_id
         self._max_age_ms = max_age_ms
         self._advertised = advertised
@@ -112,7 +112,6 @@ class Listener:
         self._ended: set[Connection] = set()  # of these, clients have said all
         self._of_address: Counter[str] = Counter()
         self._reserved = 0  # bytes, for large frames
-        self._told_at: dict[str, float] = {}
         self._requests: Counter[int] = Counter()
         self._worker = _Worker()
 
@@ -191,7 +190,7 @@ class Listener:
             len(self._connections) - len(self._ended) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address
         ):
-            self._tell("connections", f"more connections than are allowed, closing one of {peer}")
+            self._seldom.tell("connections", f"more connections than are allowed, closing one of {peer}")
             return False
         self._connections.add(connection)
         self._of_address[peer] += 1
@@ -200,7 +199,7 @@ class Listener:
     def reserve(self, size: int) -> bool:
         """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
         if self._reserved + size > self.limits.frames_bytes:
-            self._tell(
+            self._seldom.tell(
                 "frames", f"large requests take more than {self.limits.frames_bytes} bytes, closing one"
             )
             return False
@@ -255,14 +254,7 @@ class Listener:
     def failed(self, error: BaseException) -> None:
         """Tell that an answer could not be made."""
         kind = type(error).__name__
-        self._tell(kind, f"an answer could not be made, closing the connection: {kind}: {error}")
-
-    def _tell(self, about: str, sentence: str) -> None:
-        """Say something, but of one kind only once in a while: any client may be the reason."""
-        now = monotonic()
-        if now - self._told_at.get(about, -_TELL_EVERY_S) >= _TELL_EVERY_S:
-            self._told_at[about] = now
-            self._say(sentence)
+        self._seldom.tell(kind, f"an answer could not be made, closing the connection: {kind}: {error}")
 
 
 def _port(server: asyncio.Server) -> int:
