@@ -7,8 +7,8 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
@@ -68,9 +68,7 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
             door = stack.enter_context(Door(place.host, place.port, telling, warn, token=token))
         stack.enter_context(follower)
         if listeners:
-            gc.disable()  # it would stop all answers while a large one is made: see `_collect`
-            gc.collect()
-            gc.freeze()  # what stays until the end need not be looked through again and again
+            stack.enter_context(_spared_garbage())
         if http.listen:
             stack.enter_context(telling)
             say(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
@@ -89,6 +87,20 @@ async def _serve(listeners: Sequence[Listener], say: Say) -> None:
         await stop.wait()
         for task in collecting:
             task.cancel()
+
+
+@contextmanager
+def _spared_garbage() -> Iterator[None]:
+    """Have Python collect no garbage by itself, which would stop all answers while a large one is made (see
+    `_collect`), and what is there now need not be looked through again and again."""
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.enable()
 
 
 async def _collect(listener: Listener) -> None:

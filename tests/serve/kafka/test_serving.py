@@ -1,5 +1,6 @@
 """The command `offsetlake serve`: doors that may be opened, a clean end, tables that come and go."""
 
+import gc
 import shutil
 import signal
 import socket
@@ -196,6 +197,7 @@ def test_doors_stand_in_settings_and_a_taken_port_is_named(
     settings.write_text(f'[[serve.kafka]]\nlisten = "127.0.0.1:{port}"\n')
     ended = offsetlake("serve", "--no-http", "--config", str(settings), "--table-root", tables.root)
     assert (ended.code, f"listening on 127.0.0.1:{port}" in ended.err) == (1, True)
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
 @pytest.mark.parametrize("value", ['listen = "kafka"', 'listen = "127.0.0.1:1"\nadvertise = "x"', ""])
