@@ -1,11 +1,15 @@
 """Limits repetition: problems are reported when they begin and when they end, and work is done at
 intervals."""
 
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
 _SELDOM_S: Final = 60.0
+_LONGEST_WAIT_S: Final = 60.0
+_END_LIMIT_S: Final = 15.0
 
 
 class Complaints:
@@ -56,3 +60,44 @@ class Every:
             return False
         self._next = now + self._interval_s
         return True
+
+
+class OnDemand(threading.Thread, ABC):
+    """Works within a `with` block, each time that `wait_s` says so.
+
+    `changed` guards what both sides look at; to notify it has `wait_s` asked again.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.changed = threading.Condition()
+        self.done = False
+
+    @abstractmethod
+    def wait_s(self) -> float:
+        """Return how long to wait before the next work (s), as it looks now; called with `changed` held."""
+
+    @abstractmethod
+    def work(self) -> None:
+        """Work once."""
+
+    def run(self) -> None:
+        """Work and wait, until told to end."""
+        while True:
+            with self.changed:
+                while not self.done and (wait := self.wait_s()) > 0:
+                    self.changed.wait(min(wait, _LONGEST_WAIT_S))
+                if self.done:
+                    return
+            self.work()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End after the work that is being done, within a bounded time."""
+        with self.changed:
+            self.done = True
+            self.changed.notify_all()
+        self.join(_END_LIMIT_S)

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
+from streaming.common.arrays import Index, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.view import Each, View, writable
 from streaming.serve.picture.names import NONE
-from streaming.serve.picture.offsets import OffsetColumns
+from streaming.serve.picture.offsets import OffsetColumns, were_readable
 
 _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
 
@@ -109,30 +109,25 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
         columns.committed_offset.tolist(),
         columns.leader_epoch.tolist(),
         [writable(one.decode()) for one in columns.metadata.to_pylist()] if has_texts else repeat(""),
-        _is_unknown(columns.committed_offset, columns.unreadable_since).tolist(),
+        columns.was_readable.tolist(),
         strict=False,
     )
     return [
-        _partition(number, Error.UNKNOWN_SERVER_ERROR)
-        if is_unknown
-        else {
+        {
             "partitionIndex": number,
             "committedOffset": offset,
             "committedLeaderEpoch": epoch,
             "metadata": metadata,
             "errorCode": 0,
         }
-        for number, offset, epoch, metadata, is_unknown in rows
+        if was_readable
+        else _partition(number, Error.UNKNOWN_SERVER_ERROR)
+        for number, offset, epoch, metadata, was_readable in rows
     ]
 
 
 def _partition(number: int, error: int = Error.NONE) -> Message:
     return {"partitionIndex": number, "errorCode": error, **_NOTHING}
-
-
-def _is_unknown(committed: Index, unreadable_since: Index) -> Mask:
-    is_unknown: Mask = (committed == NONE) & (unreadable_since != NONE)
-    return is_unknown
 
 
 # --- members that ask --------------------------------------------------------------------------------------
@@ -214,7 +209,7 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     counts = np.where(groups == NONE, 0, offsets.starts[groups + 1] - begins)
     of_groups = np.repeat(np.arange(len(groups)), counts)
     rows = np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    is_known = ~_is_unknown(offsets.columns.committed_offset[rows], offsets.columns.unreadable_since[rows])
+    is_known = were_readable(offsets.columns.committed_offset[rows], offsets.columns.unreadable_since[rows])
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
     of_topics = topics.topic[places]

@@ -1,13 +1,12 @@
 """Keeps the bytes that scrapers get: made every 15 seconds, on a thread, as long as somebody scrapes."""
 
 import secrets
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
-from streaming.common.patience import Complaints
+from streaming.common.patience import Complaints, OnDemand
 from streaming.serve.metrics.exposition import CONTENT_TYPES, Exposition, Format, Pieces, written, zipped
 from streaming.serve.metrics.source import Source
 
@@ -21,7 +20,6 @@ _OLDEST_S: Final = 60.0
 """Bytes that are older are not handed out: what makes them does not come to its end."""
 
 _WAIT_S: Final = 60.0
-_END_LIMIT_S: Final = 15.0
 
 
 class Variant(NamedTuple):
@@ -51,7 +49,7 @@ class Body:
         return CONTENT_TYPES[self.variant.style]
 
 
-class Publisher(threading.Thread):
+class Publisher(OnDemand):
     """Makes bytes of what `source` gives (given how long the last ones took), within a `with` block; `say`
     gets what goes wrong."""
 
@@ -63,32 +61,30 @@ class Publisher(threading.Thread):
         *,
         every_s: float = EVERY_S,
     ) -> None:
-        super().__init__(name="offsetlake-metrics", daemon=True)
+        super().__init__("offsetlake-metrics")
         self._source, self._exposition, self._every_s = source, exposition, every_s
         self._complaints = Complaints(say)
         self._bodies: dict[Variant, Body] = {}
         self._asked: dict[Variant, float] = {}
-        self._changed = threading.Condition()
         self._began_at = -IDLE_S
         self._took_s: float | None = None
         self._nonce = secrets.token_hex(4)
         self._count = 0
-        self._done = False
 
     def ready(self, variant: Variant) -> Body | None:
         """Return the newest bytes in a form; None: they are being made now, ask again soon."""
         now = monotonic()
-        with self._changed:
+        with self.changed:
             is_new = now - self._asked.get(variant, -IDLE_S) >= IDLE_S
             self._asked[variant] = now
             body = self._bodies.get(variant)
             if is_new or body is None:
-                self._changed.notify_all()
+                self.changed.notify_all()
         return body if body is not None and now - body.made_at < _OLDEST_S else None
 
     def make(self) -> None:
         """Make the bytes in all forms that somebody asks for; for the thread, or without one."""
-        with self._changed:
+        with self.changed:
             self._began_at = began = monotonic()
             asked = [variant for variant, at in self._asked.items() if began - at < IDLE_S]
             self._count += 1
@@ -103,37 +99,20 @@ class Publisher(threading.Thread):
             )
             for variant in asked
         }
-        with self._changed:
+        with self.changed:
             self._bodies, self._took_s = bodies, monotonic() - began
 
-    def run(self) -> None:
-        """Make bytes as long as somebody scrapes, until told to end."""
-        while True:
-            with self._changed:
-                while not self._done and (wait := self._wait_s()) > 0:
-                    self._changed.wait(min(wait, _WAIT_S))
-                if self._done:
-                    return
-            try:
-                self.make()
-            except Exception as error:  # the next ones may be made all the same
-                kind = type(error).__name__
-                self._complaints.make("metrics", f"metrics could not be made, retrying: {kind}: {error}")
-            else:
-                self._complaints.settle("metrics", "metrics are made again")
+    def work(self) -> None:
+        """Make the bytes; what goes wrong is said."""
+        try:
+            self.make()
+        except Exception as error:  # the next ones may be made all the same
+            kind = type(error).__name__
+            self._complaints.make("metrics", f"metrics could not be made, retrying: {kind}: {error}")
+        else:
+            self._complaints.settle("metrics", "metrics are made again")
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End after the bytes that are being made, within a bounded time."""
-        with self._changed:
-            self._done = True
-            self._changed.notify_all()
-        self.join(_END_LIMIT_S)
-
-    def _wait_s(self) -> float:
+    def wait_s(self) -> float:
         """Return how long to wait before bytes are to be made: less where there are none of a form yet."""
         now = monotonic()
         asked = [variant for variant, at in self._asked.items() if now - at < IDLE_S]

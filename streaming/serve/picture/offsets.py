@@ -32,6 +32,12 @@ KINDS: Final[Mapping[str, type[np.integer[Any]]]] = {
 """The columns of offsets, all of them numbers."""
 
 
+def were_readable(committed: Index, unreadable_since: Index) -> Mask:
+    """Tell of some rows of `OffsetColumns` whether their commits are known: see `was_readable`."""
+    is_known: Mask = (committed != NONE) | (unreadable_since == NONE)
+    return is_known
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OffsetColumns:
     """n committed offsets, in numbers as Kafka's protocol has them: `NONE` (-1) where there is none.
@@ -71,8 +77,7 @@ class OffsetColumns:
     @property
     def was_readable(self) -> Mask:
         """Whether each `committed_offset` (n) is one: -1 is one, too, where no commit was unreadable."""
-        is_one: Mask = (self.committed_offset != NONE) | (self.unreadable_since == NONE)
-        return is_one
+        return were_readable(self.committed_offset, self.unreadable_since)
 
     @property
     def metadata(self) -> pa.LargeBinaryArray:

@@ -1,14 +1,13 @@
 """Keeps the newest standing, while somebody asks: on a thread of its own, for a small part of a core."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 
-from streaming.common.patience import Complaints
+from streaming.common.patience import Complaints, OnDemand
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
 from streaming.serve.picture.picture import Picture
@@ -33,12 +32,11 @@ _LONGEST_WAIT_S: Final = 20.0
 """Who asks for a standing gets the one before if a new one takes longer."""
 
 _WAIT_S: Final = 60.0
-_END_LIMIT_S: Final = 15.0
 _OLD_MS: Final = 5 * MINUTE_MS
 """A standing that is older than this says nothing any more."""
 
 
-class Keeper(threading.Thread):
+class Keeper(OnDemand):
     """Makes standings within a `with` block, of what `picture` gives; `say` gets what goes wrong."""
 
     def __init__(
@@ -52,27 +50,25 @@ class Keeper(threading.Thread):
         every_s: float = EVERY_S,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        super().__init__(name="offsetlake-standing", daemon=True)
-        self._tables, self._picture, self._say = tables, picture, say
+        super().__init__("offsetlake-standing")
+        self._tables, self._picture = tables, picture
         self._health, self._expiry = health, expiry
         self._every_s, self._clock = every_s, clock
         self._complaints = Complaints(say)
         self._standing = Standing.none()
-        self._changed = threading.Condition()
         self._asked_at = -IDLE_S
         self._made_at = -IDLE_S
         self._pause_s = every_s
-        self._done = False
 
     def current(self) -> Standing:
         """Return the newest standing, unless it says nothing any more; if nobody has asked for long, one is
         made first."""
-        with self._changed:
+        with self.changed:
             self._asked_at = monotonic()
-            self._changed.notify_all()
+            self.changed.notify_all()
             limit = self._asked_at + _LONGEST_WAIT_S
-            while not self._done and self._is_too_old() and monotonic() < limit:
-                self._changed.wait(limit - monotonic())
+            while not self.done and self._is_too_old() and monotonic() < limit:
+                self.changed.wait(limit - monotonic())
             return self._given_out(self._standing)
 
     def make(self) -> Standing:
@@ -98,32 +94,15 @@ class Keeper(threading.Thread):
             made = replace(made, took_s=monotonic() - began)
             self._pause_s = max(self._every_s, min(_SHARE * made.took_s, _LONGEST_PAUSE_S))
         pa.default_memory_pool().release_unused()
-        with self._changed:
+        with self.changed:
             self._standing = made = self._given_out(made)
             self._made_at = monotonic()
-            self._changed.notify_all()
+            self.changed.notify_all()
         return made
 
-    def run(self) -> None:
-        """Make standings as long as somebody asks, until told to end."""
-        while True:
-            with self._changed:
-                while not self._done and (wait := self._wait_s()) > 0:
-                    self._changed.wait(min(wait, _WAIT_S))
-                if self._done:
-                    return
-            self.make()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End after the standing that is being made, within a bounded time."""
-        with self._changed:
-            self._done = True
-            self._changed.notify_all()
-        self.join(_END_LIMIT_S)
+    def work(self) -> None:
+        """Make a standing."""
+        self.make()
 
     def _given_out(self, standing: Standing) -> Standing:
         return standing if self._clock() - standing.moment < _OLD_MS else Standing.none()
@@ -131,7 +110,7 @@ class Keeper(threading.Thread):
     def _is_too_old(self) -> bool:
         return monotonic() - self._made_at >= max(IDLE_S, 3 * self._pause_s)
 
-    def _wait_s(self) -> float:
+    def wait_s(self) -> float:
         """Return how long to wait for the next one; as long as nobody asks, until somebody does."""
         now = monotonic()
         if now - self._asked_at >= IDLE_S:

@@ -108,7 +108,7 @@ def test_what_could_not_be_read_is_soon_tried_again_and_what_is_old_is_not_given
         away.is_away, away.asked = True, 0
         wait_until(lambda: keeper.current() is not None and away.asked >= 4, "the fourth try", timeout_s=4)
         assert keeper.current().moment == at[0]
-        with keeper._changed:  # none is made while this is held, as during a time-out of an hour
+        with keeper.changed:  # none is made while this is held, as during a time-out of an hour
             at[0] += 301_000
             assert keeper.current().moment == 0
     assert len(said) == 1
