@@ -34,7 +34,7 @@ def number(
     steps: Steps | None = None,
     words: Words | None = None,
     legend: str = "",
-    if_none: str = "none",
+    if_none: str = "none known",
     is_name: bool = False,
     width: int = 4,
 ) -> Builder:
@@ -118,7 +118,7 @@ def rows(
     panel = (
         _described(table.Panel(), title, description, unit, width, 8)
         .thresholds(_thresholds(steps))
-        .no_value("none")
+        .no_value("none known")
         .with_target(_query(expression, "").instant().format(PromQueryFormat.TABLE).ref_id("A"))
         .with_transformation(kept)
         .with_transformation(order)

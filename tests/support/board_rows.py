@@ -40,7 +40,7 @@ def _is_it_right() -> list[Builder]:
             "groups may have gone on without the job.",
             unit="s",
             steps=AGES,
-            if_none="never",
+            if_none="not known",
         ),
         number(
             "Commits known up to",
@@ -58,7 +58,7 @@ def _is_it_right() -> list[Builder]:
             "more.",
             unit="s",
             steps={0: GREEN, 120: ORANGE, 300: RED},
-            if_none="never",
+            if_none="not known",
         ),
         number(
             "Tables",
@@ -66,14 +66,16 @@ def _is_it_right() -> list[Builder]:
             "Whether offsetlake serve could read the tables when it last looked.",
             unit="none",
             words={"0": ("unreadable", RED), "1": ("readable", GREEN)},
+            if_none="not known",
         ),
         number(
             "Topic read again",
             of("rebuild_in_progress"),
-            "During a rebuild the topic is read again from its beginning, and nothing changes until that is "
-            "done.",
+            "During a rebuild the topic is read again from its beginning; until that is done there are no "
+            "metrics of groups.",
             unit="none",
             words={"0": ("no", GREEN), "1": ("in progress", ORANGE)},
+            if_none="not known",
         ),
         number(
             "Open alerts",
@@ -82,12 +84,14 @@ def _is_it_right() -> list[Builder]:
             unit="none",
             steps=ANY,
             legend="{{severity}}",
+            if_none="not known",
         ),
         lines(
             "Groups by status",
             {status: f"count({of('group_status')} == {code})" for code, status in enumerate(STATUSES)},
-            "As `offsetlake health` judges them: STOPPED commits nothing while records wait, STALLED "
-            "commits one offset again and again, REWOUND went back, WARNING falls further behind.",
+            "As `offsetlake health` judges them, by their worst partition: STOPPED commits nothing while "
+            "records wait, STALLED commits one offset again and again, REWOUND went back, WARNING falls "
+            "further behind.",
             unit="none",
             is_stacked=True,
         ),
@@ -111,7 +115,7 @@ def _what_will_be_lost() -> list[Builder]:
             "again. Consumers then continue at auto.offset.reset.",
             unit="s",
             steps={0: RED, 7_200: ORANGE, 86_400: GREEN},
-            if_none="never",
+            if_none="none known",
         ),
         number(
             "Groups that lose offsets within a day",
@@ -249,8 +253,8 @@ def _progress() -> list[Builder]:
         rows(
             "Groups that are not well",
             f"{of('group_status')} >= 3",
-            "STOPPED commits nothing while records wait, STALLED commits one offset again and again, "
-            "REWOUND went back. `offsetlake health` says in which partition, and since when.",
+            "In a partition at least: STOPPED commits nothing while records wait, STALLED commits one offset "
+            "again and again, REWOUND went back. `offsetlake health` says in which, and since when.",
             unit="none",
             value="Status",
             words=STATUS_WORDS,
@@ -274,6 +278,7 @@ def _one_group() -> list[Builder]:
             "Whether the group is well, as `offsetlake health` says.",
             unit="none",
             words=STATUS_WORDS,
+            if_none="not known",
         ),
         number(
             "Type and state",
@@ -282,12 +287,14 @@ def _one_group() -> list[Builder]:
             unit="none",
             legend="{{type}} {{state}}",
             is_name=True,
+            if_none="not known",
         ),
         number(
             "Members",
             of("group_members", OF_GROUP),
             "Members of the group. Consumers that assign partitions themselves are none.",
             unit="none",
+            if_none="not known",
         ),
         number(
             "How far behind",
@@ -301,7 +308,7 @@ def _one_group() -> list[Builder]:
             f"time() - {of('group_last_commit_timestamp_seconds', OF_GROUP)}",
             "How long ago the group has last committed.",
             unit="s",
-            if_none="never",
+            if_none="not known",
         ),
         number(
             "Its first offset expires in",
@@ -309,7 +316,7 @@ def _one_group() -> list[Builder]:
             "When the broker will drop the first committed offset of the group, if the group stays as it is.",
             unit="s",
             steps={0: RED, 7_200: ORANGE, 86_400: GREEN},
-            if_none="never",
+            if_none="none known",
         ),
         lines(
             "Behind, by topic",
@@ -364,12 +371,13 @@ def _one_group() -> list[Builder]:
 def _offsetlake_itself() -> list[Builder]:
     kinds = ("decoded", "tombstones", "malformed", "misplaced", "clamped", "unknown")
     return [
-        number("Groups", of("groups"), "Groups that are known.", unit="short"),
+        number("Groups", of("groups"), "Groups that are known.", unit="short", if_none="not known"),
         number(
             "Committed offsets",
             of("committed_offsets"),
             "Committed offsets that are known, of all groups.",
             unit="short",
+            if_none="not known",
         ),
         number(
             "Offsets partitions not loaded",
@@ -384,7 +392,7 @@ def _offsetlake_itself() -> list[Builder]:
             "How long ago offsetlake serve worked out lag, the status of groups and expiry.",
             unit="s",
             steps={0: GREEN, 120: ORANGE, 600: RED},
-            if_none="never",
+            if_none="not known",
         ),
         number(
             "Series left out",

@@ -182,8 +182,8 @@ def _weights(headers: Sequence[str]) -> dict[str, float]:
 
 
 def _is_known(request: Request, etag: str) -> bool:
-    known = request.headers.get("if-none-match", "")
-    return etag in (one.strip().removeprefix("W/") for one in known.split(","))
+    known = ",".join(request.headers.getlist("if-none-match")).split(",")
+    return not {etag, "*"}.isdisjoint(one.strip().removeprefix("W/") for one in known)
 
 
 class _Guard:

@@ -88,8 +88,8 @@ class Client(NamedTuple):
 class View:
     """What one answer is made from. Times are ms; `address` is ours, as the client reaches it.
 
-    A picture whose heartbeat is older than `max_age_ms` at the moment `now` is not answered from: the job no
-    longer says that it reads, so groups may have gone on.
+    A picture whose heartbeat is older than `max_age_ms` at the moment `now`, or as far ahead of it, is not
+    answered from: the job no longer says that it reads, so groups may have gone on.
     """
 
     picture: Picture
@@ -104,7 +104,7 @@ class View:
         """What is wrong with every group: nothing was read yet, or it is too old."""
         if not self.picture.progress.partitions:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
-        if self.picture.age_ms(self.now) > self.max_age_ms:
+        if not self.picture.is_heard_of(self.now, self.max_age_ms):
             return Error.COORDINATOR_NOT_AVAILABLE
         return Error.NONE
 

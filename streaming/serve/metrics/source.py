@@ -79,4 +79,4 @@ class Source:
     @property
     def is_heard_of(self) -> bool:
         """Whether the job's heartbeat is young enough to speak of anything but the job."""
-        return self.picture.age_ms(self.now) <= self.settings.serve.max_age_ms
+        return self.picture.is_heard_of(self.now, self.settings.serve.max_age_ms)

@@ -149,6 +149,11 @@ class Picture:
         """Return how old the job's last commit or heartbeat was at a moment (ms)."""
         return now - self.progress.heartbeat
 
+    def is_heard_of(self, now: int, max_age_ms: int) -> bool:
+        """Tell whether the job's last heartbeat is young enough at a moment (ms). One that is as far ahead is
+        not: a clock is wrong, and nobody knows how old it is."""
+        return abs(self.age_ms(now)) <= max_age_ms
+
     def as_of(self, groups: Collection[str] | None, now: int) -> AsOf:
         """Return what an answer about groups (None: all) at a moment (ms) reflects."""
         return AsOf.of(groups, self.progress, None, None, now=now)

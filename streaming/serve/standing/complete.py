@@ -14,8 +14,8 @@ def complete_groups(
 ) -> Mask:
     """Tell of each group that is shown (n) whether it can be judged at a moment (ms), as the `newest` picture
     says: its offsets partition was read to its end, lately, and nothing there is held back. None can while
-    the tables are rebuilt, or once the job's heartbeat is older than `max_age_ms`."""
-    if newest.age_ms(now) > max_age_ms:
+    the tables are rebuilt, or unless the job was heard of within `max_age_ms` (`Picture.is_heard_of`)."""
+    if not newest.is_heard_of(now, max_age_ms):
         return np.zeros(len(shown.groups), np.bool_)
     judged = judged_partitions(newest.progress, settings, now)
     is_one: Mask = np.isin(source_partitions(shown), np.array(sorted(judged), np.int64))
@@ -32,4 +32,4 @@ def source_partitions(picture: Picture) -> Index:
 
 def is_ready(picture: Picture, *, now: int, max_age_ms: int) -> bool:
     """Tell whether the tables were read, and the job is alive."""
-    return bool(picture.progress.partitions) and picture.age_ms(now) <= max_age_ms
+    return bool(picture.progress.partitions) and picture.is_heard_of(now, max_age_ms)

@@ -114,6 +114,9 @@ def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tabl
         beat(tables, now)
         door.follower.look()
         assert errors_about(client, "g")["fetch 9"] == Error.NONE
+        beat(tables, now + 2 * MINUTE_MS)  # a clock is wrong
+        door.follower.look()
+        assert errors_about(client, "g")["fetch 9"] == Error.COORDINATOR_NOT_AVAILABLE
 
 
 def test_while_tables_are_rebuilt_they_are_answered_as_before(tables: Tables) -> None:

@@ -183,6 +183,15 @@ def test_groups_end_with_the_heartbeat_and_the_job_stays(source: Source) -> None
     assert heartbeat == source.picture.progress.heartbeat / 1_000
 
 
+def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: Source) -> None:
+    age = source.settings.serve.max_age_ms
+    early = older(source, source.picture.progress.heartbeat - age - source.now)
+    assert of_groups(read(made_bytes(early)))
+    earlier = read(made_bytes(older(early, -1)))
+    assert of_groups(earlier) == set()
+    assert by(earlier["offsetlake_series_withheld"], "reason")["incomplete"] > 0
+
+
 @pytest.mark.parametrize(
     ("what", "changed"),
     [

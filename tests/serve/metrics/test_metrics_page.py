@@ -7,10 +7,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from http_program import running_program
 from metrics_page import PAGE
 from prometheus import missing_programs, promtool
 
 from streaming.common.conf_dir import conf_dir
+from streaming.demo.local_broker import free_ports
 
 RULES = conf_dir() / "prometheus" / "offsetlake.rules.yml"
 TEXT = PAGE.read_text()
@@ -60,6 +62,21 @@ def test_alertmanager_takes_the_configuration(tmp_path: Path) -> None:
         ["amtool", "check-config", tmp_path / "alertmanager.yml"], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_alertmanager_starts_as_the_page_says_and_keeps_its_data_in_the_folder(tmp_path: Path) -> None:
+    if shutil.which("prometheus-alertmanager") is None:
+        pytest.skip("not on PATH: prometheus-alertmanager (Debian: apt-get install prometheus-alertmanager)")
+    [config] = examples_with("inhibit_rules:")
+    (tmp_path / "alertmanager.yml").write_text(config)
+    found = re.search(r"^\$ (prometheus-alertmanager .+)$", TEXT, re.MULTILINE)
+    assert found is not None
+    [port] = free_ports(1)
+    command = found[1].replace("127.0.0.1:9093", f"127.0.0.1:{port}").split()
+    ready = f"http://127.0.0.1:{port}/-/ready"
+    with running_program(command, ready, log=tmp_path / "log", cwd=tmp_path):
+        pass
+    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == ["alertmanager-data"]
 
 
 def test_inhibitions_are_of_alerts_that_there_are() -> None:

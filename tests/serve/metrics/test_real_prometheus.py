@@ -18,13 +18,14 @@ import pytest
 from http_program import running_program
 from kafka_clients import wait_until
 from listening import Client
-from metrics_world import MetricsWorld, write_dead_world
+from metrics_world import STUCK_MS, MetricsWorld, write_dead_world
 from prometheus import SCRAPE_S, Prometheus, missing_programs, promtool, running_prometheus
 
 from streaming.common.conf_dir import conf_dir
-from streaming.common.times import DAY_MS, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, now_ms
 from streaming.demo.child import Child
 from streaming.demo.local_broker import free_ports
+from streaming.lag.rules import STATUSES
 from streaming.serve.metrics.catalogue import CATALOGUE
 
 RULES = conf_dir() / "prometheus" / "offsetlake.rules.yml"
@@ -152,6 +153,50 @@ def test_a_query_of_the_board_gives_series(scraped: Scraped, place: str, express
 
 AT_REST = {"Commits and rewinds B"}
 """`billing` never goes back."""
+
+
+NUMBERS = {
+    "Commits known up to": pytest.approx(STUCK_MS / 1_000, abs=60),  # of the partition that is held back
+    "First offset expires in": pytest.approx(HOUR_MS / 2_000, abs=120),
+    "Groups that lose offsets within a day": 2,
+    "Offsets below the log start": 1,
+    "Offsets of former topics": 1,
+    "Unreadable offsets": 1,
+    "Offsets partitions not loaded": 1,
+    "Tables": 1,
+    "Groups": 10,
+}
+GROUPS = {
+    "Next to expire": {"leaving", "gone", "billing"},
+    "Groups that have lost records": {"late"},
+    "Groups with offsets of former topics": {"former"},
+    "Groups that are not well": {"dead", "stuck", "returned", "leaving", "gone"},
+}
+
+
+@pytest.mark.parametrize("title", NUMBERS)
+def test_a_number_of_the_board_is_the_one_that_it_is_called(scraped: Scraped, title: str) -> None:
+    expression = as_grafana_asks(board_queries()[f"{title} A"], scraped.instance)
+    assert [float(row["value"][1]) for row in scraped.series(expression)] == [NUMBERS[title]]
+
+
+@pytest.mark.parametrize("title", GROUPS)
+def test_a_table_of_the_board_has_the_groups_that_it_is_about(scraped: Scraped, title: str) -> None:
+    expression = as_grafana_asks(board_queries()[f"{title} A"], scraped.instance)
+    assert {row["metric"]["group"] for row in scraped.series(expression)} == GROUPS[title]
+
+
+def test_groups_are_counted_under_their_status(scraped: Scraped) -> None:
+    [panel] = [panel for panel in BOARD["panels"] if panel["title"] == "Groups by status"]
+    counts = {
+        target["legendFormat"]: [
+            float(row["value"][1])
+            for row in scraped.series(as_grafana_asks(target["expr"], scraped.instance))
+        ]
+        for target in panel["targets"]
+    }
+    assert set(counts) == set(STATUSES)
+    assert (counts["STOPPED"], counts["STALLED"], counts["REWOUND"]) == ([3], [1], [1])
 
 
 @pytest.mark.parametrize("variable", BOARD["templating"]["list"][1:], ids=lambda variable: variable["name"])

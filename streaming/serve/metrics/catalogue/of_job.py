@@ -24,7 +24,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="heartbeat_timestamp_seconds",
-        help="When the job last said that it is alive. Metrics of groups end three minutes later.",
+        help="When the job last said that it is alive. Metrics of groups end [serve] max_age (3 min) later.",
         level="job",
         unit=SECONDS,
         absent="the job never ran",
@@ -46,7 +46,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="rebuild_in_progress",
-        help="1 while the topic is read again from its beginning; until then the tables do not change.",
+        help="1 while the topic is read again from its beginning: until it has been, no metrics of groups.",
         level="job",
         absent=_NOTHING_READ,
         example="offsetlake_rebuild_in_progress == 1",
