@@ -96,10 +96,11 @@ def describe_groups(
         time.sleep(_POLL_S)
 
 
-def wait_for_stop(query: StreamingQuery, is_stopping: Callable[[], bool]) -> None:
-    """Wait until the query is to end, or has ended by itself."""
+def wait_for_stop(query: StreamingQuery, is_stopping: Callable[[], bool], *, ends_soon: bool) -> None:
+    """Wait until the query is to end, or has ended by itself, which is looked for more often if it is to."""
+    polls = 1 if ends_soon else _POLLS_PER_QUESTION
     asked = count()
-    while (next(asked) % _POLLS_PER_QUESTION or query.isActive) and not is_stopping():
+    while (next(asked) % polls or query.isActive) and not is_stopping():
         time.sleep(_POLL_S)
 
 
