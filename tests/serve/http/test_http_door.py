@@ -337,6 +337,34 @@ def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Open
     ]
 
 
+def asks_forever(client: socket.socket, port: int) -> None:
+    """Ask for metrics, and take nothing of them."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_answers_that_are_given_up_at_the_end_are_not_spoken_of(
+    tables: Tables, is_made: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that its client does not take, and one that is not made yet."""
+    fill_much(tables)
+    with socket.socket() as client:
+        with opened(tables) as door:
+            if is_made:
+                door.ask("/metrics")
+            else:
+                door.telling.publisher.__exit__(None, None, None)
+            asks_forever(client, door.door.port)
+            wait_until(lambda: len(door.door._server.server_state.tasks) == 1, "the answer to be begun")
+            began = time.monotonic()
+        assert time.monotonic() - began < 4
+        assert not door.door._thread.is_alive()
+    assert door.said == []
+    assert capfd.readouterr().err == ""
+
+
 def test_there_are_only_so_many_connections(tables: Tables) -> None:
     with opened(tables, limits=quick(connections=3)) as door:
         clients = [door.connect() for _ in range(5)]
