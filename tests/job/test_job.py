@@ -181,15 +181,21 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
     assert not [sentence for sentence in job.said if "maintain" in sentence]
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 3.0])
+@pytest.mark.parametrize(("pause_s", "once"), [(3.0, True), (0.0, False)], ids=["long", "stopped after it"])
 def test_how_long_a_batch_took_is_what_spark_says(
-    make_job: JobFactory, broker: LocalBroker, pause_s: float
+    make_job: JobFactory, broker: LocalBroker, pause_s: float, once: bool
 ) -> None:
-    job, name = make_job(), f"timed-{pause_s:g}"
+    job, name, stop = make_job(), f"timed-{pause_s:g}", threading.Event()
+
+    def write(_: object) -> None:
+        time.sleep(pause_s)
+        if not once:
+            stop.set()
+
     kafka.create_topics(broker.bootstrap_servers, {name: 1})
     kafka.commit_offsets(broker.bootstrap_servers, name, {(name, 0): 1})
     began = time.monotonic()
-    follow(job.reader(threading.Event(), on_batch=lambda _: time.sleep(pause_s)), once=True)
+    follow(job.reader(stop, on_batch=write), once=once)
     took_s, told_ms = time.monotonic() - began, job.tables.progress().batch_ms
     assert told_ms is not None
     at_least_s = pause_s + job.reports[-1].seconds

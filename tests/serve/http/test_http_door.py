@@ -327,6 +327,7 @@ def test_nothing_is_sent_to_a_client_that_has_gone(
 
 
 def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Opened) -> None:
+    logging.getLogger("uvicorn.error").warning("that a request was nonsense is not said")
     for name in ("asyncio", "uvicorn.error"):
         for number in range(3):
             logging.getLogger(name).error("line %d\nof it", number)
@@ -335,6 +336,25 @@ def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Open
         "an event loop complains: line 0 of it",
         "an HTTP answer could not be made: line 0 of it",
     ]
+
+
+def test_what_the_event_loop_complains_of_is_said_and_written_nowhere_else(
+    door: Opened, capfd: pytest.CaptureFixture[str]
+) -> None:
+    door.ask("/healthz")
+    loop = door.door._server.servers[0].get_loop()
+    loop.call_soon_threadsafe(int, "no number")
+    wait_until(lambda: door.said, "it to be said")
+    [said] = door.said
+    assert said.startswith("an event loop complains: Exception in callback int('no number')")
+    assert said.endswith("ValueError: invalid literal for int() with base 10: 'no number'")
+    assert door.ask("/healthz").status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_warnings_of_the_event_loop_are_said(door: Opened) -> None:
+    logging.getLogger("asyncio").warning("socket.send() raised exception.")
+    assert door.said == ["an event loop complains: socket.send() raised exception."]
 
 
 def asks_forever(client: socket.socket, port: int) -> None:
