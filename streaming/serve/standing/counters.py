@@ -92,6 +92,7 @@ class Counters:
         names = groups.to_pylist()
         committed = numbers_or(field_of(own, COMMITS.name, COMMITS.type), 0)
         is_set = _is(own["op"], "set")
+        back = went_back(own, is_set)
         went = ~is_set & to_mask(own["before"].is_valid())
         causes, words = numbered(_words(own["cause"]))
         pairs, counts = np.unique(codes[went] * len(words) + causes[went], return_counts=True)
@@ -106,7 +107,7 @@ class Counters:
         return replace(
             self,
             commits=_added(self.commits, _by_name(names, codes, committed)),
-            back=pa.concat_tables([self.back, went_back(own, is_set)]),
+            back=pa.concat_tables([self.back, back]) if len(back) else self.back,
             retired=_added(self.retired, retired),
             retired_in_all=_added(self.retired_in_all, in_all),
             commits_in_all=self.commits_in_all + int(committed.sum()),
@@ -136,7 +137,8 @@ class Counters:
         rewinds, back = settled(self.back, picture)
         codes, groups = numbered(rewinds["group"])
         counts = _by_name(groups.to_pylist(), codes, np.ones(len(rewinds), np.int64))
-        return replace(self, rewinds=_added(self.rewinds, counts), back=back)
+        held = back.combine_chunks() if len(back) else no_rows(WENT_BACK)
+        return replace(self, rewinds=_added(self.rewinds, counts), back=held)
 
     def _with_gone(self, picture: Picture) -> Self:
         """Note which groups are gone, and forget those that are for long, or too many."""

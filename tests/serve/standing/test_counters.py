@@ -190,6 +190,7 @@ def test_where_commits_have_no_topic_id_samples_say_whether_it_is_a_rewind(
     assert rewinds_at(MINUTE_MS) == at_first
     assert rewinds_at(3 * MINUTE_MS + 20_000) == in_the_end
     assert rewinds_at(HOUR_MS) == in_the_end, "once"
+    assert counted(follower).back["group"].num_chunks == 0, "nothing is left, nor grows"
 
 
 def test_of_many_that_wait_some_are_counted_at_once(tables: Tables) -> None:
