@@ -1,4 +1,5 @@
-"""The running query: lets batches through to the writer until the job is to stop, and waits for its end."""
+"""The running query: lets batches through to the writer until the job is to stop, tells it how long they
+took, and waits for the end."""
 
 import time
 from collections.abc import Callable
@@ -23,6 +24,9 @@ _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
+_WHOLE_BATCH: Final = "triggerExecution"
+"""How Spark calls the time from the trigger of a batch to after its commit."""
+
 _IDLE: Final = "Waiting"
 """How the status of a query begins that has looked for new records and found none."""
 
@@ -42,6 +46,7 @@ class Gate:
         self.has_written = False
         self.is_writing = False
         self.ended_at = 0.0
+        self._newest = self._timed = -1  # batches
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch; refuse to begin one once the job is to stop (it will be replayed at the next
@@ -52,13 +57,22 @@ class Gate:
         self.is_writing = True
         try:
             self._writer.write(batch, batch_id)
-            self.has_written = True
+            self.has_written, self._newest = True, batch_id
         except BaseException as error:
             self.failure = error
             raise
         finally:
             self.ended_at = time.monotonic()
             self.is_writing = False
+
+    def tell_duration(self, query: StreamingQuery) -> None:
+        """Tell the writer how long the newest batch took that has ended, unless it knows."""
+        if self._timed >= self._newest:
+            return
+        ended = query.lastProgress
+        if ended is not None and ended.batchId > self._timed:
+            self._writer.took(ended.durationMs[_WHOLE_BATCH])
+            self._timed = ended.batchId
 
 
 def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> bool:
@@ -96,12 +110,20 @@ def describe_groups(
         time.sleep(_POLL_S)
 
 
-def wait_for_stop(query: StreamingQuery, is_stopping: Callable[[], bool], *, ends_soon: bool) -> None:
-    """Wait until the query is to end, or has ended by itself, which is looked for more often if it is to."""
+def wait_for_stop(
+    query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool], *, ends_soon: bool
+) -> None:
+    """Wait until the query is to end, or has ended by itself, which is looked for more often if it is to;
+    meanwhile tell how long batches took."""
     polls = 1 if ends_soon else _POLLS_PER_QUESTION
     asked = count()
-    while (next(asked) % polls or query.isActive) and not is_stopping():
+    while (next(asked) % polls or _goes_on(query, gate)) and not is_stopping():
         time.sleep(_POLL_S)
+
+
+def _goes_on(query: StreamingQuery, gate: Gate) -> bool:
+    gate.tell_duration(query)
+    return query.isActive
 
 
 def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> None:
@@ -121,6 +143,7 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
         if _DATA_LOSS in f"{cause} {failure}":
             raise RebuildNeededError("records that were still to be read are no longer in it") from cause
         raise as_failure("running the query", cause) from cause
+    gate.tell_duration(query)
 
 
 def _may_stop(query: StreamingQuery, gate: Gate, asked_at: float) -> bool:

@@ -148,6 +148,11 @@ class BatchWriter:
             self.progress = replace(seen, heartbeat=now, tombstones_kept_ms=kept)
             self._commits.append(CHANGES.empty_table(), self.progress, is_batch=False)
 
+    def took(self, batch_ms: int) -> None:
+        """Note how long a batch took as a whole (ms), for the next commit: its own was a part of that."""
+        with self._lock:
+            self.progress = replace(self.progress, batch_ms=batch_ms)
+
     def describe_groups(self, held: Callable[[int], pa.Table | None]) -> bool:
         """Describe the groups of the tables anew, where an older release did that.
 

@@ -4,6 +4,7 @@ Such an offset points into another log, and nobody tells. The brokers name topic
 offset has that of its topic, and samples say which id a name had when.
 """
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -49,10 +50,37 @@ def of_former_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Array:
     return from_mask(former, by_id | by_time)
 
 
-def names_other_topic(before: pa.Array, after: pa.Array) -> Mask:
-    """Tell of n offsets whether the topic ids of two commits (null: not known) are two: then the topic was
-    made anew in between, and one points into another log than the other."""
-    return to_mask(pc.not_equal(before, after))
+def is_of_other_log(moves: pa.Table, over_time: pa.Table) -> Mask:
+    """Tell of n commits whether they point into another log than the ones before them: the topic was, or may
+    have been, made anew in between.
+
+    `moves` have topic, topic_id and topic_id_before (null: not known), before_at and committed_at. Two ids
+    decide where both are known; else whether the topic was seen with another one in that time (`over_time`,
+    as for `of_former_topic`).
+    """
+    differs = pc.not_equal(moves["topic_id_before"], moves["topic_id"])
+    return np.where(to_mask(differs.is_valid()), to_mask(differs), _may_be_other(moves, over_time))
+
+
+def _may_be_other(moves: pa.Table, over_time: pa.Table) -> Mask:
+    """Tell of n commits whether their topic may have got another id since the commits before them."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    rows = over_time.filter(over_time["topic_id"].is_valid())
+    first, last = (numbers_or(to_milliseconds(rows[name]), 0) for name in ("first_at", "last_at"))
+    for topic, *times in zip(rows["topic"].to_pylist(), first.tolist(), last.tolist(), strict=True):
+        seen.setdefault(topic, []).append((times[0], times[1]))
+    changed = {
+        topic: [(one[1], other[0]) for one, other in pairwise(sorted(spans))] for topic, spans in seen.items()
+    }
+    since = numbers_or(to_milliseconds(moves["before_at"]), 0).tolist()
+    until = numbers_or(to_milliseconds(moves["committed_at"]), 0).tolist()
+    return np.array(
+        [
+            any(start <= new_at and end >= old_at for old_at, new_at in changed.get(topic, ()))
+            for topic, start, end in zip(moves["topic"].to_pylist(), since, until, strict=True)
+        ],
+        np.bool_,
+    )
 
 
 def contradictions(offsets: pa.Table, over_time: pa.Table) -> pa.Table:

@@ -5,7 +5,6 @@ A broker takes commits from outside of a group only while it has no members (Kaf
 themselves.
 """
 
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
+from streaming.lag.former_topic import is_of_other_log
 from streaming.lag.samples import NONE
 from streaming.model.schemas import MEMBER_IDENTITY
 
@@ -79,8 +79,8 @@ def lasting(
     rewinds: pa.Table, commits: pa.Table, over_time: pa.Table, *, read_until: Index, after_ms: int
 ) -> tuple[pa.Table, pa.Table]:
     """Divide n rewinds (rows in the order of the log, as `with_who` takes them, with the columns `KEY`,
-    committed_offset, committed_at, offset_before and before_at) into those that last, and those of which
-    that is not known yet.
+    committed_offset, committed_at, offset_before, before_at, and the ids of their topics as
+    `is_of_other_log` takes them) into those that last, and those of which that is not known yet.
 
     One that was made up for within `after_ms` is in neither: consumers that take over from others repeat
     some offsets. Nor is one of a topic that was made anew in between (`over_time`: the ids that topics were
@@ -97,7 +97,7 @@ def lasting(
     first_open = np.full((groups.max() if len(groups) else -1) + 1, len(rewinds), np.int64)
     np.minimum.at(first_open, groups[is_open], numbers[is_open])
     waits = numbers >= first_open[groups]
-    told = ~is_short & ~waits & ~_is_of_another_log(rewinds, over_time)
+    told = ~is_short & ~waits & ~is_of_other_log(rewinds, over_time)
     return take(rewinds, np.flatnonzero(told)), take(rewinds, np.flatnonzero(waits))
 
 
@@ -124,27 +124,6 @@ def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
     at = numbers_or(to_milliseconds(commits["committed_at"]), 0)[later]
     found[of_rewind[is_back][::-1]] = at[is_back][::-1]  # the first one stays
     return found
-
-
-def _is_of_another_log(rewinds: pa.Table, over_time: pa.Table) -> Mask:
-    """Tell of n rewinds whether their topic may have been made anew since the commit before."""
-    seen: dict[str, list[tuple[int, int]]] = {}
-    rows = over_time.filter(over_time["topic_id"].is_valid())
-    first, last = (numbers_or(to_milliseconds(rows[name]), 0) for name in ("first_at", "last_at"))
-    for topic, *times in zip(rows["topic"].to_pylist(), first.tolist(), last.tolist(), strict=True):
-        seen.setdefault(topic, []).append((times[0], times[1]))
-    changed = {
-        topic: [(one[1], other[0]) for one, other in pairwise(sorted(spans))] for topic, spans in seen.items()
-    }
-    since = numbers_or(to_milliseconds(rewinds["before_at"]), 0).tolist()
-    until = numbers_or(to_milliseconds(rewinds["committed_at"]), 0).tolist()
-    return np.array(
-        [
-            any(start <= new_at and end >= old_at for old_at, new_at in changed.get(topic, ()))
-            for topic, start, end in zip(rewinds["topic"].to_pylist(), since, until, strict=True)
-        ],
-        np.bool_,
-    )
 
 
 def brief_words_of(was_empty: bool | None, members: Members) -> str | None:

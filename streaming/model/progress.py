@@ -17,7 +17,7 @@ PROGRESS_FORMAT: Final = 3
 """Version of the document; a newer one is refused. Fields that an older one lacks have their defaults.
 
 1: as first written, without `whole`. 2: without `unanswered_since` and `tombstones_kept_ms`. 3: as it is
-now.
+now; `batch_ms` came last, and need not be there.
 """
 
 GROUPS_FORMAT: Final = 2
@@ -235,7 +235,9 @@ class Progress:
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
     `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote this).
     `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `groups_format` says how groups
-    are described in the tables. Times are milliseconds since 1970 (UTC).
+    are described in the tables. `batch_ms` is how long the last batch took that Spark has told of, which it
+    does after the commit: the next one carries it (None: of none yet). Times are milliseconds since 1970
+    (UTC).
     """
 
     query_id: str | None = None
@@ -255,6 +257,7 @@ class Progress:
     fingerprint: str | None = None
     tombstones_kept_ms: int | None = None
     groups_format: int = GROUPS_FORMAT
+    batch_ms: int | None = None
 
     @property
     def is_loaded(self) -> bool:

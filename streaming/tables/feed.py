@@ -81,6 +81,8 @@ REWINDS: Final = pa.schema(
         ("committed_at", TIMESTAMP),  # by the coordinator's clock; no later than it was written
         ("offset_before", pa.int64()),
         ("before_at", TIMESTAMP),  # when that was committed
+        ("topic_id", pa.string()),  # this and the next: null = not in the log, which has the topic's name
+        ("topic_id_before", pa.string()),
         ("written_at", TIMESTAMP),  # of the batch
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
     ]
@@ -199,6 +201,7 @@ def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) 
         SELECT {names(KEY_NAMES)}, "after"['committed_offset'] AS "committed_offset",
             least("after"['commit_timestamp'], "batch_time") AS "committed_at",
             "before"['committed_offset'] AS "offset_before", "before"['commit_timestamp'] AS "before_at",
+            "after"['topic_id'] AS "topic_id", "before"['topic_id'] AS "topic_id_before",
             "batch_time" AS "written_at", "source_partition", "source_offset", "sequence"
         FROM changes
         WHERE "sequence" > {after} AND "sequence" <= {up_to} AND {written_after(since - 1)}

@@ -364,6 +364,18 @@ def test_rewinds_of_history_of_groups_left_out_and_of_topics_made_anew_are_not_t
     assert [one.finding.group for one in lake.evaluate(settings)] == ["loud"]
 
 
+def test_ids_of_commits_say_whether_the_topic_was_made_anew(lake: Lake) -> None:
+    lake.sample({PLACE: 600})
+    lake.commit("other log", offset=500, topic_id="first")
+    lake.commit("same log", offset=500, topic_id="second")
+    lake.pass_time(M)
+    lake.commit("other log", offset=5, topic_id="second")
+    lake.commit("same log", offset=5, topic_id="second")
+    lake.sample({PLACE: 5}, topic_id="second")  # by time alone neither would be told
+    lake.pass_time(2 * M)
+    assert [one.finding.group for one in lake.evaluate()] == ["same log"]
+
+
 def test_rewind_waits_for_a_partition_that_is_not_current(lake: Lake) -> None:
     lake.commit("g", offset=500)
     evaluator = lake.evaluator()

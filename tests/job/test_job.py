@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from running_job import RunningJob
 
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.local_broker import LocalBroker
+from streaming.job.follow import follow
 from streaming.job.writer import BatchWriter
 from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.model.errors import MisuseError
@@ -156,6 +158,7 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
         kafka.wait_until(lambda: shown() == 2, "the second commit in the tables", timeout_s=60)
         beat = job.tables.progress().heartbeat
         kafka.wait_until(lambda: job.tables.progress().heartbeat > beat + 400, "a heartbeat", timeout_s=20)
+        kafka.wait_until(lambda: job.tables.progress().batch_ms, "how long a batch took", timeout_s=20)
         kafka.wait_until(
             lambda: job.tables.delta("quarantine").transaction_version(LEASE_TRANSACTION) is not None,
             "a round of maintenance",
@@ -176,6 +179,27 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
     assert not running.is_alive()
     assert job.tables.unfolded_rows() == 0
     assert not [sentence for sentence in job.said if "maintain" in sentence]
+
+
+@pytest.mark.parametrize(("pause_s", "once"), [(3.0, True), (0.0, False)], ids=["long", "stopped after it"])
+def test_how_long_a_batch_took_is_what_spark_says(
+    make_job: JobFactory, broker: LocalBroker, pause_s: float, once: bool
+) -> None:
+    job, name, stop = make_job(), f"timed-{pause_s:g}", threading.Event()
+
+    def write(_: object) -> None:
+        time.sleep(pause_s)
+        if not once:
+            stop.set()
+
+    kafka.create_topics(broker.bootstrap_servers, {name: 1})
+    kafka.commit_offsets(broker.bootstrap_servers, name, {(name, 0): 1})
+    began = time.monotonic()
+    follow(job.reader(stop, on_batch=write), once=once)
+    took_s, told_ms = time.monotonic() - began, job.tables.progress().batch_ms
+    assert told_ms is not None
+    at_least_s = pause_s + job.reports[-1].seconds
+    assert at_least_s <= told_ms / 1_000 <= took_s - (len(job.reports) - 1) * pause_s
 
 
 def test_a_job_that_finds_nothing_new_says_so(make_job: JobFactory, broker: LocalBroker) -> None:

@@ -241,6 +241,26 @@ def test_sequence_grows_over_restarts_and_heartbeats(job: Job) -> None:
     assert job.offsets() == {"g": 2}
 
 
+def test_how_long_a_batch_took_is_in_the_next_commit_and_in_those_after_it(job: Job) -> None:
+    def written() -> int | None:
+        return job.tables.progress().batch_ms
+
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    writer.took(700)
+    assert written() is None, "nothing is committed for this alone"
+    writer.beat(ENDS)
+    assert written() == 700
+    writer.took(1_400)
+    writer.apply(results(set_offset("g", 2)), 1)
+    assert written() == 1_400, "a batch carries it, too"
+    writer = job.start()
+    writer.apply(results(set_offset("g", 2)), 1)  # in the tables already
+    writer.beat(ENDS)
+    writer.apply(results(set_offset("g", 3)), 2)
+    assert written() == 1_400, "after a restart it is that of before, until Spark tells of another"
+
+
 def test_nothing_is_written_after_a_batch_that_failed(job: Job) -> None:
     writer = job.start()
     writer.apply(results(set_offset("g", 1)), 0)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from sampled_logs import timed
 
-from streaming.lag.former_topic import contradictions, of_former_topic, with_former_topic
+from streaming.lag.former_topic import contradictions, is_of_other_log, of_former_topic, with_former_topic
 from streaming.model.schemas import TIMESTAMP
 
 OFFSETS = pa.schema(
@@ -90,3 +90,40 @@ def test_contradictions_are_ids_that_their_topic_did_not_have_then() -> None:
         {"topic_id": "x", "seen_topic_id": "new"},
     ]
     assert len(contradictions(rows.slice(0, 1), SEEN)) == 0
+
+
+MOVES = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id_before", pa.string()),
+        ("topic_id", pa.string()),
+        ("before_at", TIMESTAMP),
+        ("committed_at", TIMESTAMP),
+    ]
+)
+MOVE_CASES: dict[str, tuple[tuple[str, str | None, str | None, int, int], bool]] = {
+    "two ids": (("t", "old", "new", 310, 320), True),
+    "two ids of a topic that was never sampled": (("u", "a", "b", 1, 2), True),
+    "one id, though the topic was made anew in that time": (("t", "new", "new", 150, 350), False),
+    "no id, and the topic was made anew in that time": (("t", None, None, 150, 350), True),
+    "one of the two has none, and the topic was made anew in that time": (("t", "old", None, 150, 350), True),
+    "no id, perhaps after the new topic came": (("t", None, None, 250, 260), True),
+    "no id, and all of it in the present topic": (("t", None, None, 301, 350), False),
+    "no id, and all of it in the former one": (("t", None, None, 110, 199), False),
+    "no id, of one topic ever seen": (("only", None, None, 50, 500), False),
+    "no id, of a topic that was never sampled": (("u", None, None, 1, 2), False),
+}
+
+
+@pytest.mark.parametrize(("row", "expected"), MOVE_CASES.values(), ids=MOVE_CASES.keys())
+def test_a_commit_is_of_another_log_by_its_id_or_its_time(
+    row: tuple[str, str | None, str | None, int, int], expected: bool
+) -> None:
+    moves = timed([dict(zip(MOVES.names, row, strict=True))], MOVES)
+    assert is_of_other_log(moves, SEEN).tolist() == [expected]
+
+
+def test_commits_of_other_logs_all_at_once() -> None:
+    rows = [dict(zip(MOVES.names, row, strict=True)) for row, _ in MOVE_CASES.values()]
+    assert is_of_other_log(timed(rows, MOVES), SEEN).tolist() == [found for _, found in MOVE_CASES.values()]
+    assert is_of_other_log(timed([], MOVES), SEEN).tolist() == []

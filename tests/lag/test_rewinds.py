@@ -91,14 +91,17 @@ def moved(*rows: tuple[str, int, int, int, int | None]) -> pa.Table:
             "committed_at": at,
             "offset_before": before,
             "before_at": 0,
+            "topic_id": None,
+            "topic_id_before": None,
             "sequence": sequence,
         }
         for group, sequence, at, offset, before in rows
     ]
     names = ["group", "topic", "partition", "committed_offset", "offset_before", "sequence"]
     kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64()]
+    ids = [("topic_id", pa.string()), ("topic_id_before", pa.string())]
     schema = pa.schema(
-        [*zip(names, kinds, strict=True), ("committed_at", TIMESTAMP), ("before_at", TIMESTAMP)]
+        [*zip(names, kinds, strict=True), *ids, ("committed_at", TIMESTAMP), ("before_at", TIMESTAMP)]
     )
     return timed(filled, schema)
 

@@ -237,6 +237,7 @@ PROGRESS = st.builds(
     ),
     totals=TOTALS,
     retention=st.none() | RETENTIONS,
+    batch_ms=st.none() | COUNTS,
 )
 
 
@@ -249,6 +250,12 @@ def test_document_keeps_the_progress(progress: Progress) -> None:
 def test_document_from_before_the_retention_was_kept_is_read() -> None:
     document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
     del document["retention"]
+    assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
+
+
+def test_document_from_before_batches_were_timed_is_read() -> None:
+    document: dict[str, Any] = json.loads(Progress(sequence=3, batch_ms=7).to_json())
+    assert document.pop("batch_ms") == 7
     assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
 
 

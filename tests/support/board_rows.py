@@ -444,12 +444,22 @@ def _offsetlake_itself() -> list[Builder]:
             "By Kafka's name of the request.",
             unit="reqps",
             is_stacked=True,
+            width=8,
+        ),
+        lines(
+            "How long batches take",
+            {"batch": of("batch_duration_seconds")},
+            "Of the newest batch, from its trigger to after its commit. Batches begin as often as [job] "
+            "trigger says; one that takes longer than that delays the next, and so all that is shown here.",
+            unit="s",
+            width=8,
         ),
         lines(
             "Age of the newest batch",
             {"batch": f"time() - {of('batch_timestamp_seconds')}"},
             "How long ago anything changed in the tables. Where nobody commits, nothing changes.",
             unit="s",
+            width=8,
         ),
     ]
 

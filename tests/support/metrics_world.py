@@ -161,7 +161,13 @@ def _progress(began: int) -> Progress:
         read_at=began,
         known_since=began,
     )
-    return Progress(query_id=QUERY, topic="__consumer_offsets", cluster_id="shop", retention=retention)
+    return Progress(
+        query_id=QUERY,
+        topic="__consumer_offsets",
+        cluster_id="shop",
+        retention=retention,
+        batch_ms=800,
+    )
 
 
 def _partitions(at: int, position: int) -> Mapping[int, PartitionProgress]:

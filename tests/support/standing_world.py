@@ -93,7 +93,12 @@ class StandingWorld:
             read_at=at,
             known_since=at,
         )
-        facts = {"topic": OFFSETS_TOPIC, "cluster_id": "cluster-1", "retention": retention}
+        facts = {
+            "topic": OFFSETS_TOPIC,
+            "cluster_id": "cluster-1",
+            "retention": retention,
+            "batch_ms": 1_500,
+        }
         partitions = {number: self.partition(at) for number in (3, 4)}
         beat(self.tables, at, **{**facts, "partitions": partitions, **changed})
 

@@ -77,6 +77,11 @@ class LimitedConnection(H11Protocol):
         elif self._waits_since is not None and now - self._waits_since > self._door.limits.head_s:
             self.transport.abort()
 
+    def abort(self) -> None:
+        """Close the connection, whatever was not sent yet."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def on_response_complete(self) -> None:
         """Begin to wait for the next request, for as long as uvicorn keeps connections."""
         self._waits_since = None

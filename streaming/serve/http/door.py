@@ -73,9 +73,9 @@ class Door:
             h11_max_incomplete_event_size=self.limits.head_bytes,
             backlog=_BACKLOG,
         )
-        self._logs = told(self._seldom.tell)
-        self._logs.__enter__()
         self._server = uvicorn.Server(config)
+        self._logs = told(self._tell)
+        self._logs.__enter__()
         self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
         self._thread.start()
         return self
@@ -103,6 +103,11 @@ class Door:
         found.setblocking(False)
         return found
 
+    def _tell(self, about: str, sentence: str) -> None:
+        """Say what is logged; but nothing of answers that are given up at the end, for they are to be."""
+        if not self._server.should_exit:
+            self._seldom.tell(about, sentence)
+
     def _run(self) -> None:
         async def serve() -> None:
             checks = asyncio.create_task(self._check())
@@ -110,6 +115,9 @@ class Door:
                 await self._server.serve([self._socket])
             finally:
                 checks.cancel()
+                for connection in list(self._connections):
+                    connection.abort()
+                await asyncio.sleep(0)  # so that they are closed
 
         asyncio.run(serve())
 

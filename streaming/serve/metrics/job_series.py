@@ -59,6 +59,7 @@ def _facts(source: Source) -> Iterator[Series]:
     facts: dict[str, float | None] = {
         "heartbeat_timestamp_seconds": _in_seconds(progress.heartbeat or None),
         "batch_timestamp_seconds": _in_seconds(progress.batch_time),
+        "batch_duration_seconds": _in_seconds(progress.batch_ms),
         "tables_readable": int(not source.failures),
         "offset_retention_seconds": _in_seconds(retention_ms),
         "log_ends_timestamp_seconds": _in_seconds(newest_at if newest_at > 0 else None),

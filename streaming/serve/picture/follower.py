@@ -96,8 +96,8 @@ class Follower(threading.Thread):
         return not failures
 
     def run(self) -> None:
-        """Look, wait, and so on, until told to end."""
-        while not self._done.wait(self._every_s):
+        """Look, wait, and so on, until told to end; the first time at once, if there was no look yet."""
+        while not self._done.wait(self._every_s if self.last_look else 0):
             self.look(patiently=True)
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ from streaming.serve.picture.names import NONE, fixed
 from streaming.tables.log_ends import NEWEST_WITHIN_MS
 
 _NEVER: Final = -(2**62)
+_ALWAYS: Final = 2**62
 
 
 class Sampled(NamedTuple):
@@ -55,6 +56,13 @@ class _Told(NamedTuple):
     gone_at: Index
 
 
+class _Seen(NamedTuple):
+    """When each of k ids was first and last seen as that of its topic; `_ALWAYS` and `_NEVER`: it was not."""
+
+    first_at: Index
+    last_at: Index
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LogEnds:
     """The newest sample of each of m topic partitions, and the newest id of each of n topics.
@@ -62,7 +70,7 @@ class LogEnds:
     `sampled_at` (ms), `log_start`, `log_end` and `sample_id` (place of the topic id) are -1 where there is
     none: also where the topic is gone or was made anew since, or where the newest sample is older than the
     newest of all (`newest_at`) by more than `NEWEST_WITHIN_MS`. `topic_id` is the place of the newest id of
-    each topic, -1: not known, or the topic is gone.
+    each topic, -1: not known, or the topic is gone. `ids_seen` tells when each of k ids was seen.
     """
 
     sampled_at: Index
@@ -73,18 +81,20 @@ class LogEnds:
     newest_at: int
     samples: _Samples
     told: _Told
+    ids_seen: _Seen
 
     @classmethod
-    def unknown(cls, of_places: Index, count: int) -> Self:
-        """Return what is known of so many topics before any sample is; `of_places` are the topics of the
-        partitions."""
+    def unknown(cls, of_places: Index, count: int, ids_count: int = 0) -> Self:
+        """Return what is known of so many topics and ids before any sample is; `of_places` are the topics of
+        the partitions."""
         never, nones = _full(len(of_places), _NEVER), _full(len(of_places), NONE)
         samples = _Samples(at=never, start=nones, end=nones, id=nones)
         told = _Told(at=_full(count, _NEVER), id=_full(count, NONE), gone_at=_full(count, _NEVER))
-        return cls._seen(samples, told, of_places, _NEVER)
+        seen = _Seen(first_at=_full(ids_count, _ALWAYS), last_at=_full(ids_count, _NEVER))
+        return cls._of(samples, told, seen, of_places, _NEVER)
 
     @classmethod
-    def _seen(cls, samples: _Samples, told: _Told, topics: Index, newest_at: int) -> Self:
+    def _of(cls, samples: _Samples, told: _Told, seen: _Seen, topics: Index, newest_at: int) -> Self:
         """Leave out what does not count any more; `topics` are those of the partitions."""
         own = _Told(*(column[topics] for column in told))
         is_former = (own.at > samples.at) & (own.id != NONE) & (samples.id != NONE) & (own.id != samples.id)
@@ -100,11 +110,24 @@ class LogEnds:
             newest_at=newest_at,
             samples=samples,
             told=told,
+            ids_seen=seen,
         )
 
-    def with_moved(self, topics: Index, places: Index, ids: Index, *, of_places: Index, count: int) -> Self:
+    @property
+    def told_at(self) -> Index:
+        """When (ms) samples last said which id each of n topics has, or that it is gone; `NONE`: never."""
+        at = np.maximum(self.told.at, self.told.gone_at)
+        return np.where(at == _NEVER, NONE, at)
+
+    def with_moved(
+        self, topics: Index, places: Index, ids: Index, *, of_places: Index, count: int, ids_count: int
+    ) -> Self:
         """Return it after places have moved (by the old ones, the new); `of_places` are the topics of the
-        partitions that there are now, `count` is how many topics."""
+        partitions that there are now, `count` is how many topics, and `ids_count` how many ids."""
+        seen = _Seen(
+            first_at=_relaid(self.ids_seen.first_at, ids, ids_count, _ALWAYS),
+            last_at=_relaid(self.ids_seen.last_at, ids, ids_count, _NEVER),
+        )
         ids, held, told = np.append(ids, NONE), self.samples, self.told
         samples = _Samples(
             at=_relaid(held.at, places, len(of_places), _NEVER),
@@ -117,7 +140,7 @@ class LogEnds:
             id=_relaid(ids[told.id], topics, count, NONE),
             gone_at=_relaid(told.gone_at, topics, count, _NEVER),
         )
-        return self._seen(samples, told, of_places, self.newest_at)
+        return self._of(samples, told, seen, of_places, self.newest_at)
 
     def with_rows(self, rows: Sampled, of_places: Index, *, until: int) -> Self:
         """Return it with more samples; `of_places` are the topics of the partitions.
@@ -137,7 +160,8 @@ class LogEnds:
         [gone_at] = _newer((told.gone_at,), rows.topics, (rows.at,), rows.is_gone)
         times = (rows.at, samples.at, told.at, told.gone_at)
         newest_at = max(int(column.max(initial=_NEVER)) for column in times)
-        return self._seen(samples, _Told(at, ids, gone_at), of_places, newest_at)
+        seen = _with_seen(self.ids_seen, rows.ids[is_told], rows.at[is_told], until)
+        return self._of(samples, _Told(at, ids, gone_at), seen, of_places, newest_at)
 
 
 def _newer(held: Sequence[Index], places: Index, values: Sequence[Index], is_one: Mask) -> Iterator[Index]:
@@ -152,6 +176,15 @@ def _newer(held: Sequence[Index], places: Index, values: Sequence[Index], is_one
         changed = column.copy()
         changed[touched] = own[last[touched]]
         yield changed
+
+
+def _with_seen(held: _Seen, ids: Index, at: Index, until: int) -> _Seen:
+    """Return when ids were seen, with some more of them at n times; none was after `until`."""
+    is_wrong = held.last_at > until
+    first_at, last_at = np.where(is_wrong, _ALWAYS, held.first_at), np.where(is_wrong, _NEVER, held.last_at)
+    np.minimum.at(first_at, ids, at)
+    np.maximum.at(last_at, ids, at)
+    return _Seen(first_at, last_at)
 
 
 def _until(times: Index, until: int) -> Index:

@@ -58,7 +58,10 @@ class Tally(Protocol):
         """Count what the job says that it has read, as the newest picture has it."""
 
 
-TALLY_COLUMNS: Final = ["sequence", "kind", "op", "group", "before", "after", "cause", COMMITS.name]
+TALLY_COLUMNS: Final = [
+    *("sequence", "batch_time", "kind", "op", "group", "topic", "before", "after", "cause"),
+    COMMITS.name,
+]
 """What is read of changes, beside what the picture takes of them, to be counted."""
 
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
-from streaming.common.arrays import Index, Mask
+from streaming.common.arrays import Index, Mask, from_numbers
+from streaming.common.timestamps import to_timestamps
 from streaming.serve.picture.log_ends import LogEnds
 from streaming.serve.picture.names import NONE, Coded, Names, fixed
+from streaming.tables.log_ends import TOPICS_OVER_TIME
 
 _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
@@ -87,6 +90,24 @@ class Topics:
         place = self.ids.place(topic_id)
         return None if place is None else self.names.name(int(self.topic_of_id[place]))
 
+    def sampled_at(self, topics: pa.Array) -> Index:
+        """Return when (ms) samples last said which id each of n topics has, or that it is gone; `NONE`: they
+        never did."""
+        return np.append(self.ends.told_at, NONE)[self.names.places_of(topics)]
+
+    def ids_over_time(self, topics: pa.Array) -> pa.Table:
+        """Return which ids some topics had when (schema `TOPICS_OVER_TIME`), as far as samples say that are
+        read by now."""
+        wanted, seen = self.names.places_of(topics), self.ends.ids_seen
+        is_wanted = np.isin(self.topic_of_id, wanted[wanted != NONE]) & (seen.first_at <= seen.last_at)
+        ids = np.flatnonzero(is_wanted)
+        columns = [
+            self.names.texts.take(from_numbers(self.topic_of_id[ids])).cast(pa.string()),
+            self.ids.texts.take(from_numbers(ids)).cast(pa.string()),
+            *(to_timestamps(from_numbers(times[ids])) for times in seen),
+        ]
+        return pa.Table.from_arrays(columns, schema=TOPICS_OVER_TIME)
+
     def with_named(
         self, topics: Coded, partitions: Index, ids: Coded, *, is_whole: Mask | None = None
     ) -> tuple["Topics", Moved]:
@@ -113,7 +134,9 @@ class Topics:
                 starts=fixed(np.searchsorted(topic, np.arange(len(names) + 1))),
                 topic=fixed(topic),
                 partition=fixed((keys & 0xFFFF_FFFF) + _FIRST_PARTITION),
-                ends=self.ends.with_moved(*moved, of_places=topic, count=len(names)),
+                ends=self.ends.with_moved(
+                    *moved, of_places=topic, count=len(names), ids_count=len(known_ids)
+                ),
             ),
             moved,
         )
@@ -124,7 +147,7 @@ class Topics:
 
     def without_ends(self) -> "Topics":
         """Return the topics as before any sample was read."""
-        return replace(self, ends=LogEnds.unknown(self.topic, len(self)))
+        return replace(self, ends=LogEnds.unknown(self.topic, len(self), len(self.ids)))
 
     def _topics_of_ids(self, moved: Moved, count: int, topics: Index, ids: Index) -> Index:
         found = np.full(count, NONE, np.int64)

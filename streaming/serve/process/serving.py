@@ -8,7 +8,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
@@ -28,6 +35,7 @@ _SWITCH_S: Final = 0.0001
 own 5 ms, for which every request would wait several times."""
 
 _COLLECT_EVERY_S: Final = 10.0
+_POLL_S: Final = 0.05
 
 Say = Callable[[str], None]
 
@@ -59,29 +67,46 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
         )
         for listening, advertised in doors
     ]
-    with ExitStack() as stack:
-        if http.listen:  # first of all: a port that is taken is told of at once
-            telling, place = (
-                Telling(settings, tables, follower, warn, listeners=listeners),
-                address(http.listen),
-            )
-            door = stack.enter_context(Door(place.host, place.port, telling, warn, token=token))
-        stack.enter_context(follower)
-        if listeners:
-            stack.enter_context(_spared_garbage())
-        if http.listen:
-            stack.enter_context(telling)
-            say(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
-        asyncio.run(_serve(listeners, say))
+    with ExitStack() as stack:  # doors first: a port that is taken is told of at once
+        telling = Telling(settings, tables, follower, warn, listeners=listeners) if http.listen else None
+        opened = []
+        if telling is not None:
+            door = stack.enter_context(Door(*address(http.listen), telling, warn, token=token))
+            opened.append(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
+        asyncio.run(_serve(listeners, opened, follower, telling or nullcontext(), stack, say))
 
 
-async def _serve(listeners: Sequence[Listener], say: Say) -> None:
+async def _serve(
+    listeners: Sequence[Listener],
+    opened: Sequence[str],
+    follower: Follower,
+    telling: AbstractContextManager[object],
+    stack: ExitStack,
+    say: Say,
+) -> None:
+    """Open the Kafka doors beside those that were `opened`, read the tables, and answer until told to stop.
+
+    Until everything was read once, clients are told that groups are loading. What is to end after the doors
+    is left on the stack.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as doors:
         for listener in listeners:
-            await stack.enter_async_context(listener)
+            await doors.enter_async_context(listener)
+        follower.start()
+        stack.push(follower)
+        while follower.last_look is None and not stop.is_set():
+            await asyncio.sleep(_POLL_S)
+        if stop.is_set():
+            return
+        if listeners:
+            stack.enter_context(_spared_garbage())
+        stack.enter_context(telling)
+        for sentence in opened:
+            say(sentence)
+        for listener in listeners:
             say(f"answering Kafka's clients on {shown(listener.address)}")
         collecting = [asyncio.create_task(_collect(listener)) for listener in listeners[:1]]
         await stop.wait()

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_texts, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_texts, no_rows, numbers_or, to_mask
 from streaming.common.keys import numbered
 from streaming.common.times import HOUR_MS
-from streaming.lag.former_topic import names_other_topic
 from streaming.model.schemas import COMMITS
 from streaming.model.totals import COUNTERS, Totals
 from streaming.serve.picture.picture import Picture
+from streaming.serve.standing.went_back import WENT_BACK, settled, went_back
 from streaming.tables.tail.rows import field_of
 
 Key = TypeVar("Key")
@@ -75,6 +75,8 @@ class Counters:
     retired_in_all: Mapping[str, int] = field(default_factory=dict)
     commits_in_all: int = 0
     records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
+    back: pa.Table = field(default_factory=lambda: no_rows(WENT_BACK))
+    """Commits that went back, and may prove to be rewinds."""
     gone: Mapping[str, int] = field(default_factory=dict)
     """Groups that have lost all, and when the job said so (ms), the first ones first."""
     seen: "Seen | None" = None
@@ -88,11 +90,9 @@ class Counters:
             return self
         codes, groups = numbered(own["group"])
         names = groups.to_pylist()
-        after, before = (_committed(own, name) for name in ("after", "before"))
         committed = numbers_or(field_of(own, COMMITS.name, COMMITS.type), 0)
         is_set = _is(own["op"], "set")
-        is_same_log = ~names_other_topic(before.topic_ids, after.topic_ids)
-        went_back = is_set & after.is_known & before.is_known & (after.offsets < before.offsets) & is_same_log
+        back = went_back(own, is_set)
         went = ~is_set & to_mask(own["before"].is_valid())
         causes, words = numbered(_words(own["cause"]))
         pairs, counts = np.unique(codes[went] * len(words) + causes[went], return_counts=True)
@@ -107,15 +107,16 @@ class Counters:
         return replace(
             self,
             commits=_added(self.commits, _by_name(names, codes, committed)),
-            rewinds=_added(self.rewinds, _by_name(names, codes, went_back.astype(np.int64))),
+            back=pa.concat_tables([self.back, back]) if len(back) else self.back,
             retired=_added(self.retired, retired),
             retired_in_all=_added(self.retired_in_all, in_all),
             commits_in_all=self.commits_in_all + int(committed.sum()),
         )
 
     def with_picture(self, picture: Picture) -> Self:
-        """Count the records that were read since the job last told, and see which groups are gone."""
-        counted, before = self._with_gone(picture), self.seen
+        """Count the records that were read since the job last told, and the commits that turn out to be
+        rewinds; and see which groups are gone."""
+        counted, before = self._with_rewinds(picture)._with_gone(picture), self.seen
         seen = Seen.of(picture, before)
         if before is None or seen.is_other_reading(before) or before.is_again:
             return replace(counted, seen=seen)
@@ -128,6 +129,16 @@ class Counters:
             np.array([self.commits.get(group, 0) for group in groups], np.int64),
             np.array([self.rewinds.get(group, 0) for group in groups], np.int64),
         )
+
+    def _with_rewinds(self, picture: Picture) -> Self:
+        """Count those that went back and of which it is clear by now that the log is the same."""
+        if not len(self.back):
+            return self
+        rewinds, back = settled(self.back, picture)
+        codes, groups = numbered(rewinds["group"])
+        counts = _by_name(groups.to_pylist(), codes, np.ones(len(rewinds), np.int64))
+        held = back.combine_chunks() if len(back) else no_rows(WENT_BACK)
+        return replace(self, rewinds=_added(self.rewinds, counts), back=held)
 
     def _with_gone(self, picture: Picture) -> Self:
         """Note which groups are gone, and forget those that are for long, or too many."""
@@ -151,20 +162,6 @@ class Counters:
 def _of_those(counts: Mapping[str, int], *known: Container[str]) -> Mapping[str, int]:
     """Return the counts of some groups."""
     return {group: count for group, count in counts.items() if any(group in one for one in known)}
-
-
-@dataclass(frozen=True, eq=False)
-class _Committed:
-    offsets: Index
-    is_known: Mask
-    topic_ids: pa.Array
-
-
-def _committed(rows: pa.RecordBatch, value: str) -> _Committed:
-    offsets = field_of(rows[value], "committed_offset", pa.int64())
-    is_known = to_mask(offsets.is_valid()) & to_mask(rows[value].is_valid())
-    topic_ids = field_of(rows[value], "topic_id", pa.string())
-    return _Committed(numbers_or(offsets, 0), is_known, topic_ids.cast(pa.string()))
 
 
 def _is(column: pa.Array, word: str) -> Mask:

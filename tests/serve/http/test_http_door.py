@@ -332,6 +332,7 @@ def test_nothing_is_sent_to_a_client_that_has_gone(
 
 
 def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Opened) -> None:
+    logging.getLogger("uvicorn.error").warning("that a request was nonsense is not said")
     for name in ("asyncio", "uvicorn.error"):
         for number in range(3):
             logging.getLogger(name).error("line %d\nof it", number)
@@ -340,6 +341,53 @@ def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Open
         "an event loop complains: line 0 of it",
         "an HTTP answer could not be made: line 0 of it",
     ]
+
+
+def test_what_the_event_loop_complains_of_is_said_and_written_nowhere_else(
+    door: Opened, capfd: pytest.CaptureFixture[str]
+) -> None:
+    door.ask("/healthz")
+    loop = door.door._server.servers[0].get_loop()
+    loop.call_soon_threadsafe(int, "no number")
+    wait_until(lambda: door.said, "it to be said")
+    [said] = door.said
+    assert said.startswith("an event loop complains: Exception in callback int('no number')")
+    assert said.endswith("ValueError: invalid literal for int() with base 10: 'no number'")
+    assert door.ask("/healthz").status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_warnings_of_the_event_loop_are_said(door: Opened) -> None:
+    logging.getLogger("asyncio").warning("socket.send() raised exception.")
+    assert door.said == ["an event loop complains: socket.send() raised exception."]
+
+
+def asks_forever(client: socket.socket, port: int) -> None:
+    """Ask for metrics, and take nothing of them."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_answers_that_are_given_up_at_the_end_are_not_spoken_of(
+    tables: Tables, is_made: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that its client does not take, and one that is not made yet."""
+    fill_much(tables)
+    with socket.socket() as client:
+        with opened(tables) as door:
+            if is_made:
+                door.ask("/metrics")
+            else:
+                door.telling.publisher.__exit__(None, None, None)
+            asks_forever(client, door.door.port)
+            wait_until(lambda: len(door.door._server.server_state.tasks) == 1, "the answer to be begun")
+            began = time.monotonic()
+        assert time.monotonic() - began < 4
+        assert not door.door._thread.is_alive()
+    assert door.said == []
+    assert capfd.readouterr().err == ""
 
 
 def test_there_are_only_so_many_connections(tables: Tables) -> None:

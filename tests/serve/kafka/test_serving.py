@@ -1,13 +1,16 @@
 """The command `offsetlake serve`: doors that may be opened, a clean end, tables that come and go."""
 
 import gc
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +111,91 @@ def test_a_signal_ends_it_though_an_answer_is_being_made(tables: Tables, serve: 
             pass
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+SLOW = """
+import os
+import time
+from streaming.cli.main import main
+from streaming.serve.picture.follower import Follower
+
+look = Follower.look
+
+def slowly(self, **how):
+    while not os.path.exists(os.environ["TABLES_THERE"]):
+        time.sleep(0.01)
+    return look(self, **how)
+
+Follower.look = slowly
+main()
+"""
+"""A serve that needs long to read the tables for the first time: until a file is there."""
+
+
+@pytest.fixture
+def slow(tmp_path: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
+    """Such a process, where it answers HTTP, and that file."""
+    [http], there = free_ports(1), tmp_path / "there"
+    command = [sys.executable, "-c", SLOW, "serve", "--table-root", str(tmp_path / "tables")]
+    command += ["--http", f"127.0.0.1:{http}", "--kafka", f"127.0.0.1:{port}"]
+    there_at = {**os.environ, "TABLES_THERE": str(there)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=there_at) as process:
+        yield process, f"http://127.0.0.1:{http}", there
+        process.kill()
+
+
+def answers_at(port: int) -> bool:
+    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 5)):
+        return True
+    return False
+
+
+def status_at(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_while_the_tables_are_read_for_the_first_time_doors_say_so(
+    tables: Tables, slow: tuple[subprocess.Popen[str], str, Path], port: int
+) -> None:
+    fill(tables)
+    process, http, there = slow
+    wait_until(lambda: answers_at(port), "the Kafka door", timeout_s=20)
+    with closing(Client(f"127.0.0.1:{port}")) as client:
+        assert offset_of(client) == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        assert [status_at(f"{http}{path}") for path in ("/healthz", "/readyz")] == [200, 503]
+        there.touch()
+        wait_until(lambda: offset_of(client) == (0, 7), "the tables to be read")
+    assert process.stderr is not None
+    assert ["answering HTTP" in process.stderr.readline(), "Kafka" in process.stderr.readline()] == [True] * 2
+    assert status_at(f"{http}/readyz") == 200
+
+
+def test_a_signal_ends_it_before_the_tables_are_read(
+    slow: tuple[subprocess.Popen[str], str, Path], port: int
+) -> None:
+    process, _, there = slow
+    wait_until(lambda: answers_at(port), "the Kafka door", timeout_s=20)
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: not answers_at(port), "the Kafka door to be closed")
+    there.touch()
+    assert process.wait(10) == 0
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert ("stopped" in said, "answering" in said) == (True, False), said
+
+
+def test_a_port_that_is_taken_is_told_of_before_the_tables_are_looked_at(
+    offsetlake: Any, tmp_path: Path
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = offsetlake("serve", "--no-http", "--kafka", at, "--table-root", str(tmp_path / "nothing"))
+    assert (ended.code, f"listening on {at}" in ended.err) == (1, True), ended.err
+    assert "is not renewed" not in ended.err
 
 
 def test_tables_may_come_change_vanish_and_come_again(tables: Tables, serve: Serve, port: int) -> None:

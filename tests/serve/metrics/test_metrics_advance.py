@@ -93,6 +93,15 @@ def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: Stan
     assert after.lag.tolist() == before.lag.tolist()
 
 
+def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: StandingWorld) -> None:
+    maker, told = Maker(world.tables), "offsetlake_batch_duration_seconds"
+    assert maker.read()[told] == {(): 1.5}
+    world.live(world.now, batch_ms=60_001)
+    assert maker.read()[told] == {(): 60.001}
+    world.live(world.now, batch_ms=None)  # as an older release leaves it
+    assert told not in maker.read()
+
+
 def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
     maker = Maker(tables)
     names = {

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from table_batches import append, group, offset
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.maintenance.maintenance import maintain
 from streaming.serve.picture.follower import Follower
+from streaming.tables.log_ends import Samples, topics_over_time
 from streaming.tables.tables import Tables
 
 T0 = 1_700_000_000_000
@@ -125,6 +127,26 @@ def test_a_topic_that_is_gone_or_was_made_anew_has_neither_end_nor_former_id(
     for topic_id, name in (("id-1", "orders"), ("id-2", "orders"), ("id-3", None)):
         assert follower.current.topics.name_of(topic_id) == name
         assert whole(tables, LATER).topics.name_of(topic_id) == name
+
+
+def test_which_ids_topics_had_when_is_what_the_table_says(tables: Tables, follower: Follower) -> None:
+    ids = ["m", "m", "k", "k", "z", "z"]  # in another order than their names, so that places move
+    for minute, topic_id in enumerate(ids):
+        at = T0 + minute * MINUTE_MS
+        other = [Sample(at, "clicks", 0, 1, f"c-{minute}"), of_topic(at, "clicks", f"c-{minute}")]
+        tables.append_log_ends(rows_of(other))
+        sample(tables, at, 40, topic_id)
+        assert follower.look()
+    names = pa.array(["orders", "no", "clicks"])
+    expected = topics_over_time(Samples(tables.delta("log_ends")), None, as_of=LATER)
+    for picture in (follower.current, whole(tables, LATER)):
+        found = picture.topics.ids_over_time(names)
+        assert found.sort_by("topic_id").equals(expected.sort_by("topic_id"))
+        assert picture.topics.ids_over_time(names[1:2]).num_rows == 0
+        assert picture.topics.sampled_at(names).tolist() == [T0 + 5 * MINUTE_MS, -1, T0 + 5 * MINUTE_MS]
+    tables.append_log_ends(rows_of([gone(T0 + DAY_MS // 2, "orders")]))
+    assert follower.look()
+    assert follower.current.topics.sampled_at(names[:1]).tolist() == [T0 + DAY_MS // 2]
 
 
 def test_samples_of_a_clock_that_was_ahead_do_not_hide_later_ones(tables: Tables, follower: Follower) -> None:

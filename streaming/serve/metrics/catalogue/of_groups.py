@@ -111,7 +111,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a group that went back: below the one before, unless under another topic id.",
+        help="Commits of a group that went back: below the one before, in the same log.",
         level="group",
         labels=_GROUP,
         kind="counter",

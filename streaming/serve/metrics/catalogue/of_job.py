@@ -39,6 +39,14 @@ OF_JOB: Final = (
         example="time() - offsetlake_batch_timestamp_seconds",
     ),
     Metric(
+        name="batch_duration_seconds",
+        help="How long the newest batch took, from its trigger to after its commit.",
+        level="job",
+        unit=SECONDS,
+        absent="the job has told of none yet",
+        example="max_over_time(offsetlake_batch_duration_seconds[1h])",
+    ),
+    Metric(
         name="tables_readable",
         help="1 if the tables could be read when they were last looked at, else 0.",
         level="job",
