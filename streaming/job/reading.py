@@ -183,7 +183,7 @@ class TopicReader:
             if writer.progress.groups_format < GROUPS_FORMAT:
                 with self.listener.waiting("describing groups anew, with what their members have"):
                     describe_groups(query, writer, checkpoint.group_records, is_stopping, self.listener.warn)
-            wait_for_stop(query, gate, is_stopping)
+            wait_for_stop(query, gate, is_stopping, ends_soon=once)
             with self.listener.waiting("finishing the current batch"):
                 wait_for_end(query, gate, is_stopping)
 

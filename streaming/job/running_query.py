@@ -110,10 +110,14 @@ def describe_groups(
         time.sleep(_POLL_S)
 
 
-def wait_for_stop(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> None:
-    """Wait until the query is to end, or has ended by itself; meanwhile tell how long batches took."""
+def wait_for_stop(
+    query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool], *, ends_soon: bool
+) -> None:
+    """Wait until the query is to end, or has ended by itself, which is looked for more often if it is to;
+    meanwhile tell how long batches took."""
+    polls = 1 if ends_soon else _POLLS_PER_QUESTION
     asked = count()
-    while (next(asked) % _POLLS_PER_QUESTION or _goes_on(query, gate)) and not is_stopping():
+    while (next(asked) % polls or _goes_on(query, gate)) and not is_stopping():
         time.sleep(_POLL_S)
 
 

@@ -28,8 +28,7 @@ _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 def to_bytes(table: pa.Table) -> bytes:
     """Write a table, schema metadata included, as a compressed Arrow stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
-        writer.write_table(table)
+    _write(table, sink)
     written: bytes = sink.getvalue().to_pybytes()
     return written
 
@@ -37,6 +36,23 @@ def to_bytes(table: pa.Table) -> bytes:
 def from_bytes(data: bytes) -> pa.Table:
     """Read what `to_bytes` wrote."""
     return pa.ipc.open_stream(data, options=_READING).read_all()
+
+
+def to_file(table: pa.Table, path: str) -> None:
+    """Write to a file what `to_bytes` gives."""
+    with pa.OSFile(path, "wb") as sink:
+        _write(table, sink)
+
+
+def from_file(path: str) -> pa.Table:
+    """Read what `to_file` wrote."""
+    with pa.memory_map(path) as source:
+        return pa.ipc.open_stream(source, options=_READING).read_all()
+
+
+def _write(table: pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table)
 
 
 def pack(records: pa.Table, totals: Totals) -> bytes:

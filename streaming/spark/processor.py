@@ -16,6 +16,7 @@ SHARD_RESULT: Final = StructType(
         StructField("changes", BinaryType()),  # Arrow stream of schema CHANGES_IN_BATCH, narrowed
         StructField("quarantine", BinaryType()),  # the same of schema QUARANTINE_IN_BATCH
         StructField("totals", StringType()),
+        StructField("file", StringType()),  # holds the changes instead of the cell; null: the cell does
     ]
 )
 """What the operator gives for every shard that had records in the batch: one row, or several where a cell
@@ -34,7 +35,13 @@ _PIECE: Final = StructType(
 
 
 class ReplayShard(StatefulProcessor):
-    """Keeps every shard and replays the packets of a batch on it."""
+    """Keeps every shard and replays the packets of a batch on it.
+
+    Changes that are many are left in files of a folder (None: never), which the driver sees as well.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the map that holds the values of all shards, piece by piece.
@@ -52,7 +59,8 @@ class ReplayShard(StatefulProcessor):
         """Replay the packets of one shard; give its changes, its failed records and its counters."""
         from streaming.spark.shard_replay import replay_packets  # not before: see above
 
-        yield from replay_packets(self._pieces, key[0], (row["records"] for row in rows))
+        packets = (row["records"] for row in rows)
+        yield from replay_packets(self._pieces, key[0], packets, self._folder)
 
     def close(self) -> None:
         """Nothing is held open."""

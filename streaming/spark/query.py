@@ -5,6 +5,7 @@ It reads like the drawing of the flow in docs/architecture.md.
 
 from collections.abc import Callable
 
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -35,7 +36,7 @@ def start_query(
         read_records(spark, settings.source, shards.partition_count)
         .transform(in_few_tasks, settings.spark)
         .transform(with_packets, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results)
+        .transform(with_shard_results, _folder_of_results(settings.spark))
     )
     writer = (
         results.writeStream.queryName("offsetlake")
@@ -79,8 +80,17 @@ def with_packets(records: DataFrame, shards: Shards, *, check_partition: bool) -
     return packets.where("records is not null")
 
 
-def with_shard_results(packets: DataFrame) -> DataFrame:
-    """Replay packets on the state of their shard: one row (`SHARD_RESULT`) for each that had any."""
+def with_shard_results(packets: DataFrame, folder: str | None = None) -> DataFrame:
+    """Replay packets on the state of their shard: rows `SHARD_RESULT` for each that had any.
+
+    Many changes are left in files of the folder, if there is one.
+    """
     return packets.groupBy("shard").transformWithState(
-        ReplayShard(), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
+        ReplayShard(folder), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )
+
+
+def _folder_of_results(spark: SparkSettings) -> str | None:
+    """Return where workers and driver are on one machine a folder that ends with Spark's session, else
+    None."""
+    return SparkFiles.getRootDirectory() if spark.is_local else None

@@ -46,9 +46,9 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # A packet holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early.
-    # Catching up, this is all that a task reads; the bytes bound the memory where values are large.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "250000",
+    # A packet holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early, but
+    # all of its rows wait for Python's answer in the JVM. The bytes bound the memory where values are large.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # What a batch gives is bounded by its records; Spark's own limit (1g) would fail it for ever instead.
     "spark.driver.maxResultSize": "0",
@@ -77,6 +77,10 @@ _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "streaming.spark.worker_daemon",
+    # Rows wait outside of the heap, whose collector would copy them again and again; where there is no room,
+    # on the disk.
+    "spark.memory.offHeap.enabled": "true",
+    "spark.memory.offHeap.size": "512m",
     # That process is forked, so it must have no other threads: Arrow's allocator starts one for its cleaning.
     "spark.executorEnv.JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
@@ -107,6 +111,7 @@ _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
 _COLLECTOR: Final = (
     "-XX:+UseSerialGC",
     "-Xms192m",  # what it comes to within a minute anyway
+    "-XX:MetaspaceSize=128m",  # Spark's classes: by default the heap is collected four times on the way there
     "-XX:MinHeapFreeRatio=20",
     "-XX:MaxHeapFreeRatio=40",
 )

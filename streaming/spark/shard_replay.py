@@ -1,8 +1,12 @@
 """What the operator does with one shard in one batch: Spark's side of `streaming.state.replay`."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -25,30 +29,54 @@ from streaming.state.replay import Shard, replay
 RESULT_BYTES: Final = 2**31 - 1
 """Spark takes the rows of one shard as one Arrow batch, and that counts in 32 bits."""
 
-SLICE_RECORDS: Final = 100_000
+SLICE_RECORDS: Final = 50_000
 """Of twice as many records or more, about so many are replayed at a time: what it takes meanwhile, several
 times their size, is bounded."""
 
 
-def replay_packets(state: Any, shard: int, packets: Iterable[bytes]) -> Iterator[Row]:
-    """Replay the packets of one shard on its state (`processor.ReplayShard`); yield rows `SHARD_RESULT`."""
+FILE_BYTES: Final = 1024 * 1024
+"""Changes of as many bytes, before they are compressed, are left in a file if there is a folder: in the JVM
+each cell is copied some ten times on its way to the driver, in arrays that only whole collections remove."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What goes into one row of results: Arrow streams, or the file that holds the changes."""
+
+    changes: bytes
+    quarantine: bytes
+    file: str | None = None
+
+
+def replay_packets(
+    state: Any, shard: int, packets: Iterable[bytes], folder: str | None = None
+) -> Iterator[Row]:
+    """Replay the packets of one shard on its state (`processor.ReplayShard`); yield rows `SHARD_RESULT`.
+
+    Many changes are left in files of `folder`, if there is one and it takes them.
+    """
     spare_modules_from_collection()
     records, totals = unpack_bounded(packets)
     handled_rows(len(records))
     tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
     held = [table.read(shard) for table in tables]
     before = after = Shard(*(values.layers() for values in held))
-    results = list[tuple[bytes, bytes]]()
+    results = list[Cells]()
     for some in slices(records):
         after, changes = replay(after, some)
-        results += _cells(changes, quarantined(some))
+        results += _cells(changes, quarantined(some), folder)
         _refuse_too_much(results)
     for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
         if now is not was:
             table.write(shard, values, values.updated(now))
-    for number, (changed, failed) in enumerate(results):
+    for number, cells in enumerate(results):
         counted = Totals() if number else totals
-        yield Row(changes=changed, quarantine=failed, totals=totals_to_json(counted))
+        yield Row(
+            changes=cells.changes,
+            quarantine=cells.quarantine,
+            totals=totals_to_json(counted),
+            file=cells.file,
+        )
 
 
 def slices(records: pa.Table) -> Iterator[pa.Table]:
@@ -68,19 +96,35 @@ def _layers(shard: Shard) -> tuple[Layers, Layers]:
     return shard.entries, shard.group_records
 
 
-def _cells(changes: pa.Table, failed: pa.Table) -> Iterator[tuple[bytes, bytes]]:
+def _cells(changes: pa.Table, failed: pa.Table, folder: str | None) -> Iterator[Cells]:
     """Write what became of records of a shard, in pieces, at least one: what changed, and what failed."""
     nothing = changes.slice(0, 0), failed.slice(0, 0)
     for changed, bad in [*zip_longest(pieces(changes), pieces(failed))] or [nothing]:
-        yield _cell(changed, nothing[0]), _cell(bad, nothing[1])
+        failures = _cell(bad, nothing[1])
+        path = None if folder is None or changed is None else _left_in(folder, changed)
+        yield Cells(b"", failures, path) if path else Cells(_cell(changed, nothing[0]), failures)
 
 
 def _cell(table: pa.Table | None, nothing: pa.Table) -> bytes:
     return codec.to_bytes(narrow(nothing if table is None else table))
 
 
-def _refuse_too_much(results: Sequence[tuple[bytes, bytes]]) -> None:
-    size = sum(max(map(len, cells)) for cells in results)
+def _left_in(folder: str, changes: pa.Table) -> str | None:
+    """Leave changes in a new file; None where they are few, or the folder is gone or full."""
+    if changes.nbytes < FILE_BYTES:
+        return None
+    path = Path(folder, f"{uuid4()}.changes")
+    try:
+        codec.to_file(narrow(changes), str(path))
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        return None
+    return str(path)
+
+
+def _refuse_too_much(results: Sequence[Cells]) -> None:
+    size = sum(max(len(cells.changes), len(cells.quarantine)) for cells in results)
     if size > RESULT_BYTES:
         raise OffsetlakeError(
             f"replaying a batch: expected what it changes in one shard of the state to take at most "

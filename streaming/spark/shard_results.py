@@ -1,6 +1,9 @@
 """What the shards gave in one batch: the rows of the query (`SHARD_RESULT`), read in the driver."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,8 +36,8 @@ class ShardResults:
         """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
         rows = batch.toArrow().to_pylist()
         return cls(
-            changes=_shard_tables(rows, "changes", CHANGES_IN_BATCH),
-            quarantine=_shard_tables(rows, "quarantine", QUARANTINE_IN_BATCH),
+            changes=_joined(map(_changes, rows), CHANGES_IN_BATCH),
+            quarantine=_joined((codec.from_bytes(row["quarantine"]) for row in rows), QUARANTINE_IN_BATCH),
             totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
         )
 
@@ -57,6 +60,16 @@ class ShardResults:
         return f"{len(changes)}-{int(pd.util.hash_array(hashes).sum(dtype=np.uint64)):016x}"
 
 
-def _shard_tables(rows: list[dict[str, bytes]], name: str, schema: pa.Schema) -> pa.Table:
-    tables = [widen(table, schema) for row in rows if len(table := codec.from_bytes(row[name]))]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+def _changes(row: dict[str, Any]) -> pa.Table:
+    """Read the changes of one row of results; a file of them is read once, and then no longer there."""
+    path = row["file"]
+    if path is None:
+        return codec.from_bytes(row["changes"])
+    table = codec.from_file(path)
+    Path(path).unlink()
+    return table
+
+
+def _joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    filled = [widen(table, schema) for table in tables if len(table)]
+    return pa.concat_tables(filled) if filled else schema.empty_table()

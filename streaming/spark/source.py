@@ -51,7 +51,7 @@ def read_records(spark: SparkSession, source: SourceSettings, partition_count: i
 
 
 _FETCHED_BYTES: Final = 64 * 1024 * 1024
-_POLLED_RECORDS: Final = 50_000
+_POLLED_RECORDS: Final = 100_000
 """What the consumers, one for each partition, may hold together, also between batches. Large steps are fewer
 requests; but what is held is copied by the JVM's collector again and again."""
 

@@ -52,8 +52,13 @@ def python_steps(
             state = step("state to bytes", codec.to_bytes, shards[shard].entries.table)
             step("state from bytes", codec.from_bytes, state)
             sent = step("changes to bytes", lambda changed=changed: codec.to_bytes(narrow(changed)))
-            changes.append({"changes": sent})
-        table = step("changes from bytes", shard_results._shard_tables, changes, "changes", CHANGES_IN_BATCH)
+            changes.append({"changes": sent, "file": None})
+        table = step(
+            "changes from bytes",
+            shard_results._joined,
+            map(shard_results._changes, changes),
+            CHANGES_IN_BATCH,
+        )
         step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))
     seconds["all of these"] = sum(seconds.values())
     return {name: workload.records / spent for name, spent in seconds.items()}
