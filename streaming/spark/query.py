@@ -36,7 +36,7 @@ def start_query(
         read_records(spark, settings.source, shards.partition_count)
         .transform(in_few_tasks, settings.spark)
         .transform(with_packets, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results, _folder_of_results(settings.spark))
+        .transform(with_shard_results, folder_of_results(settings.spark))
     )
     writer = (
         results.writeStream.queryName("offsetlake")
@@ -90,7 +90,6 @@ def with_shard_results(packets: DataFrame, folder: str | None = None) -> DataFra
     )
 
 
-def _folder_of_results(spark: SparkSettings) -> str | None:
-    """Return where workers and driver are on one machine a folder that ends with Spark's session, else
-    None."""
+def folder_of_results(spark: SparkSettings) -> str | None:
+    """Return a folder that workers and driver share and that ends with Spark's session; None on a cluster."""
     return SparkFiles.getRootDirectory() if spark.is_local else None

@@ -33,8 +33,7 @@ SLICE_RECORDS: Final = 50_000
 """Of twice as many records or more, about so many are replayed at a time: what it takes meanwhile, several
 times their size, is bounded."""
 
-
-FILE_BYTES: Final = 1024 * 1024
+FILE_BYTES: Final = 64 * 1024
 """Changes of as many bytes, before they are compressed, are left in a file if there is a folder: in the JVM
 each cell is copied some ten times on its way to the driver, in arrays that only whole collections remove."""
 

@@ -111,7 +111,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a group that went back: below the one before, in the same log.",
+        help="Commits of a group that went back in the same log. Of a batch of the job only the last counts.",
         level="group",
         labels=_GROUP,
         kind="counter",
