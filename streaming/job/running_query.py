@@ -27,6 +27,10 @@ _DATA_LOSS: Final = "Some data may have been lost because they are not available
 _WHOLE_BATCH: Final = "triggerExecution"
 """How Spark calls the time from the trigger of a batch to after its commit."""
 
+_OF_A_BATCH: Final = "addBatch"
+"""A part of that time which a trigger without a batch does not have: Spark tells of those, too, now and then,
+under the number of the next batch."""
+
 _IDLE: Final = "Waiting"
 """How the status of a query begins that has looked for new records and found none."""
 
@@ -70,7 +74,7 @@ class Gate:
         if self._timed >= self._newest:
             return
         ended = query.lastProgress
-        if ended is not None and ended.batchId > self._timed:
+        if ended is not None and ended.batchId > self._timed and _OF_A_BATCH in ended.durationMs:
             self._writer.took(ended.durationMs[_WHOLE_BATCH])
             self._timed = ended.batchId
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import kafka_clients as kafka
 import pyarrow as pa
@@ -21,6 +22,7 @@ from running_job import RunningJob
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.follow import follow
+from streaming.job.running_query import Gate
 from streaming.job.writer import BatchWriter
 from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.model.errors import MisuseError
@@ -200,6 +202,45 @@ def test_how_long_a_batch_took_is_what_spark_says(
     assert told_ms is not None
     at_least_s = pause_s + job.reports[-1].seconds
     assert at_least_s <= told_ms / 1_000 <= took_s - (len(job.reports) - 1) * pause_s
+
+
+class Told:
+    """A writer that keeps what it is told of durations."""
+
+    def __init__(self) -> None:
+        self.durations = list[int]()
+
+    def write(self, batch: DataFrame, _: int) -> None:
+        batch.collect()
+
+    def took(self, batch_ms: int) -> None:
+        self.durations.append(batch_ms)
+
+
+def test_a_trigger_that_found_nothing_is_no_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark tells of it under the number of the next batch."""
+    folder, interval, writer = tmp_path / "in", "spark.sql.streaming.noDataProgressEventInterval", Told()
+    spark.range(1).write.parquet(str(folder))
+    gate = Gate(cast(BatchWriter, writer), lambda: False)
+    before = spark.conf.get(interval)
+    spark.conf.set(interval, "100ms")
+    try:
+        rows = spark.readStream.schema("id LONG").parquet(str(folder))
+        query = rows.writeStream.foreachBatch(gate.write).trigger(processingTime="50 milliseconds").start()
+        try:
+
+            def told() -> Any:
+                return query.lastProgress
+
+            kafka.wait_until(lambda: told() and told().batchId == 1, "a trigger that found nothing")
+            gate.tell_duration(query)
+            assert writer.durations == []
+            spark.range(1).write.mode("append").parquet(str(folder))
+            kafka.wait_until(lambda: (gate.tell_duration(query), writer.durations)[1], "a batch's duration")
+        finally:
+            query.stop()
+    finally:
+        spark.conf.set(interval, before)
 
 
 def test_a_job_that_finds_nothing_new_says_so(make_job: JobFactory, broker: LocalBroker) -> None:
