@@ -47,10 +47,14 @@ class Gate:
         self._is_stopping = is_stopping
         self.failure: BaseException | None = None
         self.is_closed = False
-        self.has_written = False
         self.is_writing = False
         self.ended_at = 0.0
         self._newest = self._timed = -1  # batches
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a batch is in the tables."""
+        return self._newest >= 0
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch; refuse to begin one once the job is to stop (it will be replayed at the next
@@ -61,7 +65,7 @@ class Gate:
         self.is_writing = True
         try:
             self._writer.write(batch, batch_id)
-            self.has_written, self._newest = True, batch_id
+            self._newest = batch_id
         except BaseException as error:
             self.failure = error
             raise

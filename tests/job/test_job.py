@@ -223,7 +223,7 @@ def test_a_trigger_that_found_nothing_is_no_batch(spark: SparkSession, tmp_path:
     spark.range(1).write.parquet(str(folder))
     gate = Gate(cast(BatchWriter, writer), lambda: False)
     before = spark.conf.get(interval)
-    spark.conf.set(interval, "100ms")
+    spark.conf.set(interval, "3s")  # so long a batch is what Spark has told last
     try:
         rows = spark.readStream.schema("id LONG").parquet(str(folder))
         query = rows.writeStream.foreachBatch(gate.write).trigger(processingTime="50 milliseconds").start()
