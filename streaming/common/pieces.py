@@ -22,6 +22,9 @@ ARRAY_BYTES: Final = 2**31 - 1
 PIECE_BYTES: Final = 256 * 1024 * 1024
 """So much is well held at a time, and far from where arrays, cells and state values end."""
 
+VALUE_BYTES: Final = 4 * 1024 * 1024
+"""So much is well held in one value of Spark's state: on its way there it is copied some six times."""
+
 _NUMBER_BYTES: Final = 8  # of any value that is no text: at most
 
 
@@ -48,13 +51,13 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def divided(data: bytes) -> list[bytes]:
-    """Divide bytes into pieces of at most `PIECE_BYTES`; at least one."""
-    return [data[n * PIECE_BYTES : (n + 1) * PIECE_BYTES] for n in range(pieces_in(len(data)))]
+    """Divide bytes into pieces of at most `VALUE_BYTES`; at least one."""
+    return [data[n * VALUE_BYTES : (n + 1) * VALUE_BYTES] for n in range(pieces_in(len(data)))]
 
 
 def pieces_in(length: int) -> int:
     """Count the pieces of so many bytes; nothing is a piece, too."""
-    return max(1, -(-length // PIECE_BYTES))
+    return max(1, -(-length // VALUE_BYTES))
 
 
 def joined(tables: Iterable[pa.Table], most_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:

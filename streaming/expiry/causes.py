@@ -68,20 +68,24 @@ class Evidence:
     now: int
 
 
+def watched_since(retention: Retention | None, now: int) -> int:
+    """Return from when on (ms) removals have causes that the evidence may show."""
+    return retention.known_since if retention else now - RECENT_MS
+
+
 def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
     """Tell which of the n rows are removals whose cause the evidence may show.
 
     Not those of offsets that were not held, or that have no tombstone of their own; nor those from before
     the retention was known.
     """
-    watched_since = retention.known_since if retention else now - RECENT_MS
     removed_at = _milliseconds(changes["source_timestamp"])
     is_removed_offset = pc.and_(pc.equal(changes["kind"], "offset"), pc.equal(changes["op"], "remove"))
     is_undecided: Mask = (
         _mask(is_removed_offset)
         & _mask(pc.not_equal(changes["cause"], HIDDEN))
         & _mask(pc.is_valid(changes["before"]))
-        & (removed_at >= watched_since)
+        & (removed_at >= watched_since(retention, now))
         & (removed_at != _NEVER)
     )
     return is_undecided

@@ -2,17 +2,20 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import add
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame
 
 from streaming.brokers.facts import TopicIds
 from streaming.common.times import now_ms
-from streaming.expiry.causes import Evidence, undecided, with_causes, without_evidence
+from streaming.expiry.causes import Evidence, undecided, watched_since, with_causes, without_evidence
 from streaming.job.change_over import described_anew
 from streaming.job.listener import BatchReport
 from streaming.job.topic.reasons import RebuildNeededError
@@ -21,8 +24,8 @@ from streaming.model.progress import GROUPS_FORMAT, PartitionEnds, PartitionProg
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
 from streaming.spark.session import Evaluation
-from streaming.spark.shard_results import ShardResults
-from streaming.spark.worker_memory import handled_rows
+from streaming.spark.shard_results import PORTION_ROWS, Fingerprint, ShardResults
+from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
 from streaming.state.replay import held_groups
 from streaming.tables.progress_rows import is_observation_due
 from streaming.tables.rows import change_rows, group_rows, quarantine_rows
@@ -50,14 +53,21 @@ class Commits:
         self._known = [progress]
         return progress
 
-    def append(self, rows: pa.Table, progress: Progress, *, is_batch: bool) -> None:
-        """Append rows (schema `CHANGES`) and the progress; raises `OtherWriterError` where another writer
-        has committed."""
+    def append(
+        self, rows: pa.Table, progress: Progress, *, is_batch: bool, written: Sequence[AddAction] = ()
+    ) -> None:
+        """Append rows (schema `CHANGES`), files of further ones, and the progress; raises `OtherWriterError`
+        where another writer has committed."""
         known = self._known
         self._known = [*known, progress]  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)
         self._tables.append_changes(
-            rows, progress, is_batch=is_batch, is_observation=is_observation, after=known
+            rows,
+            progress,
+            is_batch=is_batch,
+            is_observation=is_observation,
+            after=known,
+            written=written,
         )
         self._known = [progress]
         if is_observation:
@@ -104,9 +114,11 @@ class BatchWriter:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
         started = time.monotonic()
-        results = ShardResults.collect(batch)
-        handled_rows(len(results.changes))
-        report = self.apply(results, batch_id)
+        report = self.apply(ShardResults.collect(batch), batch_id)
+        changed = report.changed_offsets + report.changed_groups
+        handled_rows(changed)
+        if changed >= MANY_ROWS:
+            hand_over()
         self._evaluation.choose(batch.sparkSession, report.moved)
         self._report(replace(report, seconds=time.monotonic() - started))
 
@@ -205,17 +217,17 @@ class BatchWriter:
             self.progress = self._commits.reread()
             _refuse_longer_batch(batch_id, self._positions(batch_id), self.progress, self._tables.root)
             _refuse_other_changes(batch_id, results, self.progress)
-            results = ShardResults.nothing()
+            totals, failed, made = Totals(), 0, _Made()
         else:
-            self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
+            made = self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
+            totals, failed = results.totals, len(results.quarantine)
         self._is_first = False
-        changed_offsets = pc.sum(pc.equal(results.changes["kind"], "offset")).as_py() or 0
         return BatchReport(
             moved=_moved(before, self.progress),
-            totals=results.totals,
-            changed_offsets=changed_offsets,
-            changed_groups=len(results.changes) - changed_offsets,
-            quarantined=len(results.quarantine),
+            totals=totals,
+            changed_offsets=made.offsets,
+            changed_groups=made.rows - made.offsets,
+            quarantined=failed,
             seconds=time.monotonic() - started,
             progress=self.progress,
         )
@@ -226,30 +238,55 @@ class BatchWriter:
         appended = self.progress.batch_id
         return self._is_first or appended is None or batch_id <= appended
 
-    def _append(self, results: ShardResults, progress: Progress) -> None:
+    def _append(self, results: ShardResults, progress: Progress) -> "_Made":
         """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""
         positions = self._positions(progress.batch_id)
         if reason := self._missed(progress, positions):
             raise RebuildNeededError(reason)
         now, is_first = self._clock(), self.progress.query_id is None
-        sequence = progress.sequence + 1 if len(results.changes) else progress.sequence
-        changes, clamped = change_rows(results.changes, sequence=sequence, batch_time=now)
-        changes = self._with_causes(changes, now)
+        make = partial(self._made, sequence=progress.sequence + 1, now=now)
+        made = reduce(make, self._portions(results, now), _Made())
+        sequence = progress.sequence + 1 if made.rows else progress.sequence
         failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
-        counted = results.totals + Totals(clamped=clamped + clamped_failed)
+        counted = results.totals + Totals(clamped=made.clamped + clamped_failed)
         after = replace(
             progress.with_positions(positions, now),
             sequence=sequence,
-            batch_time=now if len(changes) else progress.batch_time,
+            batch_time=now if made.rows else progress.batch_time,
             totals=progress.totals + counted,
-            fingerprint=results.fingerprint,
+            fingerprint=str(made.fingerprint),
         )
-        if len(changes) or counted or is_first:  # the first commit binds the tables to the query
+        if made.rows or counted or is_first:  # the first commit binds the tables to the query
             after = replace(after, heartbeat=now)
             self._tables.append_quarantine(failed, progress)
-            self._commits.append(changes, after, is_batch=True)
-            self._rows_since_fold += len(changes)
+            self._commits.append(made.last, after, is_batch=True, written=made.written)
+            self._rows_since_fold += made.rows
         self.progress = after
+        return made
+
+    def _portions(self, results: ShardResults, now: int) -> Iterable[pa.Table]:
+        """Return the changes of a batch, a part at a time: what is held takes several times its size.
+
+        Why an offset was removed depends on what else the batch changed: then all at once.
+        """
+        removed = results.newest_removal
+        if removed is not None and removed >= watched_since(self.progress.retention, now):
+            return [results.changes()]
+        return results.portions()
+
+    def _made(self, before: "_Made", changes: pa.Table, *, sequence: int, now: int) -> "_Made":
+        """Make rows of a portion of changes; those of a full one are written at once, and are let go."""
+        rows, clamped = change_rows(changes, sequence=sequence, batch_time=now)
+        rows = self._with_causes(rows, now)
+        is_full = len(rows) >= PORTION_ROWS
+        return _Made(
+            rows=before.rows + len(rows),
+            offsets=before.offsets + (pc.sum(pc.equal(changes["kind"], "offset")).as_py() or 0),
+            clamped=before.clamped + clamped,
+            fingerprint=before.fingerprint + Fingerprint.of(changes),
+            written=[*before.written, *(self._tables.write_changes(rows) if is_full else [])],
+            last=rows.schema.empty_table() if is_full else rows,
+        )
 
     def _with_causes(self, changes: pa.Table, now: int) -> pa.Table:
         """Say why offsets were removed; looks into tables and metadata only if that may tell."""
@@ -271,6 +308,19 @@ class BatchWriter:
         return with_causes(changes, evidence)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What has been made of the changes of a batch up to now; `last` are the rows (schema `CHANGES`) that are
+    not yet written."""
+
+    rows: int = 0
+    offsets: int = 0
+    clamped: int = 0
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    written: Sequence[AddAction] = ()
+    last: pa.Table = field(default_factory=CHANGES.empty_table)
+
+
 def _refuse_longer_batch(batch_id: int, positions: Mapping[int, int], progress: Progress, root: str) -> None:
     """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""
     for partition, position in positions.items():
@@ -289,7 +339,8 @@ def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progre
     appended = progress.fingerprint
     if appended is None or progress.batch_id != batch_id:
         return
-    if results.fingerprint != appended:
+    found = reduce(add, map(Fingerprint.of, results.portions()))
+    if str(found) != appended:
         raise RebuildNeededError(
             f"batch {batch_id}, which is in the tables, was read again after a crash with a different "
             "result: the topic has been compacted meanwhile"

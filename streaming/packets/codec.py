@@ -5,6 +5,7 @@ set), so what crosses is not a row per record but a packet of them. Counters of 
 the packet, because superseded commits are dropped before they are packed.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,8 +21,10 @@ from streaming.model.totals import (
 )
 
 TOTALS_KEY: Final = b"offsetlake.totals"
+_FIRST_KEY: Final = b"offsetlake.first"
 # Arrow would hand every buffer to a pool of threads, which for small ones takes ten times as long.
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_WRITTEN_ROWS: Final = 128 * 1024  # at a time: what is compressed takes as much room again, and more
 _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -52,19 +55,35 @@ def from_file(path: str) -> pa.Table:
 
 def _write(table: pa.Table, sink: pa.NativeFile) -> None:
     with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
-        writer.write_table(table)
+        writer.write_table(table, max_chunksize=_WRITTEN_ROWS)
 
 
 def pack(records: pa.Table, totals: Totals) -> bytes:
-    """Write records (schema `PACKED_RECORDS`) with the counters of all that was read for them."""
-    return to_bytes(records.replace_schema_metadata({TOTALS_KEY: totals_to_json(totals)}))
+    """Write records (schema `PACKED_RECORDS`), those of the lowest offsets partition first, with the counters
+    of all that was read for them."""
+    first = records["source_partition"][0].as_py() if len(records) else 0
+    return to_bytes(
+        records.replace_schema_metadata({TOTALS_KEY: totals_to_json(totals), _FIRST_KEY: str(first)})
+    )
 
 
-def unpack(packet: bytes) -> tuple[pa.Table, Totals]:
-    """Read what `pack` wrote."""
-    table = from_bytes(packet)
-    totals = totals_from_json(table.schema.metadata[TOTALS_KEY])
-    return table.replace_schema_metadata(None), totals
+@dataclass(frozen=True)
+class Packet:
+    """What `pack` wrote, not yet read; `first_partition` is the lowest offsets partition of its records."""
+
+    data: bytes
+    totals: Totals
+    first_partition: int
+
+    @classmethod
+    def open(cls, data: bytes) -> "Packet":
+        """Read what stands before the records."""
+        metadata = pa.ipc.open_stream(data, options=_READING).schema.metadata
+        return cls(data, totals_from_json(metadata[TOTALS_KEY]), int(metadata[_FIRST_KEY]))
+
+    def records(self) -> pa.Table:
+        """Read the records (schema `PACKED_RECORDS`)."""
+        return from_bytes(self.data).replace_schema_metadata(None)
 
 
 def count_records(records: pa.Table) -> Totals:

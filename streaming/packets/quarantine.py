@@ -7,7 +7,6 @@ the place in the log, where the rest can be read.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -17,8 +16,6 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Mask, to_numbers
 from streaming.model.schemas import QUARANTINE_IN_BATCH
-from streaming.model.totals import Totals
-from streaming.packets import codec
 
 WHOLE_BYTES: Final = 4 * 1024 * 1024
 """Failed records are kept whole up to this many bytes: more than a packet of ordinary records holds."""
@@ -49,21 +46,8 @@ def with_kept_bytes(records: pa.Table) -> pa.Table:
     return _cut(records, np.cumsum(_held(records)) > WHOLE_BYTES)
 
 
-def unpack_bounded(all_packets: Iterable[bytes]) -> tuple[pa.Table, Totals]:
-    """Read the packets of one shard in one batch; returns all records, and what was counted.
-
-    However many packets there are, no more of the bytes of failed records is held than the bounds allow.
-    """
-    tables, counted, bounds = [], Totals(), _Bounds()
-    for packet in all_packets:
-        records, totals = codec.unpack(packet)
-        tables.append(bounds.bounded(records))
-        counted += totals
-    return pa.concat_tables(tables), counted
-
-
-class _Bounds:
-    """How many bytes of failed records may still be kept whole, by offsets partition."""
+class Bounds:
+    """How many bytes of failed records of one batch may still be kept whole, by offsets partition."""
 
     def __init__(self) -> None:
         self._left: defaultdict[int, int] = defaultdict(lambda: WHOLE_BYTES)

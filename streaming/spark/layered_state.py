@@ -23,8 +23,8 @@ _BASES: Final = Bases(_HELD_BYTES)
 class DividedState:
     """One value of the state: bytes, however many.
 
-    In the JVM a value ends at 2 GiB. So what does not fit into one piece goes on in further ones. Small
-    values, nearly all, are one piece.
+    In the JVM a value ends at 2 GiB, and worker and JVM hold several copies of one that is on its way. So
+    what does not fit into one piece goes on in further ones. Small values, nearly all, are one piece.
     """
 
     def __init__(self, name: str, pieces: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 SHARD_RESULT: Final = StructType(
     [
@@ -17,6 +17,7 @@ SHARD_RESULT: Final = StructType(
         StructField("quarantine", BinaryType()),  # the same of schema QUARANTINE_IN_BATCH
         StructField("totals", StringType()),
         StructField("file", StringType()),  # holds the changes instead of the cell; null: the cell does
+        StructField("newest_removal", LongType()),  # of the changes (`streaming.state.changes`)
     ]
 )
 """What the operator gives for every shard that had records in the batch: one row, or several where a cell

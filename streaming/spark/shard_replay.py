@@ -8,30 +8,26 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 
-from streaming.common.arrays import to_numbers
 from streaming.common.arrow_stream import narrow
 from streaming.common.pieces import pieces
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import ENTRIES
 from streaming.model.totals import Totals, totals_to_json
 from streaming.packets import codec
-from streaming.packets.quarantine import quarantined, unpack_bounded
+from streaming.packets.quarantine import quarantined
+from streaming.packets.unpacking import Packets
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
-from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
+from streaming.spark.worker_memory import hand_over, handled_rows, spare_modules_from_collection
+from streaming.state.changes import newest_removal
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
-from streaming.state.replay import Shard, replay
+from streaming.state.replay import Effect, Shard, effect_of
 
 RESULT_BYTES: Final = 2**31 - 1
 """Spark takes the rows of one shard as one Arrow batch, and that counts in 32 bits."""
-
-SLICE_RECORDS: Final = 50_000
-"""Of twice as many records or more, about so many are replayed at a time: what it takes meanwhile, several
-times their size, is bounded."""
 
 FILE_BYTES: Final = 64 * 1024
 """Changes of as many bytes, before they are compressed, are left in a file if there is a folder: in the JVM
@@ -45,6 +41,7 @@ class Cells:
     changes: bytes
     quarantine: bytes
     file: str | None = None
+    newest_removal: int | None = None
 
 
 def replay_packets(
@@ -55,40 +52,33 @@ def replay_packets(
     Many changes are left in files of `folder`, if there is one and it takes them.
     """
     spare_modules_from_collection()
-    records, totals = unpack_bounded(packets)
-    handled_rows(len(records))
+    read = Packets(packets)
     tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
     held = [table.read(shard) for table in tables]
-    before = after = Shard(*(values.layers() for values in held))
-    results = list[Cells]()
-    for some in slices(records):
-        after, changes = replay(after, some)
-        results += _cells(changes, quarantined(some), folder)
+    before = Shard(*(values.layers() for values in held))
+    effects, results, records = list[Effect](), list[Cells](), 0
+    for some in read.slices():
+        effect = effect_of(before, some)
+        results += _cells(effect.changes, quarantined(some), folder)
         _refuse_too_much(results)
+        effects.append(effect.without_changes())
+        records += len(some)
+    handled_rows(records)
+    after = before.after(effects)
+    effects.clear()  # what is written now takes the room
     for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
         if now is not was:
             table.write(shard, values, values.updated(now))
+    hand_over()
     for number, cells in enumerate(results):
-        counted = Totals() if number else totals
+        counted = Totals() if number else read.totals
         yield Row(
             changes=cells.changes,
             quarantine=cells.quarantine,
             totals=totals_to_json(counted),
             file=cells.file,
+            newest_removal=cells.newest_removal,
         )
-
-
-def slices(records: pa.Table) -> Iterator[pa.Table]:
-    """Divide records by their offsets partition, of which one says nothing about another, into tables of
-    `SLICE_RECORDS` or somewhat more; one partition stays whole."""
-    if len(records) < 2 * SLICE_RECORDS:
-        yield records
-        return
-    partitions = to_numbers(records["source_partition"])
-    counts = np.bincount(partitions)
-    numbers = ((np.cumsum(counts) - counts) // SLICE_RECORDS)[partitions]
-    for number in np.unique(numbers):
-        yield records.filter(pa.array(numbers == number))
 
 
 def _layers(shard: Shard) -> tuple[Layers, Layers]:
@@ -101,7 +91,8 @@ def _cells(changes: pa.Table, failed: pa.Table, folder: str | None) -> Iterator[
     for changed, bad in [*zip_longest(pieces(changes), pieces(failed))] or [nothing]:
         failures = _cell(bad, nothing[1])
         path = None if folder is None or changed is None else _left_in(folder, changed)
-        yield Cells(b"", failures, path) if path else Cells(_cell(changed, nothing[0]), failures)
+        removal = None if changed is None else newest_removal(changed)
+        yield Cells(b"" if path else _cell(changed, nothing[0]), failures, path, removal)
 
 
 def _cell(table: pa.Table | None, nothing: pa.Table) -> bytes:

@@ -1,9 +1,10 @@
 """What the shards gave in one batch: the rows of the query (`SHARD_RESULT`), read in the driver."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -12,64 +13,115 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streaming.common.arrow_stream import widen
+from streaming.common.pieces import PIECE_BYTES
 from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals, totals_from_json
 from streaming.packets import codec
-from streaming.state.changes import only_counts
+from streaming.state.changes import newest_removal, only_counts
+
+PORTION_ROWS: Final = 400_000
+"""So many changes, or somewhat more, are written at a time: enough for a file for each of two cores."""
 
 
 @dataclass(frozen=True)
 class ShardResults:
-    """What all shards gave in one batch."""
+    """What all shards gave in one batch.
 
-    changes: pa.Table
+    The changes are in `parts`, each of which can be read once. `newest_removal` is that of all of them
+    (`streaming.state.changes`).
+    """
+
+    parts: Sequence[Callable[[], pa.Table]]
+    newest_removal: int | None
     quarantine: pa.Table
     totals: Totals
 
     @classmethod
-    def nothing(cls) -> "ShardResults":
-        """Return the results of a batch that changes nothing."""
-        return cls(CHANGES_IN_BATCH.empty_table(), QUARANTINE_IN_BATCH.empty_table(), Totals())
+    def of(cls, changes: pa.Table, quarantine: pa.Table, totals: Totals) -> "ShardResults":
+        """Return the results of a batch with these changes (schema `CHANGES_IN_BATCH`)."""
+        return cls([lambda: changes], newest_removal(changes), quarantine, totals)
 
     @classmethod
     def collect(cls, batch: DataFrame) -> "ShardResults":
         """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
         rows = batch.toArrow().to_pylist()
+        removals = [row["newest_removal"] for row in rows if row["newest_removal"] is not None]
+        failed = [_widened(codec.from_bytes(row["quarantine"]), QUARANTINE_IN_BATCH) for row in rows]
         return cls(
-            changes=_joined(map(_changes, rows), CHANGES_IN_BATCH),
-            quarantine=_joined((codec.from_bytes(row["quarantine"]) for row in rows), QUARANTINE_IN_BATCH),
+            parts=[partial(_changes, row["changes"], row["file"]) for row in rows],
+            newest_removal=max(removals, default=None),
+            quarantine=_joined(failed, QUARANTINE_IN_BATCH),
             totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
         )
 
-    @property
-    def fingerprint(self) -> str:
-        """What tells the changes of this batch from others: how many they are, and which records brought them
-        about, in any order.
+    def portions(self) -> Iterator[pa.Table]:
+        """Yield the changes in tables (schema `CHANGES_IN_BATCH`) that are well held at a time: at least one,
+        and of several none is empty."""
+        held, rows, size = list[pa.Table](), 0, 0
+        has_yielded = False
+        for read in self.parts:
+            if rows >= PORTION_ROWS or size >= PIECE_BYTES:
+                yield _joined(held, CHANGES_IN_BATCH)
+                held, rows, size, has_yielded = [], 0, 0, True
+            part = read()
+            held.append(part)
+            rows += len(part)
+            size += part.nbytes
+        if rows or not has_yielded:
+            yield _joined(held, CHANGES_IN_BATCH)
 
-        Read again after compaction, a batch may lack records that it had: then the shards do not hold what
-        the tables say. If only superseded ones are lacking they do: how many commits there were is no part
-        of this, and neither are rows that say nothing else.
-        """
-        changes = self.changes.select(["op", "cause", "before", "source_offset", "source_partition"])
+    def changes(self) -> pa.Table:
+        """Return all changes (schema `CHANGES_IN_BATCH`)."""
+        return _joined((read() for read in self.parts), CHANGES_IN_BATCH)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What tells the changes of a batch from others: how many they are, and which records brought them about,
+    in any order.
+
+    Read again after compaction, a batch may lack records that it had: then the shards do not hold what the
+    tables say. If only superseded ones are lacking they do: how many commits there were is no part of this,
+    and neither are rows that say nothing else.
+    """
+
+    rows: int = 0
+    hashes: int = 0
+
+    @classmethod
+    def of(cls, changes: pa.Table) -> "Fingerprint":
+        """Take that of some changes (schema `CHANGES_IN_BATCH`)."""
+        changes = changes.select(["op", "cause", "before", "source_offset", "source_partition"])
         if (is_no_change := only_counts(changes)).any():
             changes = changes.filter(pa.array(~is_no_change))
         is_set = pc.equal(changes["op"], "set").to_numpy()
         places = changes["source_offset"].to_numpy().astype(np.uint64) * 2 + is_set
         partitions = changes["source_partition"].to_numpy().astype(np.uint64)
         hashes = pd.util.hash_array(places) ^ pd.util.hash_array(partitions)
-        return f"{len(changes)}-{int(pd.util.hash_array(hashes).sum(dtype=np.uint64)):016x}"
+        return cls(len(changes), int(pd.util.hash_array(hashes).sum(dtype=np.uint64)))
+
+    def __add__(self, other: "Fingerprint") -> "Fingerprint":
+        """Return that of two sets of changes together."""
+        return Fingerprint(self.rows + other.rows, (self.hashes + other.hashes) % 2**64)
+
+    def __str__(self) -> str:
+        """Write it as the progress keeps it."""
+        return f"{self.rows}-{self.hashes:016x}"
 
 
-def _changes(row: dict[str, Any]) -> pa.Table:
+def _changes(cell: bytes, path: str | None) -> pa.Table:
     """Read the changes of one row of results; a file of them is read once, and then no longer there."""
-    path = row["file"]
     if path is None:
-        return codec.from_bytes(row["changes"])
+        return _widened(codec.from_bytes(cell), CHANGES_IN_BATCH)
     table = codec.from_file(path)
     Path(path).unlink()
-    return table
+    return _widened(table, CHANGES_IN_BATCH)
+
+
+def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return widen(table, schema) if len(table) else schema.empty_table()
 
 
 def _joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    filled = [widen(table, schema) for table in tables if len(table)]
+    filled = [table for table in tables if len(table)]
     return pa.concat_tables(filled) if filled else schema.empty_table()

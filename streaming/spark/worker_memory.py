@@ -63,6 +63,14 @@ class FreedMemory:
                 self._last_trim = now
                 self._give_back()
 
+    def hand_over(self) -> None:
+        """Give back what is free after a piece of work of many rows: now others work, and this process waits.
+
+        What it needs for the next rows it asks for again, which takes 0.6 s of processor time for a gigabyte.
+        """
+        if self.is_kept:
+            self._give_back()
+
     def _set(self, *, is_kept: bool) -> None:
         if self._library is None or is_kept == self.is_kept:
             return
@@ -94,6 +102,11 @@ def expect_many_rows() -> None:
 def handled_rows(rows: int) -> None:
     """Do as `FreedMemory.handled` says in this process: it has handled so many rows."""
     _OF_THIS_PROCESS.handled(rows)
+
+
+def hand_over() -> None:
+    """Do as `FreedMemory.hand_over` says in this process."""
+    _OF_THIS_PROCESS.hand_over()
 
 
 def spare_modules_from_collection() -> None:

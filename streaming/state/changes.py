@@ -88,6 +88,16 @@ def only_counts(changes: pa.Table) -> Mask:
     return found
 
 
+def newest_removal(changes: pa.Table) -> int | None:
+    """Return when (ms) the last offset was removed, of those of n rows (schema `CHANGES_IN_BATCH`) that were
+    there and have a tombstone of their own; None: there are none."""
+    is_removed = pc.and_(pc.equal(changes["op"], "remove"), pc.is_valid(changes["topic"]))
+    has_tombstone = pc.and_(pc.not_equal(changes["cause"], HIDDEN), pc.is_valid(changes["before"]))
+    removed = changes["source_timestamp"].filter(pc.and_(is_removed, has_tombstone))
+    newest: int | None = pc.max(removed).as_py()
+    return newest
+
+
 def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
     """Return a row (schema `CHANGES_IN_BATCH`) per group that appeared, changed or went."""
     changed = [transition for transition in transitions if transition.is_change]

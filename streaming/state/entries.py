@@ -18,7 +18,7 @@ from streaming.common.keys import PlacedGroup, entry_codes
 from streaming.common.pieces import take
 from streaming.model.schemas import ENTRIES
 from streaming.state.group_records import GroupEvent
-from streaming.state.layers import Layers
+from streaming.state.layers import LayerChange
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -129,18 +129,16 @@ class MergedEntries:
             pick("source_timestamp", groups.ended_timestamp, groups.created_timestamp),
         )
 
-    def applied_to(self, entries: Layers, numbers: Index) -> Layers:
-        """Return the entries that the shard holds after the batch.
+    def change(self, numbers: Index) -> LayerChange | None:
+        """Return what the batch does to the entries that the shard holds; None: nothing.
 
-        `entries` are all those before it; the n that were merged are the ones with these n numbers.
+        The n entries that were merged are those with these n numbers.
         """
         is_changed = (self.touched_row != ABSENT) | (self.hidden_before != self.hidden_after)
         if not np.any(is_changed):
-            return entries
+            return None
         slots = np.flatnonzero(is_changed & (self.after_row != ABSENT))
-        is_stale = np.zeros(len(entries), dtype=bool)
-        is_stale[numbers] = is_changed[: len(numbers)]
-        return entries.updated(is_stale, self.rows(slots, self.after_row[slots]))
+        return LayerChange(numbers[is_changed[: len(numbers)]], self.rows(slots, self.after_row[slots]))
 
     def rows(self, slots: Index, pool_rows: Index) -> pa.Table:
         """Return `pool_rows` of the pool as they are after the batch in `slots` (nulls where `ABSENT`)."""

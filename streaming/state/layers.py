@@ -5,6 +5,7 @@ layers, it is the few that are written each time, and the whole only once that c
 saved.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +15,14 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask
 from streaming.common.pieces import take
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """What a few records do to a table: which rows of it are stale (their numbers), and what is added."""
+
+    stale: Index
+    added: pa.Table
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,8 @@ class Layers:
         """The rows in force: those of the base that are left, in its order, then the recent ones."""
         if not len(self.recent) and not len(self.replaced):
             return self.base
+        if len(self.replaced) == len(self.base):
+            return self.recent
         of_base = take(self.base, np.flatnonzero(self._is_kept))
         return pa.concat_tables([of_base, self.recent]).combine_chunks()
 
@@ -65,6 +76,14 @@ class Layers:
         left = self.recent.filter(pa.array(~of_recent))
         is_kept[kept[of_base]] = False
         return Layers(self.base, pa.concat_tables([left, added]).combine_chunks(), np.flatnonzero(~is_kept))
+
+    def after(self, changes: Sequence[LayerChange]) -> "Layers":
+        """Return the layers after changes to other rows each; the same object if there are none."""
+        if not changes:
+            return self
+        is_stale = np.zeros(len(self), dtype=bool)
+        is_stale[np.concatenate([change.stale for change in changes])] = True
+        return self.updated(is_stale, pa.concat_tables([change.added for change in changes]))
 
     @property
     def _is_kept(self) -> Mask:

@@ -12,8 +12,8 @@ leaves behind for everything below the last stable offset (Kafka: `OffsetMetadat
   the group creates the group again.
 """
 
-from collections.abc import Iterator, Set
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby, islice
 from typing import Final
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, to_numbers
 from streaming.common.keys import PlacedGroup
 from streaming.common.pieces import take
-from streaming.model.schemas import ENTRIES, HELD_GROUPS
+from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES, HELD_GROUPS
 from streaming.packets.superseded import is_commit
 from streaming.state.changes import GroupTransition, group_changes, offset_changes
 from streaming.state.entries import MergedEntries, merge_entries
@@ -38,7 +38,7 @@ from streaming.state.group_records import (
 )
 from streaming.state.group_types import TYPE_OF_RECORD
 from streaming.state.groups import SIMPLE, Group, describe
-from streaming.state.layers import Layers
+from streaming.state.layers import LayerChange, Layers
 
 GROUP_RECORD_TYPES: Final = pa.array(list(TYPE_OF_RECORD), pa.int16())
 
@@ -60,6 +60,31 @@ class Shard:
         """Return the shard of partitions that nothing was read from yet."""
         return cls(Layers.of(ENTRIES.empty_table()), Layers.of(GROUP_RECORDS.empty_table()))
 
+    def after(self, effects: Iterable["Effect"]) -> "Shard":
+        """Return the shard after effects that are about other offsets partitions each.
+
+        What they leave as it was is the same object.
+        """
+        done = list(effects)
+        return Shard(
+            self.entries.after([effect.entries for effect in done if effect.entries]),
+            self.group_records.after([effect.group_records for effect in done if effect.group_records]),
+        )
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What records do to a shard: to each of its tables (None: nothing), and the changes that readers see
+    (schema `CHANGES_IN_BATCH`)."""
+
+    entries: LayerChange | None
+    group_records: LayerChange | None
+    changes: pa.Table
+
+    def without_changes(self) -> "Effect":
+        """Return the same without the changes, once these are written."""
+        return replace(self, changes=CHANGES_IN_BATCH.empty_table())
+
 
 def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     """Apply a batch of decoded records; return the next shard and the changes (schema `CHANGES_IN_BATCH`).
@@ -69,6 +94,13 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     a `remove` without `before`, since a replayed batch need not see what its first run saw. What the batch
     leaves as it was is the same object in the next shard, and need not be written.
     """
+    effect = effect_of(shard, records)
+    return shard.after([effect]), effect.changes
+
+
+def effect_of(shard: Shard, records: pa.Table) -> Effect:
+    """Return what a batch of decoded records does to a shard, or a part of it that has all of the batch's
+    records of some offsets partitions."""
     records = _in_log_order(records)
     entries, numbers = _entries_concerned(shard.entries, records)
     group_records = shard.group_records.table
@@ -81,8 +113,7 @@ def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     )
     transitions = _group_transitions(group_records, merged, about_groups)
     changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
-    after = Shard(merged.applied_to(shard.entries, numbers), about_groups.applied_to(shard.group_records))
-    return after, changes
+    return Effect(merged.change(numbers), about_groups.change(group_records), changes)
 
 
 def held_groups(group_records: pa.Table) -> pa.Table:
@@ -155,14 +186,12 @@ class _GroupBatch:
         unreadable = read_unreadable_events(records.filter(pc.invert(is_readable)))
         return cls(_records_by_group(kept, {event.placed_group for event in events}), events, unreadable)
 
-    def applied_to(self, kept: Layers) -> Layers:
-        """Return the group records that the shard keeps after the batch."""
+    def change(self, kept: pa.Table) -> LayerChange | None:
+        """Return what the batch does to the group records that the shard holds; None: nothing."""
         if not self.events:
-            return kept
+            return None
         rows = [asdict(event) for records in self.after.values() for event in records.values()]
-        is_stale = np.zeros(len(kept), dtype=bool)
-        is_stale[_rows_of(kept.table, self.after.keys())] = True
-        return kept.updated(is_stale, pa.Table.from_pylist(rows, GROUP_RECORDS))
+        return LayerChange(_rows_of(kept, self.after.keys()), pa.Table.from_pylist(rows, GROUP_RECORDS))
 
     def created(self) -> list[GroupEvent]:
         """Return the records that create their group where it does not exist."""

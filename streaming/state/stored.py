@@ -144,7 +144,7 @@ def _base_of(recent: bytes) -> bytes | None:
 
 
 def _base_table(base: bytes) -> pa.Table:
-    return _read(base).replace_schema_metadata(None)
+    return _read(base).replace_schema_metadata(None).combine_chunks()
 
 
 def _size(values: Values) -> int:

@@ -88,14 +88,20 @@ _OTHERS: Final = ColumnProperties(dictionary_enabled=False)
 
 
 def append_rows(
-    table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table, commit: CommitProperties
+    table: DeltaTable,
+    storage: DeltaStorageHandler,
+    rows: pa.Table,
+    commit: CommitProperties,
+    written: Sequence[AddAction] = (),
 ) -> None:
     """Append rows, which have the columns of the table, in one commit; `table` stays as it was opened.
+
+    `written` are files of further rows.
 
     The table is partitioned by one column; `storage` is where it is. If this fails, files may be left to
     which no commit refers: maintenance deletes them.
     """
-    commit_files(table, write_files(table, storage, rows), [], commit)
+    commit_files(table, [*written, *write_files(table, storage, rows)], [], commit)
 
 
 def write_files(

@@ -20,6 +20,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
 
 from streaming.common.conf_dir import whole_path
 from streaming.common.retries import retried
@@ -35,7 +36,7 @@ from streaming.tables.commits import (
     restate_progress,
 )
 from streaming.tables.feed import rows_in_order
-from streaming.tables.files import BOUNDED_COLUMNS, append_rows
+from streaming.tables.files import BOUNDED_COLUMNS, append_rows, write_files
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, format_of, renew_log, upgrade
 from streaming.tables.progress_rows import Observation, observation_row, observed_at
@@ -172,6 +173,13 @@ class Tables:
         """Tell whether this batch of this query is in `changes` already."""
         return has_transaction(self.delta("changes"), query_id, batch_id)
 
+    def write_changes(self, rows: pa.Table) -> list[AddAction]:
+        """Write rows (schema `CHANGES`) to files, which belong to the table once `append_changes` gets
+        them."""
+        with self._writing("changes"):
+            table = self.delta("changes")
+            return write_files(table, self.storage(table), without_members(rows))
+
     def append_changes(
         self,
         rows: pa.Table,
@@ -180,8 +188,10 @@ class Tables:
         is_batch: bool,
         is_observation: bool = True,
         after: Collection[Progress] | None = None,
+        written: Sequence[AddAction] = (),
     ) -> None:
-        """Append rows (schema `CHANGES`, maybe none) and the progress in one commit.
+        """Append rows (schema `CHANGES`, maybe none) and the progress in one commit, with the files of
+        further rows that are written (`write_changes`).
 
         `is_batch` notes the progress's batch as applied, so that a replay of it is recognized.
         `is_observation` keeps the progress as a row too, which lasts longer than metadata.
@@ -197,7 +207,7 @@ class Tables:
             custom_metadata={PROGRESS_KEY: progress.to_json()}, app_transactions=transactions
         )
         is_done = None if after is None else partial(self._says, progress, after)
-        self._append("changes", without_members(rows), commit, is_done)
+        self._append("changes", without_members(rows), commit, is_done, written)
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
         """Append what could not be decoded, unless the progress's batch has done so before."""
@@ -327,6 +337,7 @@ class Tables:
         rows: pa.Table,
         commit: CommitProperties,
         is_done: Callable[[DeltaTable], bool] | None = None,
+        written: Sequence[AddAction] = (),
     ) -> None:
         """Append rows in one commit; `is_done` tells of the table before it whether it is there.
 
@@ -336,7 +347,7 @@ class Tables:
         def append() -> None:
             table = self.delta(name)
             if not (has_all(table, commit) if is_done is None else is_done(table)):
-                append_rows(table, self.storage(table), rows, commit)
+                append_rows(table, self.storage(table), rows, commit, written)
 
         with self._writing(name):
             committed(append)

@@ -251,7 +251,7 @@ def shard_records(case: Case, workload: Workload, size: int, offset: int) -> Ite
         "source_timestamp": offsets,
     }
     for key, packet in pack_by_shard(pa.table(columns), case.shards).items():
-        yield key, codec.unpack(packet)[0]
+        yield key, codec.Packet.open(packet).records()
 
 
 # --- printing ---

@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,10 +11,13 @@ import pandas as pd
 import pyarrow as pa
 
 from streaming.common.arrow_stream import narrow
-from streaming.model.schemas import CHANGES_IN_BATCH
+from streaming.model.schemas import QUARANTINE_IN_BATCH
+from streaming.model.totals import Totals
 from streaming.packets import codec
 from streaming.packets.shards import Shards, shard_keys
+from streaming.packets.unpacking import Packets
 from streaming.spark import shard_results
+from streaming.spark.shard_results import ShardResults
 from streaming.spark.udfs import decode_record, packing_udf
 from streaming.state.replay import Shard, replay
 from streaming.tables.rows import change_rows
@@ -46,19 +50,14 @@ def python_steps(
                 arrived[shard].append(packet)
         changes = []
         for shard, own in arrived.items():
-            unpacked = step("unpack", lambda own=own: [codec.unpack(packet) for packet in own])
-            records = pa.concat_tables([table for table, _ in unpacked])
+            records = step("unpack", lambda own=own: pa.concat_tables(Packets(own).slices()))
             shards[shard], changed = step("replay", replay, shards[shard], records)
             state = step("state to bytes", codec.to_bytes, shards[shard].entries.table)
             step("state from bytes", codec.from_bytes, state)
             sent = step("changes to bytes", lambda changed=changed: codec.to_bytes(narrow(changed)))
-            changes.append({"changes": sent, "file": None})
-        table = step(
-            "changes from bytes",
-            shard_results._joined,
-            map(shard_results._changes, changes),
-            CHANGES_IN_BATCH,
-        )
+            changes.append(partial(shard_results._changes, sent, None))
+        results = ShardResults(changes, None, QUARANTINE_IN_BATCH.empty_table(), Totals())
+        table = step("changes from bytes", results.changes)
         step("change_rows", lambda table=table: change_rows(table, sequence=1, batch_time=1))
     seconds["all of these"] = sum(seconds.values())
     return {name: workload.records / spent for name, spent in seconds.items()}

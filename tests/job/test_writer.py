@@ -51,7 +51,7 @@ def removed_offset(group: str, at: int, before: dict[str, Any] | None, cause: st
 
 def results(*changes: dict[str, Any], failed: int = 0) -> ShardResults:
     bad = [{"value": b"?", "source_offset": number, "source_partition": 0} for number in range(failed)]
-    return ShardResults(
+    return ShardResults.of(
         changes=pa.Table.from_pylist(list(changes), CHANGES_IN_BATCH),
         quarantine=pa.Table.from_pylist(bad, QUARANTINE_IN_BATCH),
         totals=Totals(decoded=len(changes), malformed=failed),

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packets_read import read_packets
 
 from streaming.common.partitions import offsets_partitions
 from streaming.model.schemas import PACKED_RECORDS
 from streaming.model.totals import Position, Totals, UnknownRecords
-from streaming.packets import codec
 from streaming.packets.codec import count_records
 from streaming.packets.packing import pack_by_shard
 from streaming.packets.shards import Shards, shard_keys
@@ -44,7 +44,7 @@ def packed(*rows: Row) -> dict[int, tuple[list[Row], Totals]]:
     """Pack and unpack: per shard (numbered from 0) the rows that are left, and the counters."""
     result = {}
     for key, packet in pack_by_shard(pa.Table.from_pylist(list(rows), DECODED), SHARDS).items():
-        records, totals = codec.unpack(packet)
+        records, totals = read_packets(packet)
         assert records.schema == PACKED_RECORDS
         result[shard_keys(SHARDS.state_partitions).index(key)] = records.to_pylist(), totals
     return result
@@ -129,7 +129,7 @@ def test_records_in_another_partition_than_their_groups_are_counted_and_dropped(
     ]
     table = pa.Table.from_pylist([*rows, failed(1, 99, "malformed")], DECODED)
     [packet] = pack_by_shard(table, SHARDS, check_partition=True).values()
-    records, totals = codec.unpack(packet)
+    records, totals = read_packets(packet)
     placed = [(home[number], number) for number in range(40) if home[number] in (0, 1)]
     assert sorted(places(records.to_pylist())) == sorted([*placed, (1, 99)])
     assert (totals.decoded, totals.malformed, totals.misplaced) == (len(placed), 1, 80 - len(placed))
@@ -146,7 +146,7 @@ def test_only_records_that_could_not_be_decoded_keep_their_bytes() -> None:
 def test_columns_may_come_in_another_order() -> None:
     table = pa.Table.from_pylist([commit(0, 1)], DECODED)
     shuffled = table.select(sorted(table.column_names))
-    assert codec.unpack(pack_first(shuffled)) == codec.unpack(pack_first(table))
+    assert read_packets(pack_first(shuffled)) == read_packets(pack_first(table))
 
 
 @settings(deadline=None)
@@ -155,7 +155,7 @@ def test_chunks_and_slices_make_no_difference(keys: list[tuple[int, str]], cut: 
     rows = [commit(partition, number, group=group) for number, (partition, group) in enumerate(keys)]
     table = pa.Table.from_pylist([*rows, commit(9, 99)], DECODED)
     chunked = pa.concat_tables([table.slice(0, cut), table.slice(cut)]).slice(0, len(rows))
-    unpacked = [codec.unpack(packet) for packet in pack_by_shard(chunked, SHARDS).values()]
+    unpacked = [read_packets(packet) for packet in pack_by_shard(chunked, SHARDS).values()]
     expected = [rows_of(left) for left, _ in packed(*rows).values()]
     assert [rows_of(left.to_pylist()) for left, _ in unpacked] == expected
 

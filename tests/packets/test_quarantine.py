@@ -7,12 +7,13 @@ import group_records
 import numpy as np
 import pyarrow as pa
 import pytest
+from packets_read import read_all, read_packets
 
 from decoders import decode_columns
 from streaming.model.totals import MAX_UNKNOWN_KINDS, Totals, totals_to_json
-from streaming.packets.codec import count_records, unpack
+from streaming.packets.codec import count_records
 from streaming.packets.packing import pack_by_shard
-from streaming.packets.quarantine import FIRST_BYTES, WHOLE_BYTES, quarantined, unpack_bounded
+from streaming.packets.quarantine import FIRST_BYTES, WHOLE_BYTES, quarantined
 from streaming.packets.shards import Shards
 
 KEY = bytes.fromhex("000100016700017400000003")
@@ -44,7 +45,7 @@ def _packed(keys: pa.Array, values: pa.Array, *, first_offset: int, partition: i
 
 
 def kept_of(*packets: bytes) -> list[dict[str, Any]]:
-    records, _ = unpack_bounded(packets)
+    records, _ = read_packets(*packets)
     return quarantined(records).to_pylist()
 
 
@@ -80,7 +81,7 @@ def test_short_records_are_whole_even_in_a_flood() -> None:
 
 def test_many_packets_hold_no_more_than_one() -> None:
     flood = [BAD + b"x" * MEGABYTE] * 4
-    records, totals = unpack_bounded(packet(flood, first_offset=4 * number) for number in range(10))
+    records, totals = read_all(packet(flood, first_offset=4 * number) for number in range(10))
     assert totals.malformed == 40
     held = sum(len(row["value"]) for row in quarantined(records).to_pylist())
     assert held <= WHOLE_BYTES + 40 * FIRST_BYTES
@@ -101,7 +102,7 @@ def test_packets_are_bounded_before_they_leave_the_decoder() -> None:
 
 
 def test_bytes_of_unknown_types_go_nowhere() -> None:
-    records, _ = unpack(packet([b"x" * MEGABYTE] * 3, key=b"\x00\x63"))
+    records, _ = read_packets(packet([b"x" * MEGABYTE] * 3, key=b"\x00\x63"))
     assert records["value"].null_count == 3
 
 
@@ -139,5 +140,5 @@ def _cpu_seconds(records: list[tuple[bytes, bytes | None]]) -> float:
     keys, values = zip(*records, strict=True)
     columns = pa.array(keys, pa.binary()), pa.array(values, pa.binary())
     started = time.process_time()
-    unpack_bounded([_packed(*columns, first_offset=0)])
+    read_packets(_packed(*columns, first_offset=0))
     return time.process_time() - started

@@ -15,8 +15,9 @@ from streaming.common.arrow_stream import widen
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH, KEY
 from streaming.model.totals import Totals, totals_from_json
-from streaming.packets import codec
+from streaming.packets import codec, unpacking
 from streaming.packets.shards import shard_keys
+from streaming.packets.unpacking import Packets
 from streaming.spark import layered_state, shard_replay
 from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.shard_results import ShardResults
@@ -60,12 +61,12 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
     assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"
 
 
-@pytest.mark.parametrize("count", [1, 59, 60, 3_000])
+@pytest.mark.parametrize("count", [1, 60, 3_000])
 def test_many_records_replayed_in_slices_give_what_they_give_at_once(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each slice has offsets partitions of its own, whole; the operator gives the changes of all of them."""
-    monkeypatch.setattr(shard_replay, "SLICE_RECORDS", 30)
+    monkeypatch.setattr(unpacking, "SLICE_RECORDS", 30)
     case = replace(CASE, partitions=20)
     operator, shard = TwsTester(ReplayShard()), Shard.empty()
     for number in range(3):
@@ -73,14 +74,11 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
         records = pa.concat_tables(
             [records for _, records in shard_records(case, workload, count, number * 10_000)]
         )
-        slices = [*shard_replay.slices(records)]
-        placed = [set(some["source_partition"].to_pylist()) for some in slices]
-        assert sum(map(len, slices)) == len(records)
-        assert sum(map(len, placed)) == len(set.union(*placed))
-        assert (len(slices) > 1) == (count >= 60)
+        packets = packets_of(records, 25)
+        assert (len([*Packets(packets).slices()]) > 1) == (count >= 60)
         shard, changes = replay(shard, records)
         totals = Totals(decoded=len(records))
-        results = operator.test(0, [Row(shard=0, records=codec.pack(records, totals))])
+        results = operator.test(0, [Row(shard=0, records=packet) for packet in packets])
         found = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
         assert pa.concat_tables(found).sort_by(KEYS).equals(changes.sort_by(KEYS))
         assert sum((totals_from_json(row["totals"]) for row in results), Totals()) == totals
@@ -92,26 +90,27 @@ def test_many_changes_are_left_in_files_that_are_read_once(
 ) -> None:
     """Few are in their cell, and so are many where the folder is gone."""
     monkeypatch.setattr(shard_replay, "FILE_BYTES", 100_000)
-    monkeypatch.setattr(shard_replay, "SLICE_RECORDS", 1_000)
+    monkeypatch.setattr(unpacking, "SLICE_RECORDS", 1_000)
     gone = tmp_path / "gone"
     _, records = next(shard_records(replace(CASE, partitions=20), CASE.filling, 3_000, 0))
     few = records.slice(0, 10)
     for some, folder, in_files in ((records, tmp_path, True), (records, gone, False), (few, tmp_path, False)):
         _, changes = replay(Shard.empty(), some)
-        packet = Row(shard=0, records=codec.pack(some, Totals(decoded=len(some))))
-        rows = TwsTester(ReplayShard(str(folder))).test(0, [packet])
+        packets = [Row(shard=0, records=packet) for packet in packets_of(some, 500)]
+        rows = TwsTester(ReplayShard(str(folder))).test(0, packets)
         files = {str(path) for path in tmp_path.iterdir()}
         assert {row["file"] for row in rows} - {None} == files
         assert all((row["file"] is not None) == (row["changes"] == b"") for row in rows)
         assert bool(files) == in_files
         results = ShardResults.collect(spark.createDataFrame(rows, SHARD_RESULT))
-        assert results.changes.sort_by(KEYS).equals(changes.sort_by(KEYS))
+        assert results.changes().sort_by(KEYS).equals(changes.sort_by(KEYS))
         assert results.totals == Totals(decoded=len(some))
         assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
+    for name in ("PIECE_BYTES", "VALUE_BYTES"):
+        monkeypatch.setattr(pieces, name, PIECE)
     monkeypatch.setattr(layered_state, "_BASES", Bases(0))
     operator, shard = TwsTester(ReplayShard()), Shard.empty()
     counts: dict[str, list[int]] = {"entries": [], "entries_recent": []}
@@ -151,3 +150,10 @@ def batch(number: int) -> Iterator[tuple[int, pa.Table]]:
     count = CASE.keys if number == 0 else CASE.small
     workload = replace(CASE.filling, records=count, seed=1 + number)
     yield from shard_records(CASE, workload, count, number * CASE.keys)
+
+
+def packets_of(records: pa.Table, size: int) -> list[bytes]:
+    """Pack records as tasks read them, one offsets partition after the other, so many in a packet."""
+    in_order = records.sort_by([("source_partition", "ascending"), ("source_offset", "ascending")])
+    cut = [in_order.slice(start, size) for start in range(0, len(in_order), size)]
+    return [codec.pack(some, Totals(decoded=len(some))) for some in cut]

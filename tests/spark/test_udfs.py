@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packets_read import read_packets
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 from decoders import RECORD_SCHEMA
 from streaming import decode_record
-from streaming.packets.codec import unpack
 from streaming.packets.shards import Shards
 from streaming.settings.reading import read_settings
 from streaming.spark.query import folder_of_results, in_few_tasks, with_packets, with_shard_results
@@ -76,7 +76,7 @@ def test_an_empty_frame_decodes_to_an_empty_frame(spark: SparkSession) -> None:
 
 def test_the_job_packs_each_shard_once_and_keeps_the_bytes_of_what_failed(spark: SparkSession) -> None:
     rows = raw_records(spark).transform(with_packets, SHARDS, check_partition=False).collect()
-    packets = {row["shard"]: unpack(row["records"]) for row in rows}
+    packets = {row["shard"]: read_packets(row["records"]) for row in rows}
     assert len(rows) == 2
     first, second = SHARDS.keys_of(np.arange(2)).tolist()
     records, totals = packets[second]

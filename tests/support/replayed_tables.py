@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import kafka_clients as kafka
 import pyarrow as pa
+from packets_read import read_all
 
 from decoders import decode_columns
 from streaming.brokers.broker import Broker
@@ -11,7 +12,6 @@ from streaming.common.times import now_ms
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.packets.packing import pack_by_shard
-from streaming.packets.quarantine import unpack_bounded
 from streaming.packets.shards import Shards
 from streaming.settings.reading import read_settings
 from streaming.state.replay import Shard, replay
@@ -64,5 +64,5 @@ def _unpacked(records: Sequence[kafka.RawRecord], partition_count: int) -> pa.Ta
     for name, column in positions.items():
         decoded = decoded.append_column(name, column)
     shards = Shards(partition_count, 1)
-    unpacked, _ = unpack_bounded(pack_by_shard(decoded, shards).values())
+    unpacked, _ = read_all(pack_by_shard(decoded, shards).values())
     return unpacked

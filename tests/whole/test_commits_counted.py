@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packets_read import read_all
 
 from streaming.common.arrow_stream import narrow, widen
 from streaming.job.change_over import change_over
 from streaming.job.writer import BatchWriter
-from streaming.model.schemas import CHANGES_IN_BATCH, PACKED_RECORDS
+from streaming.model.schemas import CHANGES_IN_BATCH, PACKED_RECORDS, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.packets.packing import pack_by_shard
-from streaming.packets.quarantine import unpack_bounded
 from streaming.packets.shards import Shards
 from streaming.queries.queries import OffsetQueries
 from streaming.queries.sql import run_sql
@@ -122,12 +121,12 @@ class Job:
         self.before, self.shards = self.shards, dict(self.shards)
         all_changes = [CHANGES_IN_BATCH.empty_table()]
         for shard, own in packets.items():
-            unpacked, _ = unpack_bounded(own)
+            unpacked, _ = read_all(own)
             self.shards[shard], changes = replay(self.shards.get(shard, Shard.empty()), unpacked)
             all_changes += [widen(narrow(changes), CHANGES_IN_BATCH)] if len(changes) else []
-        nothing = ShardResults.nothing()
-        results = replace(nothing, changes=pa.concat_tables(all_changes), totals=Totals(decoded=len(records)))
-        self.writer.apply(results, batch_id)
+        changes = pa.concat_tables(all_changes)
+        totals = Totals(decoded=len(records))
+        self.writer.apply(ShardResults.of(changes, QUARANTINE_IN_BATCH.empty_table(), totals), batch_id)
 
     def crash(self) -> None:
         """Die between the commit of a batch to the tables and that of its state, and start again."""

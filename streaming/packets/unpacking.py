@@ -1,0 +1,58 @@
+"""Reads the packets of one shard in one batch, a few offsets partitions at a time.
+
+A task reads one offsets partition after the other, so each packet of a large batch holds the records of a few
+of them. What is replayed at a time takes several times the room of its records: it is bounded, however large
+the batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import add
+from typing import Final
+
+import pyarrow as pa
+
+from streaming.common.arrays import to_numbers
+from streaming.model.totals import Totals
+from streaming.packets.codec import Packet
+from streaming.packets.quarantine import Bounds
+
+SLICE_RECORDS: Final = 50_000
+"""So many records, or somewhat more, are read at a time; those of one offsets partition stay together."""
+
+
+class Packets:
+    """The packets of one shard in one batch, in any order."""
+
+    def __init__(self, packets: Iterable[bytes]) -> None:
+        opened = map(Packet.open, packets)
+        self._packets = sorted(opened, key=lambda packet: packet.first_partition)
+
+    @property
+    def totals(self) -> Totals:
+        """What was counted when they were packed."""
+        return reduce(add, (packet.totals for packet in self._packets), Totals())
+
+    def slices(self) -> Iterator[pa.Table]:
+        """Yield the records (schema `PACKED_RECORDS`) in tables, at least one, each with all records of some
+        offsets partitions.
+
+        However many packets there are, no more of the bytes of failed records is held than the bounds allow.
+        """
+        bounds, held = Bounds(), list[pa.Table]()
+        followers = [packet.first_partition for packet in self._packets[1:]]
+        for packet, follower in zip(self._packets, followers, strict=False):
+            held.append(bounds.bounded(packet.records()))
+            if sum(map(len, held)) >= SLICE_RECORDS:
+                complete, rest = _divided(pa.concat_tables(held), follower)
+                if len(complete):
+                    yield complete
+                held = [rest]
+        held.append(bounds.bounded(self._packets[-1].records()))
+        yield pa.concat_tables(held)
+
+
+def _divided(records: pa.Table, follower: int) -> tuple[pa.Table, pa.Table]:
+    """Divide records into those of offsets partitions below one, of which no more follow, and the others."""
+    is_complete = to_numbers(records["source_partition"]) < follower
+    return tuple(records.filter(pa.array(chosen)) for chosen in (is_complete, ~is_complete))

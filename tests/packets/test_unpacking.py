@@ -1,0 +1,72 @@
+"""Packets are read a few offsets partitions at a time, however the records are divided into packets."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packets_read import read_packets
+
+from streaming.model.schemas import PACKED_RECORDS
+from streaming.model.totals import Totals
+from streaming.packets import unpacking
+from streaming.packets.codec import pack
+from streaming.packets.unpacking import Packets
+
+Place = tuple[int, int]
+
+tasks = st.lists(
+    st.tuples(st.lists(st.integers(0, 12), max_size=4), st.lists(st.integers(1, 8), max_size=8)), max_size=3
+)
+"""Of each task: how many records its offsets partitions have, and how many go into one packet."""
+
+
+def packets_of(read: list[tuple[list[int], list[int]]]) -> list[bytes]:
+    """Pack the records of tasks that read their offsets partitions one after the other."""
+    packets, first = list[bytes](), 0
+    for counts, sizes in read:
+        places = [(first + number, offset) for number, count in enumerate(counts) for offset in range(count)]
+        first += len(counts)
+        for size in [*sizes, len(places)]:
+            some, places = places[:size], places[size:]
+            packets += [pack(records_at(some), Totals(decoded=len(some)))]
+    return packets
+
+
+def records_at(places: list[Place]) -> pa.Table:
+    rows = [{"source_partition": partition, "source_offset": offset} for partition, offset in places]
+    return pa.Table.from_pylist(rows, PACKED_RECORDS)
+
+
+def places_of(records: pa.Table) -> list[Place]:
+    columns = (records[name].to_pylist() for name in ("source_partition", "source_offset"))
+    return list(zip(*columns, strict=True))
+
+
+@settings(deadline=None)
+@given(tasks, st.integers(1, 20), st.randoms(use_true_random=False))
+def test_each_offsets_partition_is_in_one_slice_and_whole(
+    read: list[tuple[list[int], list[int]]], most: int, random: object
+) -> None:
+    packets = packets_of(read) or [pack(records_at([]), Totals())]
+    random.shuffle(packets)  # type: ignore[attr-defined] # tasks answer in any order
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unpacking, "SLICE_RECORDS", most)
+        slices = [places_of(records) for records in Packets(packets).slices()]
+    counts = [count for own, _ in read for count in own]
+    everything = [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
+    assert sorted(place for places in slices for place in places) == everything
+    in_slices = [{partition for partition, _ in places} for places in slices]
+    assert sum(map(len, in_slices)) == len(set[int]().union(*in_slices))
+    assert Packets(packets).totals == Totals(decoded=len(everything))
+
+
+def test_no_more_is_held_than_packets_of_a_few_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "SLICE_RECORDS", 10)
+    packets = packets_of([([8] * 50, [5] * 80)])
+    assert max(len(records) for records in Packets(packets).slices()) <= 10 + 2 * 5 + 8
+
+
+def test_records_that_were_all_dropped_leave_one_empty_slice() -> None:
+    records, totals = read_packets(pack(records_at([]), Totals(misplaced=3)))
+    assert (len(records), totals.misplaced) == (0, 3)
+    assert records.schema == PACKED_RECORDS
