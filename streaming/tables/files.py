@@ -110,8 +110,9 @@ def write_files(
     rows: pa.Table,
     *,
     row_group_rows: int = ROW_GROUP_ROWS,
+    cores: int | None = None,
 ) -> list[AddAction]:
-    """Write rows to files, on all cores; they belong to the table once they are committed.
+    """Write rows to files, on so many cores (None: all); they belong to the table once they are committed.
 
     The table is partitioned by one column, or not at all.
     """
@@ -120,11 +121,12 @@ def write_files(
         return [write_file(rows, "", {})]
     [column] = columns
     write = partial(_write_part, write_file, column)
-    parts = _parts(rows, column)
-    if len(parts) < 2:
+    threads = CORES if cores is None else cores
+    parts = _parts(rows, column, threads)
+    if len(parts) < 2 or threads < 2:
         return [write(part) for part in parts]
-    with ThreadPoolExecutor(CORES, "offsetlake-files") as cores:
-        return list(cores.map(write, parts))
+    with ThreadPoolExecutor(threads, "offsetlake-files") as writers:
+        return list(writers.map(write, parts))
 
 
 def commit_files(
@@ -173,12 +175,12 @@ class _Part:
     partition: pa.Scalar
 
 
-def _parts(rows: pa.Table, column: str) -> list[_Part]:
-    """Give each partition a file, or several if there is one partition alone and its rows are many."""
+def _parts(rows: pa.Table, column: str, most: int) -> list[_Part]:
+    """Give each partition a file, or up to `most` if there is one partition alone with many rows."""
     partitions = pc.unique(rows[column])
     if len(partitions) != 1:
         return [_Part(rows, partition) for partition in partitions]
-    count = max(1, min(CORES, len(rows) // ROWS_WORTH_A_FILE))
+    count = max(1, min(most, len(rows) // ROWS_WORTH_A_FILE))
     bounds = [len(rows) * number // count for number in range(count + 1)]
     return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
 

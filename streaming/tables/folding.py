@@ -6,9 +6,15 @@ between the two and not what has ever happened.
 
 Both tables are partitioned by `bucket`, a hash of the group: the rows of one group stand in one small file,
 and a fold rewrites only the files of groups that changed.
+
+A fold divides the changes into buckets while it reads them, and then does a few buckets at a time: what it
+holds besides the changes is small, and its hash tables fit into the cache of a core.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Literal
 
@@ -17,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from streaming.common.arrays import from_numbers, from_texts, to_numbers
-from streaming.common.keys import KEY_NAMES, key_codes
+from streaming.common.arrays import from_numbers, from_texts, to_numbers, where
+from streaming.common.keys import KEY_NAMES, key_codes, leading
 from streaming.common.partitions import offsets_partitions
-from streaming.common.pieces import joined, pieces, take
+from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.model.schemas import GROUPS, OFFSETS
-from streaming.tables.files import commit_files, removal, write_files
+from streaming.tables.files import CORES, commit_files, removal, write_files
 from streaming.tables.formats import columns_of, fields_of, is_of_groups
 from streaming.tables.select import is_one_of, select, stream
 
@@ -34,8 +40,23 @@ FOLD_TRANSACTION: Final = "offsetlake.fold"
 BUCKETS: Final = 16
 """Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
 
-_PORTION_ROWS: Final = 1_000_000  # so many are held at a time while they are folded,
-_PORTION_BYTES: Final = 1024 * 1024 * 1024  # and no more than so many bytes of them
+_HELD_BYTES: Final = 1024 * 1024 * 1024
+"""So many bytes of changes are held at a time while they are folded; of one bucket any number."""
+
+_SPLIT_BYTES: Final = 8 * 1024 * 1024
+"""Changes are divided into buckets when so many bytes of them have been read."""
+
+_FEW_BYTES: Final = 2 * 1024 * 1024
+"""Of so few bytes, one copy is quicker than one for each bucket."""
+
+_PORTION_BYTES: Final = 32 * 1024 * 1024
+"""Buckets are folded together, by one core, as long as they are no larger: few enough for its cache."""
+
+_FILE_BYTES: Final = PIECE_BYTES
+"""So many bytes of rows become one file at most, or one row."""
+
+_AT_ONCE: Final = min(CORES, 4)
+"""Portions that are folded beside each other: each takes memory of its own."""
 
 BUCKET: Final = pa.field("bucket", pa.int32())
 
@@ -79,19 +100,16 @@ def fold_table(
     mark = fold_mark(table)
     if mark >= sequence:
         return 0
-    newest = with_buckets(_changed(name, changes, above=mark, up_to=sequence, is_undone=False))
     transaction = Transaction(FOLD_TRANSACTION, sequence)
     # Directly on top of what was read: delta-rs would not notice that a compaction has replaced these files.
     commit = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
-    replaced = _files_in(table, pc.unique(newest[BUCKET.name]).to_pylist())
-    added = [
-        file
-        for buckets in _portions(replaced, newest.nbytes // max(1, len(newest)))
-        for rows in _folded(name, table, newest, buckets)
-        for file in write_files(table, storage, rows)
+    fold = _Fold(name, table, storage, _files_of(table))
+    folded = [
+        portion for held in _passes(name, changes, mark, sequence) for portion in fold.folded_portions(held)
     ]
-    commit_files(table, added, _removals(replaced), commit)
-    return len(newest)
+    added = [file for portion in folded for file in portion.added]
+    commit_files(table, added, [file for portion in folded for file in portion.removed], commit)
+    return sum(portion.keys for portion in folded)
 
 
 def rows_at(
@@ -141,53 +159,153 @@ def value_columns(name: str, value: Value, changes: DeltaTable, columns: Sequenc
     return ", ".join(written.get(field.name, f'"{field.name}"') for field in wanted)
 
 
-def with_buckets(rows: pa.Table) -> pa.Table:
-    """Add the column `bucket`: the offsets partition that the group would have if there were `BUCKETS`."""
-    return rows.append_column(BUCKET, from_numbers(offsets_partitions(rows["group"], BUCKETS)))
+# --- a fold ----------------------------------------------------------------------------------------------
 
 
-def _files_in(table: DeltaTable, buckets: Sequence[int]) -> dict[int, Files]:
-    """Return the files of each of these buckets; a bucket may have none."""
-    files: dict[int, Files] = {bucket: [] for bucket in buckets}
-    for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        if (bucket := file[f"partition.{BUCKET.name}"]) in files:
-            files[bucket].append(file)
+class _Held:
+    """Changes, by their buckets: of those between two, which are held; the others await a further pass."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.stop = first, BUCKETS
+        self.sizes = dict[int, int]()  # bytes, of each bucket that has changes
+        self.row_count = 0
+        self._rows = dict[int, list[pa.Table]]()
+
+    def add(self, rows: pa.Table) -> None:
+        """Hold the changes of these rows, as far as their buckets are held."""
+        for bucket, own in _by_bucket(rows, self.first, self.stop):
+            self._rows.setdefault(bucket, []).append(own)
+            self.sizes[bucket] = self.sizes.get(bucket, 0) + own.nbytes
+            self.row_count += len(own)
+        while len(self.sizes) > 1 and sum(self.sizes.values()) > _HELD_BYTES:
+            self.stop = max(self.sizes)
+            self.row_count -= len(self.taken([self.stop]))
+            del self.sizes[self.stop]
+
+    def taken(self, buckets: Sequence[int]) -> pa.Table:
+        """Return the changes of buckets, and hold them no longer."""
+        return pa.concat_tables([rows for bucket in buckets for rows in self._rows.pop(bucket)])
+
+
+def _passes(name: str, changes: DeltaTable, above: int, up_to: int) -> Iterator[_Held]:
+    """Yield all changes between two sequences (columns as `_change_schema` says, and `bucket`).
+
+    They are read once, unless they are more than can be held: then again for the buckets that were not.
+    """
+    schema = _change_schema(ROWS[name])
+    sql = _changes_sql(name, changes, "after", ROWS[name], above, up_to, "true")
+    first = 0
+    while first < BUCKETS:
+        held = _Held(first)
+        for rows in joined((rows.cast(schema) for rows in stream(sql, changes=changes)), _SPLIT_BYTES):
+            held.add(rows)
+        first = held.stop
+        yield held
+
+
+def _by_bucket(rows: pa.Table, first: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
+    """Divide rows by their buckets, those from `first` to before `stop`.
+
+    Each is in memory of its own, so that it can be freed, unless all rows together are few.
+
+    The column `bucket` is added: the offsets partition that the group would have if there were `BUCKETS`.
+    """
+    if not len(rows):
+        return
+    buckets = offsets_partitions(rows["group"], BUCKETS)
+    rows = rows.append_column(BUCKET, from_numbers(buckets)).combine_chunks()  # else each take would do so
+    order = np.argsort(buckets.astype(np.int8), kind="stable")
+    ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS)).tolist()
+    in_order = take(rows, order) if rows.nbytes < _FEW_BYTES else None
+    for bucket, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        if first <= bucket < stop and start < end:
+            yield (
+                bucket,
+                take(rows, order[start:end]) if in_order is None else in_order.slice(start, end - start),
+            )
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """What becomes of some buckets, and how many of their keys had changed."""
+
+    keys: int
+    added: list[AddAction]
+    removed: list[RemoveAction]
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """Folds changes into a table as it was opened, whose files are given by their buckets."""
+
+    name: str
+    table: DeltaTable
+    storage: DeltaStorageHandler
+    files: Mapping[int, Files]
+
+    def folded_portions(self, held: _Held) -> list[_Folded]:
+        """Write the buckets that have changes, portions of them beside each other."""
+        row_bytes = sum(held.sizes.values()) // max(1, held.row_count)
+        portions = _portions({b: own + self._rows_of(b) * row_bytes for b, own in held.sizes.items()})
+        if len(portions) < 2:
+            return [self._folded(held, CORES, buckets) for buckets in portions]
+        with ThreadPoolExecutor(_AT_ONCE, "offsetlake-fold") as cores:
+            return list(cores.map(partial(self._folded, held, 1), portions))
+
+    def _folded(self, held: _Held, cores: int, buckets: Sequence[int]) -> _Folded:
+        newest = _last_of_each_key(held.taken(buckets), KEYS[self.name], is_undone=False)
+        tables = self._merged(newest.drop_columns("sequence"), buckets)
+        added = [file for rows in tables for file in write_files(self.table, self.storage, rows, cores=cores)]
+        removed = [
+            removal(file, {BUCKET.name: str(bucket)}) for bucket in buckets for file in self._files_in(bucket)
+        ]
+        return _Folded(len(newest), added, removed)
+
+    def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
+        """Yield what is live in these buckets after their newest changes (the columns `ROWS`, and `bucket`).
+
+        That is one table, but where it would be larger than one file is to be.
+        """
+        schema = ROWS[self.name].append(BUCKET)
+        held = joined(self._base(schema, buckets), _FILE_BYTES)
+        left = (_without(rows, newest, KEYS[self.name]) for rows in held)
+        return joined(chain(left, pieces(_present(newest).select(schema.names))), _FILE_BYTES)
+
+    def _base(self, schema: pa.Schema, buckets: Sequence[int]) -> Iterator[pa.Table]:
+        if not any(map(self._files_in, buckets)):
+            return  # a query takes time even so
+        sql = f"SELECT {columns_of(self.table, schema)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
+        yield from (rows.cast(schema) for rows in stream(sql, base=self.table))
+
+    def _files_in(self, bucket: int) -> Files:
+        return self.files.get(bucket, [])
+
+    def _rows_of(self, bucket: int) -> int:
+        return sum(file["num_records"] or 0 for file in self._files_in(bucket))
+
+
+def _files_of(table: DeltaTable) -> dict[int, Files]:
+    """Return the files of each bucket that has some."""
+    files, bucket = dict[int, Files](), f"partition.{BUCKET.name}"
+    listed = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    for file in listed.select(["path", "size_bytes", "num_records", bucket]).to_pylist():
+        files.setdefault(file[bucket], []).append(file)
     return files
 
 
-def _portions(files: Mapping[int, Files], row_bytes: int) -> Iterator[list[int]]:
-    """Divide buckets into portions, each with as many rows as are well held at a time.
-
-    Taken together they are as large as rows of so many bytes would be: a guess, from those that changed.
-    """
-    portion, rows = list[int](), 0
-    for bucket, own in files.items():
-        if rows >= _PORTION_ROWS or rows * row_bytes >= _PORTION_BYTES:
-            yield portion
-            portion, rows = [], 0
-        portion.append(bucket)
-        rows += sum(file["num_records"] or 0 for file in own)
-    if portion:
-        yield portion
+def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
+    """Divide buckets, given how many bytes each has, into portions that are well folded at a time."""
+    portions, size = list[list[int]](), 0
+    for bucket, own in sorted(sizes.items()):
+        if not portions or size + own > _PORTION_BYTES:
+            portions.append([])
+            size = 0
+        portions[-1].append(bucket)
+        size += own
+    return portions
 
 
-def _folded(name: str, table: DeltaTable, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
-    """Yield what is live in these buckets after the newest changes (the columns `ROWS`, and `bucket`).
-
-    That is one table, but where it would be larger than is well held at a time.
-    """
-    is_here = pc.is_in(newest[BUCKET.name], value_set=pa.array(buckets, BUCKET.type))
-    changed = newest if pc.all(is_here).as_py() else newest.filter(is_here)
-    schema = ROWS[name].append(BUCKET)
-    sql = f"SELECT {columns_of(table, schema)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
-    held = joined((rows.cast(schema) for rows in stream(sql, base=table)), _PORTION_BYTES)
-    left = (_without(rows, changed, KEYS[name]) for rows in held)
-    present = pieces(_present(changed).select(schema.names))
-    return joined(chain(left, present), _PORTION_BYTES)
-
-
-def _removals(files: Mapping[int, Files]) -> list[RemoveAction]:
-    return [removal(file, {BUCKET.name: str(bucket)}) for bucket, own in files.items() for file in own]
+# --- what changed ----------------------------------------------------------------------------------------
 
 
 def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:
@@ -223,17 +341,26 @@ def _changed(
     columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_of_groups(changes, groups)
-    schema = columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
-    values = value_columns(name, value, changes, columns.names)
-    rows = select(
-        f"""
-        SELECT {values}, "{value}" IS NULL AS "is_absent", "sequence"
+    sql = _changes_sql(name, changes, value, columns, above, up_to, wanted)
+    rows = select(sql, changes=changes).cast(_change_schema(columns))  # at once: it takes as much again
+    return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
+
+
+def _changes_sql(
+    name: str, changes: DeltaTable, value: Value, columns: pa.Schema, above: int, up_to: int, wanted: str
+) -> str:
+    """Write the query for the changes between two sequences (columns as `_change_schema` says)."""
+    return f"""
+        SELECT {value_columns(name, value, changes, columns.names)},
+               "{value}" IS NULL AS "is_absent", "sequence"
         FROM changes
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
-        """,
-        changes=changes,
-    ).cast(schema)  # at once: what was read takes as much again
-    return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
+        """
+
+
+def _change_schema(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of changes: some of `ROWS`, `is_absent` and `sequence`."""
+    return columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
 
 
 def _present(changed: pa.Table) -> pa.Table:
@@ -244,15 +371,15 @@ def _present(changed: pa.Table) -> pa.Table:
 
 
 def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Table:
-    """Keep the row of each key with the highest (`is_undone`: lowest) sequence."""
+    """Keep the row of each key with the highest (`is_undone`: lowest) sequence; rows stay in their order."""
     if not len(rows):
         return rows
     codes = key_codes(rows.select(keys).columns)
-    sequences = to_numbers(rows["sequence"]) * (-1 if is_undone else 1)
-    order = np.lexsort((to_numbers(rows["source_partition"]), sequences))
-    last = np.empty(codes.max() + 1, np.int64)
-    last[codes[order]] = order  # of repeated indices numpy keeps the last
-    return take(rows, last)
+    sequences = to_numbers(rows["sequence"]) * (1 if is_undone else -1)
+    partitions = -to_numbers(rows["source_partition"]).astype(np.int64)
+    is_last = np.zeros(len(rows), np.bool_)
+    is_last[leading(codes, sequences, partitions)] = True
+    return where(rows, is_last)
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
@@ -268,4 +395,4 @@ def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
     is_changed[codes[len(concerned) :]] = True
     is_kept = np.ones(len(rows), np.bool_)
     is_kept[numbers[is_changed[codes[: len(concerned)]]]] = False
-    return take(rows, np.flatnonzero(is_kept))
+    return where(rows, is_kept)

@@ -27,11 +27,9 @@ from table_batches import (
     running,
 )
 
-from streaming.common import pieces
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
-from streaming.tables import folding
 from streaming.tables.commits import ProgressMissingError, progress_of
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables, TablesMissingError, TablesUnreachableError
@@ -200,41 +198,6 @@ def test_fold_goes_on_where_an_interrupted_one_stopped(tables: Tables, tmp_path:
     assert tables.fold() == 2
     assert as_read(tables) == completed(live)
     assert tables.unfolded_rows() == 0
-
-
-def test_a_large_fold_is_done_portion_by_portion_in_one_commit(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folding, "_PORTION_ROWS", 2)
-    groups = [f"g{number}" for number in range(40)]  # some in each bucket
-    append(tables, {(name, "t", 0): offset(committed_offset=1) for name in groups})
-    tables.fold()
-    version = tables.delta("offsets").version()
-    append(tables, {(name, "t", 0): offset(committed_offset=2) for name in groups[::2]})
-    tables.fold()
-    assert tables.delta("offsets").version() == version + 1
-    found = tables.delta("offsets").to_pyarrow_table().sort_by("group")
-    wanted = {name: 1 + (number % 2 == 0) for number, name in enumerate(groups)}
-    assert (
-        dict(zip(*(found[name].to_pylist() for name in ("group", "committed_offset")), strict=True)) == wanted
-    )
-    assert len(found) == len(groups)
-
-
-def test_a_fold_of_many_bytes_is_done_piece_by_piece_in_one_commit(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 4_000)
-    monkeypatch.setattr(folding, "_PORTION_BYTES", 4_000)
-    first: Batch = {("g", "t", number): offset(metadata=f"{number:400}") for number in range(40)}
-    second: Batch = {key: offset(metadata=f"{key[2]:399}!") for key in first if key[2] % 3 == 0}
-    for version, batch in enumerate((first, second), start=1):
-        append(tables, batch)
-        tables.fold()
-        assert tables.delta("offsets").version() == version
-        rows_of_files = pa.table(tables.delta("offsets").get_add_actions())["num_records"].to_pylist()
-        assert max(rows_of_files) < 10
-    assert as_read(tables) == completed(first | second)
 
 
 @pytest.mark.parametrize("first", [{}, {"g": group()}], ids=["first fold", "later fold"])

@@ -1,0 +1,184 @@
+"""Folds: whatever they are divided into, one commit after which the table holds what a replay gives."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from table_batches import Batch, Key, append, as_read, changes_of, completed, group, offset, replay
+
+from streaming.common import pieces
+from streaming.common.partitions import offsets_partition
+from streaming.tables import folding
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import Tables
+
+NAMES = [f"g{number}" for number in range(60)]  # some in each bucket
+GROUP_TEXTS = ["", "g", "g\0", "g\0h", "\0", "grüße 🐢", "x" * 300, "x" * 299 + "y", "é" * 16_383 + "x"]
+
+
+def folded(tables: Tables) -> Batch:
+    """Return what the folded tables hold; fails where they are not folded up to the newest change."""
+    assert tables.folded_up_to() == tables.progress().sequence
+    return as_read(tables)
+
+
+def versions_of(tables: Tables) -> dict[str, int]:
+    return {name: tables.delta(name).version() for name in folding.ROWS}
+
+
+def rows_of_files(tables: Tables) -> list[int]:
+    files: list[int] = pa.table(tables.delta("offsets").get_add_actions())["num_records"].to_pylist()
+    return files
+
+
+def history() -> list[Batch]:
+    """Three batches in which keys are set, set again, removed, and set after they were removed."""
+    first: Batch = {(name, "t", number): offset() for name in NAMES for number in range(3)}
+    second: Batch = {(name, "t", 0): offset(committed_offset=2) for name in NAMES[::2]}
+    second |= {(name, "t", 1): None for name in NAMES[::3]}
+    third: Batch = {(name, "t", 1): offset(committed_offset=3) for name in NAMES[::6]}
+    third |= {(name, "t", 0): None for name in NAMES[::4]}
+    return [first | {name: group() for name in NAMES}, second | {NAMES[5]: None}, third]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of tables that folds read, one entry for each time."""
+    read = list[str]()
+    stream = folding.stream
+
+    def noted(sql: str, **tables: Any) -> Any:
+        read.extend(tables)
+        return stream(sql, **tables)
+
+    monkeypatch.setattr(folding, "stream", noted)
+    return read
+
+
+@pytest.mark.parametrize("folds_after", [(0, 2), (2,), (0, 1, 2)], ids=["base", "first", "each"])
+@pytest.mark.parametrize(
+    ("bounds", "passes"),
+    [
+        ({}, 1),
+        ({"_PORTION_BYTES": 1}, 1),  # each bucket a portion
+        ({"_HELD_BYTES": 4_000}, 2),
+        ({"_HELD_BYTES": 4_000, "_PORTION_BYTES": 1, "_SPLIT_BYTES": 1, "_FEW_BYTES": 0}, 2),
+        ({"_HELD_BYTES": 1}, 16),  # every bucket is larger than may be held
+    ],
+    ids=["at once", "portions", "passes", "passes and portions", "a pass for each bucket"],
+)
+def test_a_divided_fold_is_one_commit_of_what_a_replay_gives(
+    tables: Tables,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: list[str],
+    bounds: dict[str, int],
+    passes: int,
+    folds_after: tuple[int, ...],
+) -> None:
+    for name, value in bounds.items():
+        monkeypatch.setattr(folding, name, value)
+    for number, batch in enumerate(history()):
+        append(tables, batch)
+        if number in folds_after:
+            before, wanted = versions_of(tables), unfolded_keys(history()[: number + 1], folds_after)
+            reads.clear()
+            assert tables.fold() == wanted
+            assert versions_of(tables) == {name: version + 1 for name, version in before.items()}
+            assert folded(tables) == completed(replay(history()[: number + 1]))
+            if number == folds_after[0]:
+                assert reads.count("changes") >= passes
+                assert (reads.count("changes") == len(folding.ROWS)) == (passes == 1)
+    assert len(rows_of_files(tables)) == folding.BUCKETS
+
+
+def unfolded_keys(batches: list[Batch], folds_after: tuple[int, ...]) -> int:
+    done = max((number + 1 for number in folds_after if number + 1 < len(batches)), default=0)
+    return len({key for batch in batches[done:] for key in batch})
+
+
+def test_rows_are_in_the_file_of_their_bucket(tables: Tables) -> None:
+    for batch in history():
+        append(tables, batch)
+        tables.fold()
+    for name in folding.ROWS:
+        for row in tables.delta(name).to_pyarrow_table().to_pylist():
+            assert row["bucket"] == offsets_partition(row["group"], folding.BUCKETS)
+
+
+def test_a_fold_of_many_bytes_is_done_piece_by_piece_in_one_commit(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 4_000)
+    monkeypatch.setattr(folding, "_FILE_BYTES", 4_000)
+    first: Batch = {("g", "t", number): offset(metadata=f"{number:400}") for number in range(40)}
+    second: Batch = {key: offset(metadata=f"{key[2]:399}!") for key in first if key[2] % 3 == 0}
+    for version, batch in enumerate((first, second), start=1):
+        append(tables, batch)
+        tables.fold()
+        assert tables.delta("offsets").version() == version
+        assert max(rows_of_files(tables)) < 10
+    assert folded(tables) == completed(first | second)
+
+
+@pytest.mark.parametrize("held", [folding._HELD_BYTES, 1])
+def test_keys_of_any_text_are_told_apart(tables: Tables, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    monkeypatch.setattr(folding, "_HELD_BYTES", held)
+    keys: list[Key] = [(name, topic, 0) for name in GROUP_TEXTS for topic in ("t", "t\0", "t\0u")]
+    first: Batch = {key: offset(committed_offset=number) for number, key in enumerate(keys)}
+    second: Batch = {key: offset(committed_offset=-number) for number, key in enumerate(keys) if number % 2}
+    third: Batch = dict.fromkeys(keys[::5])
+    for batches in ([first], [second, third]):
+        for batch in batches:
+            append(tables, batch)
+        tables.fold()
+    assert folded(tables) == completed(replay([first, second, third]))
+
+
+@pytest.mark.parametrize("partitions", [(3, 9), (9, 3)])
+def test_of_two_offsets_partitions_in_a_batch_the_highest_is_taken(
+    tables: Tables, partitions: tuple[int, int]
+) -> None:
+    append(tables, {("h", "t", 0): offset()})
+    batches: list[Batch] = [
+        {("g", "t", 0): offset(committed_offset=number, source_partition=number)} for number in partitions
+    ]
+    newest = tables.progress()
+    progress = replace(newest, sequence=newest.sequence + 1, batch_id=newest.batch_id + 1)
+    both = pa.concat_tables([changes_of(batch, {}) for batch in batches])
+    rows, _ = change_rows(both, sequence=progress.sequence, batch_time=progress.batch_time)
+    tables.append_changes(rows, progress, is_batch=True)
+    before = as_read(tables)
+    assert tables.fold() == 2
+    assert folded(tables) == before
+    value = before["g", "t", 0]
+    assert value is not None
+    assert value["committed_offset"] == 9
+
+
+def test_of_a_fold_that_fails_in_the_middle_nothing_is_seen(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "_PORTION_BYTES", 1)
+    first, second, third = history()
+    append(tables, first)
+    tables.fold()
+    append(tables, second)
+    append(tables, third)
+    before, written = versions_of(tables), list[int]()
+    write_files = folding.write_files
+
+    def fails_once(*args: Any, **options: Any) -> Any:
+        written.append(1)
+        if len(written) == 7:
+            raise RuntimeError("as if a thread had no memory")
+        return write_files(*args, **options)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(folding, "write_files", fails_once)
+        with pytest.raises(RuntimeError, match="no memory"):
+            tables.fold()
+    assert versions_of(tables) == before
+    assert as_read(tables) == completed(replay(history()))
+    tables.fold()
+    assert folded(tables) == completed(replay(history()))
