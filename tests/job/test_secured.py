@@ -220,7 +220,7 @@ def test_what_cannot_connect_says_why_and_not_the_password(secured: SecuredBroke
 
     def failure(mistake: tuple[str, dict[str, str]]) -> str:
         try:
-            broker_at(*mistake, timeout="8s").topic_facts(8)
+            broker_at(*mistake, timeout="15s").topic_facts(8)
         except OffsetlakeError as error:
             return f"exit code {error.exit_code}: {error}"
         return "none"
@@ -228,7 +228,7 @@ def test_what_cannot_connect_says_why_and_not_the_password(secured: SecuredBroke
     with ThreadPoolExecutor(len(mistakes)) as pool:
         found = dict(zip(mistakes, pool.map(failure, mistakes.values()), strict=True))
     for reason, message in found.items():
-        assert reason in message
+        assert reason in message, message
         assert message.startswith("exit code 1: ")
         assert "--command-config" in message
         assert PASSWORD not in message
