@@ -24,7 +24,7 @@ from streaming.model.progress import GROUPS_FORMAT, PartitionEnds, PartitionProg
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
 from streaming.spark.session import Evaluation
-from streaming.spark.shard_results import PORTION_ROWS, Fingerprint, ShardResults
+from streaming.spark.shard_results import Fingerprint, ShardResults, is_full
 from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
 from streaming.state.replay import held_groups
 from streaming.tables.progress_rows import is_observation_due
@@ -259,7 +259,7 @@ class BatchWriter:
         if made.rows or counted or is_first:  # the first commit binds the tables to the query
             after = replace(after, heartbeat=now)
             self._tables.append_quarantine(failed, progress)
-            self._commits.append(made.last, after, is_batch=True, written=made.written)
+            self._commits.append(made.waiting, after, is_batch=True, written=made.written)
             self._rows_since_fold += made.rows
         self.progress = after
         return made
@@ -275,17 +275,18 @@ class BatchWriter:
         return results.portions()
 
     def _made(self, before: "_Made", changes: pa.Table, *, sequence: int, now: int) -> "_Made":
-        """Make rows of a portion of changes; those of a full one are written at once, and are let go."""
+        """Make rows of a portion of changes; with those that wait, they are written and let go once they are
+        enough for files."""
         rows, clamped = change_rows(changes, sequence=sequence, batch_time=now)
-        rows = self._with_causes(rows, now)
-        is_full = len(rows) >= PORTION_ROWS
+        waiting = pa.concat_tables([before.waiting, self._with_causes(rows, now)])
+        is_enough = is_full(len(waiting), waiting.nbytes)
         return _Made(
             rows=before.rows + len(rows),
             offsets=before.offsets + (pc.sum(pc.equal(changes["kind"], "offset")).as_py() or 0),
             clamped=before.clamped + clamped,
             fingerprint=before.fingerprint + Fingerprint.of(changes),
-            written=[*before.written, *(self._tables.write_changes(rows) if is_full else [])],
-            last=rows.schema.empty_table() if is_full else rows,
+            written=[*before.written, *(self._tables.write_changes(waiting) if is_enough else [])],
+            waiting=waiting.schema.empty_table() if is_enough else waiting,
         )
 
     def _with_causes(self, changes: pa.Table, now: int) -> pa.Table:
@@ -310,15 +311,15 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class _Made:
-    """What has been made of the changes of a batch up to now; `last` are the rows (schema `CHANGES`) that are
-    not yet written."""
+    """What has been made of the changes of a batch: files of rows that wait for the commit, and rows (schema
+    `CHANGES`) that wait for a file."""
 
     rows: int = 0
     offsets: int = 0
     clamped: int = 0
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     written: Sequence[AddAction] = ()
-    last: pa.Table = field(default_factory=CHANGES.empty_table)
+    waiting: pa.Table = field(default_factory=CHANGES.empty_table)
 
 
 def _refuse_longer_batch(batch_id: int, positions: Mapping[int, int], progress: Progress, root: str) -> None:

@@ -7,6 +7,7 @@ the batch.
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import Final
 
@@ -40,14 +41,15 @@ class Packets:
         However many packets there are, no more of the bytes of failed records is held than the bounds allow.
         """
         bounds, held = Bounds(), list[pa.Table]()
-        followers = [packet.first_partition for packet in self._packets[1:]]
-        for packet, follower in zip(self._packets, followers, strict=False):
+        lowest = self._packets[0].first_partition  # of what is held
+        for packet, following in pairwise(self._packets):
             held.append(bounds.bounded(packet.records()))
-            if sum(map(len, held)) >= SLICE_RECORDS:
+            follower = following.first_partition
+            if sum(map(len, held)) >= SLICE_RECORDS and lowest < follower:
                 complete, rest = _divided(pa.concat_tables(held), follower)
                 if len(complete):
                     yield complete
-                held = [rest]
+                held, lowest = [rest], follower
         held.append(bounds.bounded(self._packets[-1].records()))
         yield pa.concat_tables(held)
 

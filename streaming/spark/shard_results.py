@@ -23,6 +23,11 @@ PORTION_ROWS: Final = 400_000
 """So many changes, or somewhat more, are written at a time: enough for a file for each of two cores."""
 
 
+def is_full(rows: int, size: int) -> bool:
+    """Tell whether so many rows, or so many bytes of them, are enough for a portion of a batch."""
+    return rows >= PORTION_ROWS or size >= PIECE_BYTES
+
+
 @dataclass(frozen=True)
 class ShardResults:
     """What all shards gave in one batch.
@@ -60,7 +65,7 @@ class ShardResults:
         held, rows, size = list[pa.Table](), 0, 0
         has_yielded = False
         for read in self.parts:
-            if rows >= PORTION_ROWS or size >= PIECE_BYTES:
+            if is_full(rows, size):
                 yield _joined(held, CHANGES_IN_BATCH)
                 held, rows, size, has_yielded = [], 0, 0, True
             part = read()

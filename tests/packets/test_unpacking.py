@@ -66,6 +66,21 @@ def test_no_more_is_held_than_packets_of_a_few_partitions(monkeypatch: pytest.Mo
     assert max(len(records) for records in Packets(packets).slices()) <= 10 + 2 * 5 + 8
 
 
+def test_an_offsets_partition_of_many_packets_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided = list[int]()
+    divide = unpacking._divided
+
+    def noted(records: pa.Table, follower: int) -> tuple[pa.Table, pa.Table]:
+        divided.append(len(records))
+        return divide(records, follower)
+
+    monkeypatch.setattr(unpacking, "SLICE_RECORDS", 10)
+    monkeypatch.setattr(unpacking, "_divided", noted)
+    packets = packets_of([([3, 400, 3], [5] * 100)])
+    assert sorted(map(len, Packets(packets).slices())) == [3, 3, 400]
+    assert sum(divided) < 2 * 406
+
+
 def test_records_that_were_all_dropped_leave_one_empty_slice() -> None:
     records, totals = read_packets(pack(records_at([]), Totals(misplaced=3)))
     assert (len(records), totals.misplaced) == (0, 3)
