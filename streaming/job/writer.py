@@ -114,7 +114,11 @@ class BatchWriter:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
         started = time.monotonic()
-        report = self.apply(ShardResults.collect(batch), batch_id)
+        results = ShardResults.collect(batch)
+        try:
+            report = self.apply(results, batch_id)
+        finally:
+            results.discard()
         changed = report.changed_offsets + report.changed_groups
         handled_rows(changed)
         if changed >= MANY_ROWS:

@@ -41,7 +41,7 @@ SORTED_TRANSACTION: Final = "offsetlake.sorted"
 """The application id under which a table notes the first day (days since 1970) that is not sorted."""
 
 SMALL_BYTES: Final = TARGET_BYTES // 4
-"""Files below this are small. Those of catching up (500,000 changes) are not, nor what sorting leaves."""
+"""Files below this are small. Those of catching up (200,000 changes) are not, nor what sorting leaves."""
 
 ENOUGH_FILES: Final = 8
 """This many small files in a partition are worth a rewrite."""

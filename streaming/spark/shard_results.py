@@ -32,14 +32,15 @@ def is_full(rows: int, size: int) -> bool:
 class ShardResults:
     """What all shards gave in one batch.
 
-    The changes are in `parts`, each of which can be read once. `newest_removal` is that of all of them
-    (`streaming.state.changes`).
+    The changes are in `parts`, each of which can be read once; `files` are those in which workers left them.
+    `newest_removal` is that of all of them (`streaming.state.changes`).
     """
 
     parts: Sequence[Callable[[], pa.Table]]
     newest_removal: int | None
     quarantine: pa.Table
     totals: Totals
+    files: Sequence[str] = ()
 
     @classmethod
     def of(cls, changes: pa.Table, quarantine: pa.Table, totals: Totals) -> "ShardResults":
@@ -57,7 +58,13 @@ class ShardResults:
             newest_removal=max(removals, default=None),
             quarantine=_joined(failed, QUARANTINE_IN_BATCH),
             totals=sum((totals_from_json(row["totals"]) for row in rows), Totals()),
+            files=[row["file"] for row in rows if row["file"] is not None],
         )
+
+    def discard(self) -> None:
+        """Delete the files of changes that nobody has read: those of a batch that failed, or was refused."""
+        for path in self.files:
+            Path(path).unlink(missing_ok=True)
 
     def portions(self) -> Iterator[pa.Table]:
         """Yield the changes in tables (schema `CHANGES_IN_BATCH`) that are well held at a time: at least one,
