@@ -1,6 +1,6 @@
 """What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
 
-A record is at most about a megabyte, and a batch may hold a million. The first failed records that are
+A record is at most about a megabyte, and a batch may hold millions. The first failed records that are
 packed together, and again of an offsets partition in one batch, are kept whole up to a number of bytes; later
 ones keep the first bytes of key and value, enough to see what they are. The full lengths are always kept, and
 the place in the log, where the rest can be read.
@@ -21,7 +21,7 @@ WHOLE_BYTES: Final = 4 * 1024 * 1024
 """Failed records are kept whole up to this many bytes: more than a packet of ordinary records holds."""
 
 FIRST_BYTES: Final = 256
-"""At least this many bytes of a key or value are kept: a million records in one batch make 512 MB at most."""
+"""At least this many bytes of a key or value are kept: of a million failed records 512 MB at most."""
 
 KEPT_KINDS: Final = pa.array(["malformed", "unsupported_version"])
 """The kinds of errors whose records are kept. Records of unknown types are only counted: Kafka adds types
