@@ -26,13 +26,11 @@ class Packets:
     """The packets of one shard in one batch, in any order."""
 
     def __init__(self, packets: Iterable[bytes]) -> None:
-        opened = map(Packet.open, packets)
+        opened = [*map(Packet.open, packets)]
         self._packets = sorted(opened, key=lambda packet: packet.first_partition)
-
-    @property
-    def totals(self) -> Totals:
-        """What was counted when they were packed."""
-        return reduce(add, (packet.totals for packet in self._packets), Totals())
+        self.totals = reduce(add, (packet.totals for packet in opened), Totals())
+        """What was counted when they were packed. They are added as they come, which within one offsets
+        partition is the order of the log: tasks read partitions in any order, but each from start to end."""
 
     def slices(self) -> Iterator[pa.Table]:
         """Yield the records (schema `PACKED_RECORDS`) in tables, at least one, each with all records of some

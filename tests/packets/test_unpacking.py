@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from packets_read import read_packets
 
 from streaming.model.schemas import PACKED_RECORDS
-from streaming.model.totals import Totals
+from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.packets import unpacking
 from streaming.packets.codec import pack
 from streaming.packets.unpacking import Packets
@@ -79,6 +79,22 @@ def test_an_offsets_partition_of_many_packets_is_put_together_once(monkeypatch: 
     packets = packets_of([([3, 400, 3], [5] * 100)])
     assert sorted(map(len, Packets(packets).slices())) == [3, 3, 400]
     assert sum(divided) < 2 * 406
+
+
+def test_the_first_unknown_record_of_an_offsets_partition_stays_the_first() -> None:
+    """Tasks read partitions in any order: here 2 before 1, so the lowest packet holds the end of 2."""
+    packets = [
+        pack(records_at(places), unknown_at(places)) for places in ([(2, 0), (2, 1)], [(1, 0), (2, 2)])
+    ]
+    [unknown] = Packets(packets).totals.unknown
+    assert (unknown.first, unknown.count) == (Position(2, 0), 4)
+
+
+def unknown_at(places: list[Place]) -> Totals:
+    """What is counted of records that are all of one unknown type."""
+    first, last = (Position(*place) for place in (min(places), max(places)))
+    kind = UnknownRecords(record_type=99, value_version=0, count=len(places), first=first, last=last)
+    return Totals(unknown=(kind,))
 
 
 def test_records_that_were_all_dropped_leave_one_empty_slice() -> None:
