@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import duckdb
 import pyarrow.dataset as ds
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from hostile_names import NAMES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from table_batches import Batch, append, group, live_on, offset
 
 from streaming.cli.main import cli
@@ -86,7 +88,8 @@ def by_command(tables: Tables, name: str) -> dict[str, Found]:
 
 def by_engines(table: DeltaTable, column: str, value: str) -> dict[str, Found]:
     """Ask the engines that read a table of offsets or changes without us."""
-    data = table.to_pyarrow_dataset()
+    root = unquote(urlsplit(table.table_uri).path)
+    data = table.to_pyarrow_dataset(filesystem=SubTreeFileSystem(root, LocalFileSystem()))  # docs/reading.md
     columns = ["group", "topic"]
     duck = duckdb.execute(f'SELECT "group", topic FROM data WHERE "{column}" = $1', [value])
     return {
