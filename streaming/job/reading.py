@@ -105,7 +105,7 @@ class TopicReader:
         def beat() -> None:
             if is_filled:
                 progress = tables.progress()
-                writer = self.writer(tables, progress, self.checkpoint(progress.generation))
+                writer = self.writer(tables, progress, self.checkpoint(progress.generation), said=progress)
                 writer.beat({}, asked_at=now_ms())
 
         question = TopicQuestion(
@@ -135,6 +135,7 @@ class TopicReader:
         a reason to rebuild that was found.
         """
         checkpoint = self.checkpoint(progress.generation)
+        said = Progress() if progress == Progress(generation=progress.generation) else progress
         progress = replace(
             bound(progress, self.settings, topic).with_ends(topic.ends, topic.now),
             tombstones_kept_ms=topic.delete_retention_ms,
@@ -144,7 +145,7 @@ class TopicReader:
         tables.create()
         evaluation = Evaluation()
         evaluation.choose(self.spark, progress.waiting)
-        writer = self.writer(tables, progress, checkpoint, evaluation)
+        writer = self.writer(tables, progress, checkpoint, evaluation, said=said)
         house = Housekeeping(
             writer, self.broker, self.watch, retention, self.settings, self.listener.warn, frozen=frozen
         )
@@ -204,9 +205,11 @@ class TopicReader:
         progress: Progress,
         checkpoint: Checkpoint,
         evaluation: Evaluation | None = None,
+        *,
+        said: Progress,
     ) -> BatchWriter:
         """Return a writer that goes on from this progress of tables, which were written from the
-        checkpoint."""
+        checkpoint, and made of what they `said`."""
         return BatchWriter(
             tables,
             progress,
@@ -216,6 +219,7 @@ class TopicReader:
             topic_ids=self.topic_ids,
             missed=self.watch.missed,
             evaluation=evaluation,
+            said=said,
         )
 
     def log_end_samplers(self, tables: Tables) -> list[LogEndSampler]:

@@ -82,7 +82,7 @@ def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress
     announced = replace(
         _with_unknown_ends(progress), rebuild=Rebuild(since=now, reason=reason), heartbeat=now
     )
-    reader.tables.append_changes(CHANGES.empty_table(), announced, is_batch=False)
+    reader.tables.append_changes(CHANGES.empty_table(), announced, is_batch=False, after=[progress])
     return announced
 
 
@@ -110,8 +110,9 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
     while (topic := reader.topic_now()) is not None:
         check_source(progress, reader.settings, topic)
         read_before = _taken_up(reader, aside, progress.generation + 1, topic)
+        said = live.progress()
         frozen = reader.writer(
-            live, _with_unknown_ends(live.progress()), reader.checkpoint(progress.generation)
+            live, _with_unknown_ends(said), reader.checkpoint(progress.generation), said=said
         )
         watch = reader.alert_watch(live)  # nothing is foretold meanwhile; `job_behind` and delivery go on
         beside: Beside = [watch, *reader.log_end_samplers(live)]

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
@@ -10,7 +10,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame
 
 from streaming.brokers.facts import TopicIds
@@ -27,9 +26,10 @@ from streaming.spark.session import Evaluation
 from streaming.spark.shard_results import Fingerprint, ShardResults, is_full
 from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
 from streaming.state.replay import held_groups
+from streaming.tables.files import NewFiles
 from streaming.tables.progress_rows import is_observation_due
 from streaming.tables.rows import change_rows, group_rows, quarantine_rows
-from streaming.tables.tables import Tables
+from streaming.tables.tables import OtherWriterError, Tables
 
 Clock = Callable[[], int]
 Missed = Callable[[Progress, Mapping[int, int]], str | None]
@@ -42,22 +42,24 @@ MAX_NAMED_GROUPS: Final = 500
 class Commits:
     """Commits to `changes`, each on top of what this writer wrote last and of nothing else."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, said: Progress) -> None:
         self._tables = tables
-        self._known = [tables.progress()]
+        self._known = [said]
         self._observed: Progress | None = None
 
     def reread(self) -> Progress:
-        """Return the progress that the tables have, and go on from there."""
-        progress = self._tables.progress()
-        self._known = [progress]
-        return progress
+        """Return the progress that the tables have; raises `OtherWriterError` as `append` does."""
+        found = self._tables.progress()
+        if found not in self._known:
+            raise OtherWriterError(self._tables.root)
+        self._known = [found]
+        return found
 
     def append(
-        self, rows: pa.Table, progress: Progress, *, is_batch: bool, written: Sequence[AddAction] = ()
+        self, rows: pa.Table, progress: Progress, *, is_batch: bool, new: NewFiles | None = None
     ) -> None:
-        """Append rows (schema `CHANGES`), files of further ones, and the progress; raises `OtherWriterError`
-        where another writer has committed."""
+        """Append rows (schema `CHANGES`), new files of further ones, and the progress; raises
+        `OtherWriterError` where another writer has committed."""
         known = self._known
         self._known = [*known, progress]  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)
@@ -67,7 +69,7 @@ class Commits:
             is_batch=is_batch,
             is_observation=is_observation,
             after=known,
-            written=written,
+            new=new,
         )
         self._known = [progress]
         if is_observation:
@@ -94,7 +96,9 @@ class BatchWriter:
         missed: Missed = lambda _progress, _positions: None,
         evaluation: Evaluation | None = None,
         clock: Clock = now_ms,
+        said: Progress | None = None,
     ) -> None:
+        """`said` is what the tables said when `progress` was made of it (None: what they say now)."""
         self._tables = tables
         self._query_id = query_id
         self._positions = positions
@@ -108,7 +112,7 @@ class BatchWriter:
         self._is_broken = False
         self._is_first = True
         self._evaluation = evaluation or Evaluation()
-        self._commits = Commits(tables)
+        self._commits = Commits(tables, tables.progress() if said is None else said)
         self.progress = progress
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -248,23 +252,24 @@ class BatchWriter:
         if reason := self._missed(progress, positions):
             raise RebuildNeededError(reason)
         now, is_first = self._clock(), self.progress.query_id is None
-        make = partial(self._made, sequence=progress.sequence + 1, now=now)
-        made = reduce(make, self._portions(results, now), _Made())
-        sequence = progress.sequence + 1 if made.rows else progress.sequence
-        failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
-        counted = results.totals + Totals(clamped=made.clamped + clamped_failed)
-        after = replace(
-            progress.with_positions(positions, now),
-            sequence=sequence,
-            batch_time=now if made.rows else progress.batch_time,
-            totals=progress.totals + counted,
-            fingerprint=str(made.fingerprint),
-        )
-        if made.rows or counted or is_first:  # the first commit binds the tables to the query
-            after = replace(after, heartbeat=now)
-            self._tables.append_quarantine(failed, progress)
-            self._commits.append(made.waiting, after, is_batch=True, written=made.written)
-            self._rows_since_fold += made.rows
+        with self._tables.new_changes() as new:
+            make = partial(self._made, new, sequence=progress.sequence + 1, now=now)
+            made = reduce(make, self._portions(results, now), _Made())
+            sequence = progress.sequence + 1 if made.rows else progress.sequence
+            failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
+            counted = results.totals + Totals(clamped=made.clamped + clamped_failed)
+            after = replace(
+                progress.with_positions(positions, now),
+                sequence=sequence,
+                batch_time=now if made.rows else progress.batch_time,
+                totals=progress.totals + counted,
+                fingerprint=str(made.fingerprint),
+            )
+            if made.rows or counted or is_first:  # the first commit binds the tables to the query
+                after = replace(after, heartbeat=now)
+                self._tables.append_quarantine(failed, progress)
+                self._commits.append(made.waiting, after, is_batch=True, new=new)
+                self._rows_since_fold += made.rows
         self.progress = after
         return made
 
@@ -278,18 +283,18 @@ class BatchWriter:
             return [results.changes()]
         return results.portions()
 
-    def _made(self, before: "_Made", changes: pa.Table, *, sequence: int, now: int) -> "_Made":
+    def _made(self, new: NewFiles, before: "_Made", changes: pa.Table, *, sequence: int, now: int) -> "_Made":
         """Make rows of a portion of changes; with those that wait, they are written and let go once they are
         enough for files."""
         rows, clamped = change_rows(changes, sequence=sequence, batch_time=now)
         waiting = pa.concat_tables([before.waiting, self._with_causes(rows, now)])
-        is_enough = is_full(len(waiting), waiting.nbytes)
+        if is_enough := is_full(len(waiting), waiting.nbytes):
+            self._tables.write_changes(waiting, new)
         return _Made(
             rows=before.rows + len(rows),
             offsets=before.offsets + (pc.sum(pc.equal(changes["kind"], "offset")).as_py() or 0),
             clamped=before.clamped + clamped,
             fingerprint=before.fingerprint + Fingerprint.of(changes),
-            written=[*before.written, *(self._tables.write_changes(waiting) if is_enough else [])],
             waiting=waiting.schema.empty_table() if is_enough else waiting,
         )
 
@@ -315,14 +320,13 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class _Made:
-    """What has been made of the changes of a batch: files of rows that wait for the commit, and rows (schema
-    `CHANGES`) that wait for a file."""
+    """What has been made of the changes of a batch, besides new files: rows (schema `CHANGES`) that wait for
+    one."""
 
     rows: int = 0
     offsets: int = 0
     clamped: int = 0
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    written: Sequence[AddAction] = ()
     waiting: pa.Table = field(default_factory=CHANGES.empty_table)
 
 

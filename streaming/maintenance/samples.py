@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
 
 from streaming.common.arrays import from_numbers, from_texts, to_numbers
 from streaming.common.keys import numbered
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import LOG_ENDS
-from streaming.tables.files import commit_files, removal, write_files
+from streaming.tables.files import NewFiles, removal, write_files
 from streaming.tables.log_ends import SampleFile, Samples, as_table, is_about, milliseconds
 from streaming.tables.tables import Tables
 
@@ -47,21 +46,20 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
     table = tables.delta(_TABLE)
     samples = Samples(table)
     held = _held(samples, files)
-    added, count = list[AddAction](), 0
-    for rows in _portions(samples, held):
-        storage = tables.storage(table)
-        added += write_files(table, storage, _with_day(rows, day), row_group_rows=_ROW_GROUP_ROWS)
-        count += len(rows)
-    expected = sum(file["num_records"] for file in files)
-    if count != expected:
-        raise SamplesLostError(
-            f"joining samples of log ends of {day}: expected {expected} rows, found {count}. The files stay "
-            "as they are."
-        )
-    removed = [removal(file, {"day": str(day)}) for file in files]
-    newest = tables.delta(_TABLE)  # the job has appended meanwhile
-    _held(Samples(newest), files)
-    commit_files(newest, added, removed, CommitProperties(max_commit_retries=0))
+    expected, count = sum(file["num_records"] for file in files), 0
+    with NewFiles(tables.storage(table)) as new:
+        for rows in _portions(samples, held):
+            write_files(table, new, _with_day(rows, day), row_group_rows=_ROW_GROUP_ROWS)
+            count += len(rows)
+        if count != expected:
+            raise SamplesLostError(
+                f"joining samples of log ends of {day}: expected {expected} rows, found {count}. The files "
+                "stay as they are."
+            )
+        removed = [removal(file, {"day": str(day)}) for file in files]
+        newest = tables.delta(_TABLE)  # the job has appended meanwhile
+        _held(Samples(newest), files)
+        new.commit(newest, removed, CommitProperties(max_commit_retries=0))
 
 
 def is_small(file: Mapping[str, Any]) -> bool:

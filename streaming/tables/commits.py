@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 
-from streaming.common.retries import retried
+from streaming.common.retries import ATTEMPTS, retried
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.tables.files import commit_files
@@ -27,13 +27,13 @@ class ProgressMissingError(OffsetlakeError):
     """Other programs have committed to `changes` so often that the job's last word is gone."""
 
 
-def committed(commit: Callable[[], T]) -> T:
+def committed(commit: Callable[[], T], attempts: int = ATTEMPTS) -> T:
     """Commit; again when a commit of maintenance came first and removed what this one builds on.
 
     Delta lets only one of the two stand. `commit` opens its table each time it is called, and repeats nothing
     that is done.
     """
-    return retried(CommitFailedError, commit)
+    return retried(CommitFailedError, commit, attempts)
 
 
 def has_transaction(table: DeltaTable, application: str, version: int) -> bool:

@@ -15,11 +15,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -87,46 +88,71 @@ _NUMBERS: Final = ColumnProperties(dictionary_enabled=False, encoding=_DIFFERENC
 _OTHERS: Final = ColumnProperties(dictionary_enabled=False)
 
 
-def append_rows(
-    table: DeltaTable,
-    storage: DeltaStorageHandler,
-    rows: pa.Table,
-    commit: CommitProperties,
-    written: Sequence[AddAction] = (),
-) -> None:
-    """Append rows, which have the columns of the table, in one commit; `table` stays as it was opened.
+class NewFiles:
+    """Files of rows on their way into a table: at the end of a `with` block those are deleted for which no
+    commit was tried.
 
-    `written` are files of further rows.
-
-    The table is partitioned by one column; `storage` is where it is. If this fails, files may be left to
-    which no commit refers: maintenance deletes them.
+    After a commit that failed they stay, as it may have arrived. Those, and what a killed process leaves,
+    maintenance deletes once they are old. Threads may share an object.
     """
-    commit_files(table, [*written, *write_files(table, storage, rows)], [], commit)
+
+    def __init__(self, storage: DeltaStorageHandler) -> None:
+        self._storage = storage
+        self._paths: list[str] = []
+        self._added: list[AddAction] = []
+
+    @contextmanager
+    def output(self, path: str) -> Iterator[pa.NativeFile]:
+        """Write a file at a path in the folder of the table."""
+        self._paths.append(path)
+        with PyFileSystem(self._storage).open_output_stream(path) as file:
+            yield file
+
+    def add(self, file: AddAction) -> None:
+        """Note what a commit is to say of a file that is written."""
+        self._added.append(file)
+
+    def commit(self, table: DeltaTable, removed: Sequence[RemoveAction], commit: CommitProperties) -> None:
+        """Add all files and remove others, as `commit_files` does."""
+        self._paths = []
+        commit_files(table, self._added, removed, commit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in self._paths:
+            with suppress(OSError):  # it was never there, or the storage is gone: maintenance finds it then
+                self._storage.delete_file(path)
+        self._paths = []
 
 
 def write_files(
     table: DeltaTable,
-    storage: DeltaStorageHandler,
+    new: NewFiles,
     rows: pa.Table,
     *,
     row_group_rows: int = ROW_GROUP_ROWS,
     cores: int | None = None,
-) -> list[AddAction]:
-    """Write rows to files, on so many cores (None: all); they belong to the table once they are committed.
+) -> None:
+    """Write rows to new files, on so many cores (None: all).
 
     The table is partitioned by one column, or not at all.
     """
-    write_file = partial(_write, PyFileSystem(storage), bounded_columns(table), row_group_rows)
+    write_file = partial(_write, new, bounded_columns(table), row_group_rows)
     if not (columns := table.metadata().partition_columns):
-        return [write_file(rows, "", {})]
+        write_file(rows, "", {})
+        return
     [column] = columns
     write = partial(_write_part, write_file, column)
     threads = CORES if cores is None else cores
     parts = _parts(rows, column, threads)
     if len(parts) < 2 or threads < 2:
-        return [write(part) for part in parts]
+        for part in parts:
+            write(part)
+        return
     with ThreadPoolExecutor(threads, "offsetlake-files") as writers:
-        return list(writers.map(write, parts))
+        list(writers.map(write, parts))
 
 
 def commit_files(
@@ -153,7 +179,9 @@ def replace_rows(
     As to `commit` see `commit_files`.
     """
     removed = [removal(file) for file in pa.table(table.get_add_actions()).to_pylist()]
-    commit_files(table, write_files(table, storage, rows), removed, commit)
+    with NewFiles(storage) as new:
+        write_files(table, new, rows)
+        new.commit(table, removed, commit)
 
 
 def removal(file: Mapping[str, Any], partition: Mapping[str, str] | None = None) -> RemoveAction:
@@ -185,31 +213,33 @@ def _parts(rows: pa.Table, column: str, most: int) -> list[_Part]:
     return [_Part(rows.slice(start, stop - start), partitions[0]) for start, stop in pairwise(bounds)]
 
 
-def _write_part(write_file: Callable[..., AddAction], column: str, part: _Part) -> AddAction:
+def _write_part(write_file: Callable[..., None], column: str, part: _Part) -> None:
     is_own = pc.equal(part.rows[column], part.partition)
     rows = (part.rows if pc.all(is_own).as_py() else part.rows.filter(is_own)).drop_columns(column)
-    return write_file(rows, f"{column}={part.partition}/", {column: str(part.partition)})
+    write_file(rows, f"{column}={part.partition}/", {column: str(part.partition)})
 
 
 def _write(
-    files: PyFileSystem,
+    new: NewFiles,
     bounded: Sequence[str],
     row_group_rows: int,
     rows: pa.Table,
     folder: str,
     partition: dict[str, str | None],
-) -> AddAction:
+) -> None:
     path = f"{folder}part-{uuid4()}.zstd.parquet"
-    with files.open_output_stream(path) as file:
+    with new.output(path) as file:
         pq.write_table(rows, file, **arrow_options(rows.schema) | {"row_group_size": row_group_rows})
         size = file.tell()
-    return AddAction(
-        path=path,
-        size=size,
-        partition_values=partition,
-        modification_time=now_ms(),
-        data_change=True,
-        stats=statistics_text(rows, bounded),
+    new.add(
+        AddAction(
+            path=path,
+            size=size,
+            partition_values=partition,
+            modification_time=now_ms(),
+            data_change=True,
+            stats=statistics_text(rows, bounded),
+        )
     )
 
 

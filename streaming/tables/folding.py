@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import RemoveAction
 
 from streaming.common.arrays import from_numbers, from_texts, to_numbers, where
 from streaming.common.keys import KEY_NAMES, key_codes, leading
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.model.schemas import GROUPS, OFFSETS
-from streaming.tables.files import CORES, commit_files, removal, write_files
+from streaming.tables.files import CORES, NewFiles, removal, write_files
 from streaming.tables.formats import columns_of, fields_of, is_of_groups
 from streaming.tables.select import is_one_of, select, stream
 
@@ -103,12 +103,11 @@ def fold_table(
     transaction = Transaction(FOLD_TRANSACTION, sequence)
     # Directly on top of what was read: delta-rs would not notice that a compaction has replaced these files.
     commit = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
-    fold = _Fold(name, table, storage, _files_of(table))
-    folded = [
-        portion for held in _passes(name, changes, mark, sequence) for portion in fold.folded_portions(held)
-    ]
-    added = [file for portion in folded for file in portion.added]
-    commit_files(table, added, [file for portion in folded for file in portion.removed], commit)
+    with NewFiles(storage) as new:
+        fold = _Fold(name, table, new, _files_of(table))
+        passes = _passes(name, changes, mark, sequence)
+        folded = [portion for held in passes for portion in fold.folded_portions(held)]
+        new.commit(table, [file for portion in folded for file in portion.removed], commit)
     return sum(portion.keys for portion in folded)
 
 
@@ -230,7 +229,6 @@ class _Folded:
     """What becomes of some buckets, and how many of their keys had changed."""
 
     keys: int
-    added: list[AddAction]
     removed: list[RemoveAction]
 
 
@@ -240,7 +238,7 @@ class _Fold:
 
     name: str
     table: DeltaTable
-    storage: DeltaStorageHandler
+    new: NewFiles
     files: Mapping[int, Files]
 
     def folded_portions(self, held: _Held) -> list[_Folded]:
@@ -254,12 +252,12 @@ class _Fold:
 
     def _folded(self, held: _Held, cores: int, buckets: Sequence[int]) -> _Folded:
         newest = _last_of_each_key(held.taken(buckets), KEYS[self.name], is_undone=False)
-        tables = self._merged(newest.drop_columns("sequence"), buckets)
-        added = [file for rows in tables for file in write_files(self.table, self.storage, rows, cores=cores)]
+        for rows in self._merged(newest.drop_columns("sequence"), buckets):
+            write_files(self.table, self.new, rows, cores=cores)
         removed = [
             removal(file, {BUCKET.name: str(bucket)}) for bucket in buckets for file in self._files_in(bucket)
         ]
-        return _Folded(len(newest), added, removed)
+        return _Folded(len(newest), removed)
 
     def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
         """Yield what is live in these buckets after their newest changes (the columns `ROWS`, and `bucket`).

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,7 +21,6 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
 
 from streaming.common.conf_dir import whole_path
 from streaming.common.retries import retried
@@ -36,7 +36,7 @@ from streaming.tables.commits import (
     restate_progress,
 )
 from streaming.tables.feed import rows_in_order
-from streaming.tables.files import BOUNDED_COLUMNS, append_rows, write_files
+from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, format_of, renew_log, upgrade
 from streaming.tables.progress_rows import Observation, observation_row, observed_at
@@ -69,6 +69,8 @@ _LOG: Final[Mapping[str, str]] = {
     "delta.enableExpiredLogCleanup": "false",
 }
 
+_APPEND_ATTEMPTS: Final = 15  # as many as delta-rs would make: each is a look and a commit
+
 T = TypeVar("T")
 
 
@@ -86,6 +88,12 @@ class TablesTooNewError(MisuseError):
 
 class OtherWriterError(MisuseError):
     """Another process has committed to tables that only one may write to."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(
+            f"writing to the tables under {root}: expected to be their only writer, found a commit of "
+            "another one. Stop the other `offsetlake run` on these tables, then restart this one."
+        )
 
 
 @dataclass(frozen=True)
@@ -173,12 +181,14 @@ class Tables:
         """Tell whether this batch of this query is in `changes` already."""
         return has_transaction(self.delta("changes"), query_id, batch_id)
 
-    def write_changes(self, rows: pa.Table) -> list[AddAction]:
-        """Write rows (schema `CHANGES`) to files, which belong to the table once `append_changes` gets
-        them."""
+    def new_changes(self) -> NewFiles:
+        """Return what holds files of `changes` until `append_changes` commits them; see there."""
+        return self._new_files("changes")
+
+    def write_changes(self, rows: pa.Table, new: NewFiles) -> None:
+        """Write rows (schema `CHANGES`) to new files (of `new_changes`)."""
         with self._writing("changes"):
-            table = self.delta("changes")
-            return write_files(table, self.storage(table), without_members(rows))
+            write_files(self.delta("changes"), new, without_members(rows))
 
     def append_changes(
         self,
@@ -188,15 +198,16 @@ class Tables:
         is_batch: bool,
         is_observation: bool = True,
         after: Collection[Progress] | None = None,
-        written: Sequence[AddAction] = (),
+        new: NewFiles | None = None,
     ) -> None:
         """Append rows (schema `CHANGES`, maybe none) and the progress in one commit, with the files of
-        further rows that are written (`write_changes`).
+        further rows that are written (`new_changes`).
 
         `is_batch` notes the progress's batch as applied, so that a replay of it is recognized.
         `is_observation` keeps the progress as a row too, which lasts longer than metadata.
-        `after` (None: anything) is what the tables may say before, else `OtherWriterError` is raised; where
-        they say this progress already, an attempt that seemed to fail has arrived.
+        `after` (None: anything) is what the tables may say before, else `OtherWriterError` is raised: the
+        commit is on top of the version that was looked at. Where they say this progress already, an attempt
+        that seemed to fail has arrived.
         """
         if is_observation:
             rows = pa.concat_tables([rows, observation_row(progress)])
@@ -204,21 +215,24 @@ class Tables:
             [Transaction(progress.query_id, progress.batch_id)] if is_batch and progress.query_id else []
         )
         commit = CommitProperties(
-            custom_metadata={PROGRESS_KEY: progress.to_json()}, app_transactions=transactions
+            custom_metadata={PROGRESS_KEY: progress.to_json()},
+            app_transactions=transactions,
+            max_commit_retries=0,
         )
         is_done = None if after is None else partial(self._says, progress, after)
-        self._append("changes", without_members(rows), commit, is_done, written)
+        self._append("changes", without_members(rows), commit, is_done, new)
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
         """Append what could not be decoded, unless the progress's batch has done so before."""
         query_id, batch_id = str(progress.query_id), progress.batch_id
         if len(rows) and not has_transaction(self.delta("quarantine"), query_id, batch_id):
-            commit = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
+            done = Transaction(query_id, batch_id)
+            commit = CommitProperties(app_transactions=[done], max_commit_retries=0)
             self._append("quarantine", rows, commit)
 
     def append_log_ends(self, rows: pa.Table) -> None:
         """Append samples (schema `LOG_ENDS`) in one commit."""
-        self._append("log_ends", rows, CommitProperties())
+        self._append("log_ends", rows, CommitProperties(max_commit_retries=0))
 
     def restate_progress(self) -> None:
         """Make sure that the newest commit to `changes` contains the progress, so that older ones can be
@@ -285,6 +299,9 @@ class Tables:
 
     # ---------------------------------------------------------------------------------------------------
 
+    def _new_files(self, name: str) -> NewFiles:
+        return NewFiles(DeltaStorageHandler(self._uri(name), options=dict(self.storage_options)))
+
     def _uri(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
@@ -337,34 +354,31 @@ class Tables:
         rows: pa.Table,
         commit: CommitProperties,
         is_done: Callable[[DeltaTable], bool] | None = None,
-        written: Sequence[AddAction] = (),
+        new: NewFiles | None = None,
     ) -> None:
-        """Append rows in one commit; `is_done` tells of the table before it whether it is there.
+        """Append rows and new files in one commit, on top of a version that lacks it, as `is_done` tells.
 
         By default a commit is there that has transactions if all of them are.
         """
-
-        def append() -> None:
+        with self._writing(name), self._new_files(name) if new is None else new as files:
             table = self.delta(name)
-            if not (has_all(table, commit) if is_done is None else is_done(table)):
-                append_rows(table, self.storage(table), rows, commit, written)
+            write_files(table, files, rows)
+            newest = chain([table], iter(lambda: self.delta(name), None))
 
-        with self._writing(name):
-            committed(append)
+            def append() -> None:
+                table = next(newest)
+                if not (has_all(table, commit) if is_done is None else is_done(table)):
+                    files.commit(table, [], commit)
+
+            committed(append, _APPEND_ATTEMPTS)
 
     def _says(self, progress: Progress, after: Collection[Progress], changes: DeltaTable) -> bool:
         """Tell whether `changes` says a progress; raises `OtherWriterError` if it says none of `after`
         either."""
         found = progress_of(changes, self.storage(changes))
         if found != progress and found not in after:
-            raise self._written_by_another()
+            raise OtherWriterError(self.root)
         return found == progress
-
-    def _written_by_another(self) -> OtherWriterError:
-        return OtherWriterError(
-            f"writing to the tables under {self.root}: expected to be their only writer, found a commit of "
-            "another one. Stop the other `offsetlake run` on these tables, then restart this one."
-        )
 
     def _upgrade(self, name: str, schema: pa.Schema) -> None:
         table = self.delta(name)

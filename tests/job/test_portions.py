@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake.transaction import AddAction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -19,6 +18,7 @@ from streaming.packets import codec
 from streaming.spark import shard_results
 from streaming.spark.processor import SHARD_RESULT
 from streaming.spark.shard_results import ShardResults
+from streaming.tables.files import NewFiles
 from streaming.tables.tables import Tables
 
 
@@ -93,11 +93,11 @@ class FullDisk(Tables):
         super().__init__(root)
         self._room = room
 
-    def write_changes(self, rows: pa.Table) -> list[AddAction]:
+    def write_changes(self, rows: pa.Table, new: NewFiles) -> None:
         if not self._room:
             raise OffsetlakeError("no space left")
         self._room -= 1
-        return super().write_changes(rows)
+        super().write_changes(rows, new)
 
 
 @pytest.mark.parametrize("room", range(5))

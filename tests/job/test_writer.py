@@ -69,16 +69,18 @@ class Job:
         self.asked: list[list[str]] = []
         self.reason: str | None = None
 
-    def start(self) -> BatchWriter:
+    def start(self, progress: Progress | None = None, said: Progress | None = None) -> BatchWriter:
+        """Start to write from a progress (None: that of the tables), made of what the tables said."""
         return BatchWriter(
             self.tables,
-            replace(self.tables.progress(), topic="t"),
+            progress or replace(said or self.tables.progress(), topic="t"),
             query_id=lambda: "query",
             positions=lambda _: self.positions,
             report=lambda _: None,
             topic_ids=self.topic_ids,
             missed=lambda progress, positions: self.reason,
             clock=lambda: 2_000,
+            said=said,
         )
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
+from storage_faults import parquet_files
 
 from streaming.tables import files as files_module
-from streaming.tables.files import RecentFiles, append_rows, statistics
+from streaming.tables.files import NewFiles, RecentFiles, statistics, write_files
 from streaming.tables.select import select
 
 SCHEMA = pa.schema(
@@ -46,7 +47,9 @@ def rows(count: int, buckets: int = 1) -> pa.Table:
 
 def appended(root: Path, appended: pa.Table, **commit: Any) -> DeltaTable:
     table = DeltaTable.create(root, SCHEMA, partition_by=["bucket"], mode="ignore")
-    append_rows(table, DeltaStorageHandler(table.table_uri), appended, CommitProperties(**commit))
+    with NewFiles(DeltaStorageHandler(table.table_uri)) as new:
+        write_files(table, new, appended)
+        new.commit(table, [], CommitProperties(**commit))
     table.update_incremental()
     return table
 
@@ -100,12 +103,13 @@ def test_no_rows_are_a_commit_all_the_same(tmp_path: Path) -> None:
 
 
 def test_the_table_stays_as_it_was_if_a_file_cannot_be_written(tmp_path: Path) -> None:
-    table = appended(tmp_path, rows(10))
+    table, held = appended(tmp_path, rows(10)), parquet_files(tmp_path)
     (tmp_path / "bucket=1").write_text("in the way")
     with pytest.raises(OSError, match="bucket=1"):
         appended(tmp_path, rows(10, buckets=2))
     table.update_incremental()
     assert (table.version(), len(in_table(table))) == (1, 10)
+    assert parquet_files(tmp_path) == held
 
 
 def test_the_log_has_bounds_of_texts_numbers_and_moments(tmp_path: Path) -> None:

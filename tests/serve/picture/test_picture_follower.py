@@ -32,7 +32,7 @@ from streaming.serve.picture import follower as follower_module
 from streaming.serve.picture import reading
 from streaming.serve.picture.follower import Follower
 from streaming.serve.picture.picture import Picture
-from streaming.tables.files import append_rows
+from streaming.tables.files import NewFiles, write_files
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables, TablesMissingError
 
@@ -247,7 +247,9 @@ def append_rows_only(tables: Tables) -> None:
     """Append rows to `changes` that are no batch of the job: the commit says no progress."""
     rows, _ = change_rows(changes_of({("h", "t", 0): offset()}, {}), sequence=5, batch_time=START)
     table = tables.delta("changes")
-    append_rows(table, tables.storage(table), rows, CommitProperties())
+    with NewFiles(tables.storage(table)) as new:
+        write_files(table, new, rows)
+        new.commit(table, [], CommitProperties())
 
 
 def restore(tables: Tables) -> None:
