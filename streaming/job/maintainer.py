@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from streaming.common.patience import Complaints
 from streaming.common.times import now_ms
-from streaming.maintenance.maintenance import maintain
+from streaming.maintenance.maintenance import maintain, note_kept_files
 from streaming.maintenance.trimming import KeepTimes
 from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
@@ -46,15 +46,23 @@ class Maintainer(threading.Thread):
         self.join(_STOP_LIMIT_S)
 
     def run(self) -> None:
-        """Do a round, wait, and so on, until told to end."""
+        """Wait, do a round, and so on, until told to end."""
+        self._try(self._note_kept_files)
         wait_s = self._every_s * _FIRST_ROUND_AFTER
         while not self._done.wait(wait_s):
-            self._round()
+            self._try(self._round)
             wait_s = self._every_s
 
+    def _note_kept_files(self) -> None:
+        for name in self._tables.existing():
+            note_kept_files(self._tables, name, self._keep)
+
     def _round(self) -> None:
+        maintain(self._tables, self._keep, clock=self._clock, should_stop=self._done.is_set)
+
+    def _try(self, work: Callable[[], object]) -> None:
         try:
-            maintain(self._tables, self._keep, clock=self._clock, should_stop=self._done.is_set)
+            work()
         except Exception as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
             self._complaints.make("", in_one_line(error))
         else:

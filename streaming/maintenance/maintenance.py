@@ -10,14 +10,17 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
@@ -33,6 +36,7 @@ from streaming.maintenance.trimming import (
 )
 from streaming.maintenance.trusted_time import Times, times_of, trusted_time_ago
 from streaming.model.errors import OffsetlakeError
+from streaming.tables.commits import committed
 from streaming.tables.feed import noted_day
 from streaming.tables.select import QueryFailedError, in_one_line
 from streaming.tables.tables import Tables
@@ -49,6 +53,8 @@ ENOUGH_FILES: Final = 8
 SORT_LIMIT_BYTES: Final = 2**30
 """Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
 
+_KEPT_FILES: Final = "delta.deletedFileRetentionDuration"
+_DELETIONS_AT_ONCE: Final = 8
 _COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 20 by itself
 _EPOCH: Final = date(1970, 1, 1)
 
@@ -94,7 +100,10 @@ def maintain(
     `should_stop` is asked between steps. Raises `MaintenanceBusyError` when another process maintains the
     tables, and `MaintenanceError` for what went wrong, after having done the rest.
     """
-    reports, failures = [], []
+    names = tables.existing()
+    # first, for the room that all else may need: a lease is a commit, and these files are nobody's
+    freed, failures = _without_unused_files(tables, names, keep, clock, should_stop)
+    reports = []
     try:
         with maintenance_lease(tables, clock) as renew:
 
@@ -103,8 +112,8 @@ def maintain(
                 return not should_stop()
 
             times = times_of(tables, clock(), keep.history_ms)
-            for name in tables.existing():
-                report, failed = _maintain_table(tables, name, keep, times, proceed)
+            for name in names:
+                report, failed = _maintain_table(tables, name, keep, times, proceed, freed[name])
                 reports.append(report)
                 failures += failed
     except (DeltaError, OSError) as error:
@@ -117,16 +126,31 @@ def maintain(
     return reports
 
 
+def _without_unused_files(
+    tables: Tables, names: Sequence[str], keep: KeepTimes, clock: Callable[[], int], stop: Callable[[], bool]
+) -> tuple[Counter[str], list[str]]:
+    """Delete unused files; return how many by table, and what failed: no table keeps others from theirs."""
+    freed, failures = Counter[str](), []
+    for name in names:
+        if stop():
+            break
+        try:
+            freed[name] = delete_unused_files(tables, name, keep, clock())
+        except (DeltaError, OSError, QueryFailedError) as error:
+            failures.append(f"{name}: {in_one_line(error)}")
+    return freed, failures
+
+
 def _maintain_table(
-    tables: Tables, name: str, keep: KeepTimes, times: Times, proceed: Proceed
+    tables: Tables, name: str, keep: KeepTimes, times: Times, proceed: Proceed, freed: int
 ) -> tuple[TableReport, list[str]]:
-    """Do what one table needs; a step that fails does not keep the others from their work."""
+    """Do what one table needs; a step that fails does not keep the others from their work. So many unused
+    files were deleted before (`freed`)."""
     files_before = len(files_of(tables.delta(name)))
     done = Counter[str]()
     failures = []
     steps: dict[str, Callable[[], int]] = {
-        # first, for the room that the others may need
-        "unused_files_deleted": lambda: delete_unused_files(tables, name, keep, times.clock),
+        "noted": lambda: note_kept_files(tables, name, keep),
         "rows_dropped": lambda: delete_old_rows(tables, name, keep, times, proceed),
         "sorted": lambda: sort_closed_days(tables, name, times, proceed) if name in _SORTED else 0,
         "compacted": lambda: compact(tables, name, proceed),
@@ -149,7 +173,7 @@ def _maintain_table(
         files_after=len(files),
         bytes_after=sum(file["size_bytes"] for file in files),
         rows_dropped=done["rows_dropped"],
-        unused_files_deleted=done["unused_files_deleted"],
+        unused_files_deleted=freed,
         log_files=_count_log_files(tables, table),
     )
     return report, failures
@@ -162,14 +186,39 @@ def delete_unused_files(tables: Tables, name: str, keep: KeepTimes, clock: int) 
     """Delete the files that a table does not refer to, once they are old enough; return how many.
 
     Those of writers that were killed are among them; what is being written now is too young. By a clock (ms)
-    that has just jumped it would not be, so the job's heartbeats tell how old it is.
+    that has just jumped it would not be, so the job's heartbeats tell how old it is. That needs no room on
+    the disk, and no lease: nothing is committed.
     """
     unused_before = trusted_time_ago(tables.delta("changes"), clock, keep.keep_unused_files_ms)
     if unused_before is None:
         return 0
     hours = math.ceil((clock - unused_before) / HOUR_MS)
     table = tables.delta(name)
-    return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
+    unused = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    delete = partial(_delete_file, tables.storage(table))
+    with ThreadPoolExecutor(_DELETIONS_AT_ONCE, "offsetlake-deletions") as threads:
+        list(threads.map(delete, unused))
+    return len(unused)
+
+
+def _delete_file(storage: DeltaStorageHandler, path: str) -> None:
+    with suppress(FileNotFoundError):  # another process has deleted it
+        storage.delete_file(path)
+
+
+def note_kept_files(tables: Tables, name: str, keep: KeepTimes) -> int:
+    """Note in a table how long replaced files are kept: a checkpoint of its log forgets those that have been
+    replaced for longer, and what is forgotten is taken for left over."""
+    noted = {_KEPT_FILES: f"interval {max(1, math.ceil(keep.keep_unused_files_ms / HOUR_MS))} hours"}
+
+    def note() -> int:
+        table = tables.delta(name)
+        if noted.items() <= table.metadata().configuration.items():
+            return 0
+        table.alter.set_table_properties(noted)
+        return 1
+
+    return committed(note)
 
 
 def shorten_log(tables: Tables, name: str) -> int:

@@ -1,7 +1,6 @@
 """Brokers that go away, storage that refuses, a topic that is compacted while the job is down: afterwards the
 tables equal what the brokers say, and their history is whole."""
 
-import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from conftest import BrokerFactory
 from history_checks import check_history, table_offsets
 from pyspark.sql import SparkSession
 from running_job import RunningJob
+from storage_faults import no_file_larger_than
 
 from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
@@ -86,17 +86,6 @@ def test_the_job_outlasts_a_restart_of_the_brokers(
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Let this process write nothing of any size (the JVM, which has the checkpoint, may go on)."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@contextmanager
 def file_in_place_of(folder: Path) -> Iterator[None]:
     """Let nobody write into a folder, not even root."""
     hidden = folder.with_name("hidden")
@@ -116,7 +105,8 @@ def test_after_a_full_disk_or_a_folder_that_cannot_be_written_the_job_goes_on_wh
     kafka.produce_raw(bootstrap, "refused", [commit("g", 1), commit("h", 1)])
     job.run_once()
     tables = tmp_path / "tables"
-    refusals = [full_disk(), file_in_place_of(tables / "changes"), file_in_place_of(tables / "offsets")]
+    nothing = no_file_larger_than(10)  # of this process; the JVM, which has the checkpoint, may go on
+    refusals = [nothing, file_in_place_of(tables / "changes"), file_in_place_of(tables / "offsets")]
     for offset, refusal in enumerate(refusals, start=2):
         kafka.produce_raw(bootstrap, "refused", [commit("g", offset)])
         with refusal, pytest.raises((OffsetlakeError, OSError)) as raised:

@@ -1,9 +1,7 @@
 """Maintenance of real Delta tables in a folder: answers stay the same, and what is old or small goes."""
 
-import resource
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -16,6 +14,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from maintenance_rounds import KEPT, NOW, TODAY, round_at
+from storage_faults import no_file_larger_than
 from table_batches import QUERY, Batch, Row, append, beat, group, live_in, live_on, offset
 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
@@ -522,20 +521,10 @@ def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables) -> None
     assert said[1:] == ["maintenance of the tables works again"]
 
 
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """Let writing fail as on a full disk: commits have room, compacted files have not."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_step_that_fails_is_told_and_keeps_no_other_from_its_work(tables: Tables) -> None:
+    """Commits have room, compacted files have not."""
     filled(tables)
-    with files_no_larger_than(4096), pytest.raises(MaintenanceError, match="Check free disk space"):
+    with no_file_larger_than(4096), pytest.raises(MaintenanceError, match="Check free disk space"):
         round_at(tables, NOW)
     assert len(tables.delta("changes").file_uris()) == 13
     round_at(tables, NOW)
