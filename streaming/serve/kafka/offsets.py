@@ -23,15 +23,30 @@ from streaming.serve.kafka.view import Each, View, writable
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.offsets import OffsetColumns, were_readable
 
+_AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
+_NO_PARTITION: Final = 2**31  # beyond all
 _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
 
 
 def answer_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch: of one group (to version 7), or of many."""
     if "groups" in request:
-        asked = request["groups"]
+        asked = _asked(request)
         return {"groups": Each(len(asked), (_of_group(group, view) for group in asked))}
     return _of_group(request, view)
+
+
+def _asked(request: Message) -> list[Message]:
+    """The groups that are asked about: who asks for all of one twice gets it once."""
+    groups: list[Message] = request.get("groups", [request])
+    if len(groups) == 1:
+        return groups
+    seen = {_who(group) if group["topics"] is None else number: group for number, group in enumerate(groups)}
+    return list(seen.values())
+
+
+def _who(asked: Message) -> tuple[str, str | None, int]:
+    return asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", NONE)
 
 
 def answer_oldest_offsets(request: Message, view: View) -> Message:
@@ -93,12 +108,17 @@ def _some(asked: Sequence[Message], columns: OffsetColumns, view: View) -> list[
 
 def _held(topic: str, columns: OffsetColumns, view: View) -> Mapping[int, Message]:
     """The answers about the partitions of a topic that the group has committed, by their number."""
+    held = _of_topic(topic, columns, view)
+    return {one["partitionIndex"]: one for one in _partitions(held, view)} if len(held) else {}
+
+
+def _of_topic(topic: str, columns: OffsetColumns, view: View) -> OffsetColumns:
+    """The offsets of a group that are of one topic."""
     place = view.picture.topics.names.place(topic)
     if place is None:
-        return {}
+        return columns.part(0, 0)
     starts = view.picture.topics.starts
-    first, last = np.searchsorted(columns.place, starts[place : place + 2]).tolist()
-    return {one["partitionIndex"]: one for one in _partitions(columns.part(first, last), view)}
+    return columns.part(*np.searchsorted(columns.place, starts[place : place + 2]).tolist())
 
 
 def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
@@ -162,8 +182,7 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 def offsets_weight(request: Message, view: View) -> int:
     """How many groups, topics and partitions an answer to OffsetFetch has, about."""
-    groups = request.get("groups", [request])
-    return sum(_weight(group, view) for group in groups)
+    return sum(_weight(group, view) for group in _asked(request))
 
 
 def _weight(asked: Message, view: View) -> int:
@@ -176,6 +195,50 @@ def _weight(asked: Message, view: View) -> int:
     return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
 
 
+def offsets_content(request: Message, view: View) -> int:
+    """How many bytes the names and metadata in an answer to OffsetFetch have, about."""
+    return sum(_content(group, view) for group in _asked(request))
+
+
+def _content(asked: Message, view: View) -> int:
+    place = view.picture.groups.place(asked["groupId"])
+    if asked["topics"] is not None:
+        of_topics = 0 if place is None else _content_of_topics(asked["topics"], place, view)
+        return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + of_topics
+    if place is None:
+        return len(asked["groupId"])
+    start, stop = view.picture.offsets.starts[place : place + 2].tolist()
+    parts = (slice(at, min(at + _AT_A_TIME, stop)) for at in range(start, stop, _AT_A_TIME))
+    return len(asked["groupId"]) + sum(_content_of_rows(rows, view) for rows in parts)
+
+
+def _content_of_rows(rows: slice, view: View) -> int:
+    """How many bytes the metadata of some rows has, and the names of their topics."""
+    columns, topics = view.picture.offsets.columns, view.picture.topics
+    of_topics = topics.topic[columns.place[rows]]
+    is_first = np.append(True, np.diff(of_topics) != 0)
+    return columns.part(rows.start, rows.stop).metadata_bytes + int(
+        topics.names.lengths[of_topics[is_first]].sum()
+    )
+
+
+def _content_of_topics(asked: Sequence[Message], group: int, view: View) -> int:
+    """How many bytes the metadata of the partitions that are asked for has, each as often as it is."""
+    columns = view.picture.offsets.of(group)
+    if not columns.metadata_slot.any():  # most often
+        return 0
+    size = 0
+    for topic in asked:
+        held = _of_topic(topic["name"], columns, view)
+        if held.metadata_slot.any():
+            numbers = np.array(topic["partitionIndexes"], np.int64)
+            partitions = view.picture.topics.partition[held.place]
+            found = np.searchsorted(partitions, numbers)
+            is_held = np.append(partitions, _NO_PARTITION)[found] == numbers
+            size += int(held.texts.lengths[held.metadata_slot[found[is_held]]].sum())
+    return size
+
+
 def wants_all(request: Message) -> bool:
     """Tell whether everything is asked for that groups have committed, and no member asks."""
     groups = request.get("groups", [request])
@@ -184,8 +247,7 @@ def wants_all(request: Message) -> bool:
 
 def answer_many_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for (`wants_all`)."""
-    groups = request.get("groups", [request])
-    names = [group["groupId"] for group in groups]
+    names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
     places = [NONE if view.error_of(name) else _place(name, view) for name in names]
     topics, of_groups = _topics_of(np.array(places, np.int64), view)

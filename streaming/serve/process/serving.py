@@ -132,7 +132,7 @@ async def _collect(listener: Listener) -> None:
     """Collect garbage now and then, between two large answers: so there is little to look through."""
     while True:
         await asyncio.sleep(_COLLECT_EVERY_S)
-        await listener.elsewhere(gc.collect)
+        await listener.at_length(gc.collect)
 
 
 def _token(http: HttpDoor) -> str | None:
