@@ -24,7 +24,7 @@ from streaming.serve.picture.picture import Picture
 
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
-_BACKLOG: Final = 100  # asyncio takes so many at once, before any of them is closed for being too many
+_BACKLOG: Final = 64  # asyncio takes so many at once, before any of them is closed for being too many
 _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
 

@@ -95,6 +95,11 @@ class Names:
         """The bytes of each name."""
         return numbers_or(pc.binary_length(self.texts), 0)
 
+    @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest name."""
+        return int(self.lengths.max(initial=0))
+
     def places_of(self, texts: pa.Array) -> Index:
         """Return the places of n texts; `NONE` where one is no name."""
         return numbers_or(pc.index_in(texts.cast(TEXTS), value_set=self.texts), NONE)

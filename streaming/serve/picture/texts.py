@@ -5,6 +5,7 @@ are joined when a later one has grown as large, so that there are few of them.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
@@ -44,6 +45,11 @@ class Texts:
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest text."""
+        return int(self.lengths.max())
 
     @property
     def nbytes(self) -> int:
