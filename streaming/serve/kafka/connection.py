@@ -15,8 +15,9 @@ from typing import Any, Final, Protocol
 from decoders.errors import DecodeError, ErrorKind
 from decoders.messages import Pieces, Request, read_request
 from streaming.serve.kafka.apis import MANY, Kept, answer, answer_later, client_of, size_of, weight_of
-from streaming.serve.kafka.limits import BusyError, Closed, Limits, Size, UnansweredError, UnreadError
+from streaming.serve.kafka.limits import BusyError, Closed, Limits, UnansweredError, UnreadError
 from streaming.serve.kafka.view import Address, Client, View
+from streaming.serve.picture.picture import Picture
 
 _SIZE: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")  # what a frame begins with
@@ -276,27 +277,31 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._door.at_length(self._made, request))
 
     async def _answer_elsewhere(self, request: Request) -> None:
-        size: Size = await self._door.elsewhere(self._size, request)
-        limits = self._door.limits
-        if size.elements <= limits.large and size.content <= limits.large_bytes:
-            await self._send(await self._door.elsewhere(self._made, request))
+        made, sized = await self._door.elsewhere(self._made_unless_large, request)
+        if made is not None:
+            await self._send(made)
             return
         try:
             async with self._door.turn():
-                await self._send(await self._door.at_length(self._made, request))
+                await self._send(await self._door.at_length(self._made, request, sized))
         except BusyError:
             await self._send(await self._door.elsewhere(answer_later, request, self._view()))
 
     def _view(self) -> View:
         return self._door.view(self._reached, self._client)
 
-    def _size(self, request: Request) -> Size:
-        return size_of(request, self._view())
+    def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, Picture]:
+        """Make an answer unless it is large; give also the picture that says so."""
+        view, limits = self._view(), self._door.limits
+        size = size_of(request, view)
+        is_large = size.elements > limits.large or size.content > limits.large_bytes
+        return None if is_large else answer(request, view), view.picture
 
-    def _made(self, request: Request) -> bytes | Pieces:
-        """Make an answer of what is known now: it may have waited for long."""
+    def _made(self, request: Request, sized: Picture | None = None) -> bytes | Pieces:
+        """Make an answer of what is known now: it may have waited for long since it was `sized`."""
         view = self._view()
-        size_of(request, view)
+        if view.picture is not sized:
+            size_of(request, view)
         return answer(request, view)
 
     async def _send(self, made: bytes | Pieces) -> None:

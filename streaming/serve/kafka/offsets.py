@@ -198,32 +198,37 @@ def _weight(asked: Message, view: View) -> int:
 
 def offsets_content(request: Message, view: View) -> int:
     """How many bytes the names and metadata in an answer to OffsetFetch have, about."""
-    longest = view.picture.offsets.columns.texts.longest + view.picture.topics.names.longest
-    if (most := longest * offsets_weight(request, view)) <= _FEW_BYTES:  # as most ask: much quicker
-        return most
-    return sum(_content(group, view) for group in _asked(request))
+    asked = _asked(request)
+    if len(asked) == 1:  # as most ask: much quicker
+        longest = view.picture.offsets.columns.texts.longest + view.picture.topics.names.longest
+        if (most := longest * _weight(asked[0], view)) <= _FEW_BYTES:
+            return most
+    whole = [group["groupId"] for group in asked if group["topics"] is None]
+    places = np.array([_place(group, view) for group in whole], np.int64)
+    parts = (_content_of_some(group, view) for group in asked if group["topics"] is not None)
+    return sum(map(len, whole)) + _content_of_groups(places, view) + sum(parts)
 
 
-def _content(asked: Message, view: View) -> int:
-    place = view.picture.groups.place(asked["groupId"])
-    if asked["topics"] is not None:
-        of_topics = 0 if place is None else _content_of_topics(asked["topics"], place, view)
-        return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + of_topics
-    if place is None:
-        return len(asked["groupId"])
-    start, stop = view.picture.offsets.starts[place : place + 2].tolist()
-    parts = (slice(at, min(at + _AT_A_TIME, stop)) for at in range(start, stop, _AT_A_TIME))
-    return len(asked["groupId"]) + sum(_content_of_rows(rows, view) for rows in parts)
-
-
-def _content_of_rows(rows: slice, view: View) -> int:
-    """How many bytes the metadata of some rows has, and the names of their topics."""
+def _content_of_groups(groups: Index, view: View) -> int:
+    """How many bytes the metadata of the groups at n places (`NONE`: of none) has, and the names of their
+    topics."""
     columns, topics = view.picture.offsets.columns, view.picture.topics
-    of_topics = topics.topic[columns.place[rows]]
-    is_first = np.append(True, np.diff(of_topics) != 0)
-    return columns.part(rows.start, rows.stop).metadata_bytes + int(
-        topics.names.lengths[of_topics[is_first]].sum()
-    )
+    rows, of_groups = _rows_of(groups, view)
+    size = 0
+    for start in range(0, len(rows), _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        slots, of_topics = columns.metadata_slot[rows[part]], topics.topic[columns.place[rows[part]]]
+        is_first = np.append(True, (np.diff(of_topics) != 0) | (np.diff(of_groups[part]) != 0))
+        size += int(topics.names.lengths[of_topics[is_first]].sum())
+        size += int(columns.texts.lengths[slots].sum()) if slots.any() else 0
+    return size
+
+
+def _content_of_some(asked: Message, view: View) -> int:
+    """How many bytes the names and metadata in an answer about some partitions of a group have."""
+    place = view.picture.groups.place(asked["groupId"])
+    held = 0 if place is None else _content_of_topics(asked["topics"], place, view)
+    return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + held
 
 
 def _content_of_topics(asked: Sequence[Message], group: int, view: View) -> int:
@@ -271,10 +276,7 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     """The topics of the groups at n places (`NONE`: of none), one group after the other, and of which of the
     n each is."""
     offsets, topics = view.picture.offsets, view.picture.topics
-    begins = np.where(groups == NONE, 0, offsets.starts[groups])
-    counts = np.where(groups == NONE, 0, offsets.starts[groups + 1] - begins)
-    of_groups = np.repeat(np.arange(len(groups)), counts)
-    rows = np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    rows, of_groups = _rows_of(groups, view)
     is_known = were_readable(offsets.columns.committed_offset[rows], offsets.columns.unreadable_since[rows])
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
@@ -292,6 +294,15 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     names = topics.names.texts.take(from_numbers(of_topics[first]))
     held = Columns(partitions, np.diff(np.append(first, len(rows))))
     return Columns({"name": names, "partitions": held}), of_groups[first]
+
+
+def _rows_of(groups: Index, view: View) -> tuple[Index, Index]:
+    """The rows of the offsets of the groups at n places (`NONE`: of none), and of which of the n each is."""
+    starts = view.picture.offsets.starts
+    begins = np.where(groups == NONE, 0, starts[groups])
+    counts = np.where(groups == NONE, 0, starts[groups + 1] - begins)
+    of_groups = np.repeat(np.arange(len(groups)), counts)
+    return np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts), of_groups
 
 
 def _metadata(columns: OffsetColumns, rows: Index) -> pa.LargeBinaryArray:

@@ -84,11 +84,6 @@ class OffsetColumns:
         """The metadata (n, UTF-8), empty where there is none."""
         return self.texts.at(self.metadata_slot)
 
-    @property
-    def metadata_bytes(self) -> int:
-        """How many bytes the metadata has together."""
-        return int(self.texts.lengths[self.metadata_slot].sum()) if self.metadata_slot.any() else 0
-
     def part(self, start: int, stop: int) -> "OffsetColumns":
         """Return the offsets from one number up to another, on the same memory."""
         return OffsetColumns(
