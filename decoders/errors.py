@@ -9,6 +9,7 @@ class ErrorKind(StrEnum):
     MALFORMED = "malformed"  # its bytes break the format
     UNKNOWN_TYPE = "unknown_type"  # a record type, or an API, that we do not decode
     UNSUPPORTED_VERSION = "unsupported_version"  # a version of a value or an API that we do not decode
+    TOO_LARGE = "too_large"  # a request with more elements than anyone needs
 
 
 class DecodeError(ValueError):

@@ -1,7 +1,8 @@
 """Requests and responses as they travel: a size of four bytes, a header, a message.
 
-A *frame* is what stands behind the size. Who reads from strangers bounds it before reading it; what a message
-takes in memory is then bounded too, by some hundred bytes for each byte of its frame.
+A *frame* is what stands behind the size. Who reads from strangers bounds it before reading it; what a request
+takes in memory is then bounded too, by ten bytes for each byte of its frame, and some 250 for each of
+`MOST_ELEMENTS`.
 """
 
 import struct
@@ -21,7 +22,7 @@ from decoders.messages.api import REQUEST_HEADERS, RESPONSE_HEADERS, Api
 from decoders.messages.apis import APIS
 from decoders.messages.bulk import plan_of
 from decoders.messages.cluster import API_VERSIONS
-from decoders.messages.reader import Message, reader_of
+from decoders.messages.reader import Message, TooManyError, reader_of
 from decoders.messages.writer import UNWRITABLE, UnwritableError, writer_of
 from decoders.rows.reference import MESSAGE_READS, malformed
 from decoders.rows.source import UNREADABLE
@@ -50,6 +51,9 @@ class Response(NamedTuple):
 
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SIZE: Final = struct.Struct(">i")
+MOST_ELEMENTS: Final = 350_000
+"""Elements of a request (names, topics, partitions to which more belongs): as many offsets fit into 4 MiB."""
+
 _UNREAD: Final = Struct()  # stands for a message whose version we do not know
 
 
@@ -60,8 +64,8 @@ def read_request(frame: bytes) -> Request:
     """Read a request; bytes behind the message are ignored, as brokers ignore them.
 
     Raises `DecodeError`, and nothing else, whatever the bytes are. Its `kind` is UNKNOWN_TYPE for an API that
-    is not in `APIS`, UNSUPPORTED_VERSION for a version that the API does not have, else MALFORMED; its
-    `reason` says where, what was expected and what was found.
+    is not in `APIS`, UNSUPPORTED_VERSION for a version that the API does not have, TOO_LARGE for one of more
+    than `MOST_ELEMENTS`, else MALFORMED; its `reason` says where, what was expected and what was found.
     """
     try:
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -71,7 +75,11 @@ def read_request(frame: bytes) -> Request:
     header_layout, layout = _request_layouts(api_key, version)
     try:
         header, at = reader_of(header_layout)(frame, 0)
-        body, _ = reader_of(layout)(frame, at)
+        body, _ = reader_of(layout, MOST_ELEMENTS)(frame, at)
+    except TooManyError:
+        subject = _subject(APIS[api_key], version, "request")
+        reason = f"{subject}: expected at most {MOST_ELEMENTS} elements, found more: ask for fewer at once"
+        raise DecodeError(ErrorKind.TOO_LARGE, reason, field="", at_byte=at) from None
     except UNREADABLE:
         raise _what_is_wrong(
             frame, header_layout, layout, _subject(APIS[api_key], version, "request")
@@ -101,8 +109,9 @@ def prepare() -> None:
     """Write all readers of requests and writers of responses now (some 0.3 s), not each at its first use."""
     for api in APIS.values():
         for version in api.versions:
-            for layout in _request_layouts(api.key, version):
-                reader_of(layout)
+            header, layout = _request_layouts(api.key, version)
+            reader_of(header)
+            reader_of(layout, MOST_ELEMENTS)
             writer_of(RESPONSE_HEADERS[api.response_header(version)])
             writer_of(api.response_layout(version))
 

@@ -12,10 +12,13 @@ write for it. The begin of that of an OffsetFetch request:
 
 It takes the bytes and where to start, and returns the message and the byte after it: structs are dicts of
 Kafka's names, arrays lists, ids text in Kafka's form (22 characters), null is None; tagged fields that are
-absent have their default. A count of elements beyond the bytes that are left is refused before any is made.
+absent have their default. A count of elements beyond the bytes that are left is refused before any is made;
+so is one beyond `most` elements of the whole message, which raises `TooManyError`: an element of two bytes
+becomes some 250 of memory. Numbers in arrays are no elements of this kind.
 """
 
 import struct
+from dataclasses import dataclass
 from functools import cache, singledispatch
 from typing import Any, Final, Protocol
 
@@ -44,7 +47,13 @@ from decoders.rows.source import (
 
 Message = dict[str, Any]
 
+
+class TooManyError(Exception):
+    """A message has more elements than were asked for."""
+
+
 _NAMES: Final = {
+    "too_many": TooManyError,
     "varint": varint,
     "compact_length": compact_length,
     "uuid": decode_uuid,
@@ -61,17 +70,26 @@ class Read(Protocol):
 
 
 @cache
-def reader_of(layout: Struct) -> Read:
-    """The function that reads a message; written and compiled once."""
-    source = Source("def read(data, at):", dict(_NAMES))
+def reader_of(layout: Struct, most: int | None = None) -> Read:
+    """The function that reads a message of at most so many elements; written and compiled once."""
+    source = _ReaderSource("def read(data, at):", dict(_NAMES), is_bounded=most is not None)
+    if most is not None:
+        source.add(f"left = {most}")
     message = _write(layout, "message", source)
     source.add("if at > len(data):", "    raise IndexError", f"return {message}, at")
     read: Read = source.compiled()
     return read
 
 
+@dataclass
+class _ReaderSource(Source):
+    """A function that reads; `is_bounded`: it counts in `left` how many elements there may still be."""
+
+    is_bounded: bool = False
+
+
 @singledispatch
-def _write(declaration: Construct, name: str, source: Source) -> str:
+def _write(declaration: Construct, name: str, source: _ReaderSource) -> str:
     """Write what reads a declared thing at `at`, and return the expression of its value.
 
     The variables that it needs begin with `name`.
@@ -80,30 +98,30 @@ def _write(declaration: Construct, name: str, source: Source) -> str:
 
 
 @_write.register
-def _(declaration: Renamed, name: str, source: Source) -> str:
+def _(declaration: Renamed, name: str, source: _ReaderSource) -> str:
     return _write(declaration.subcon, name, source)
 
 
 @_write.register
-def _(declaration: Default, name: str, source: Source) -> str:
+def _(declaration: Default, name: str, source: _ReaderSource) -> str:
     return _write(declaration.subcon, name, source)
 
 
 @_write.register(Integer)
 @_write.register(Boolean)
-def _(declaration: Integer | Boolean, name: str, source: Source) -> str:
+def _(declaration: Integer | Boolean, name: str, source: _ReaderSource) -> str:
     source.add_fixed(name, declaration.fmtstr[-1])
     return name
 
 
 @_write.register
-def _(declaration: Uuid, name: str, source: Source) -> str:
+def _(declaration: Uuid, name: str, source: _ReaderSource) -> str:
     source.add(f"{name} = uuid(data[at : (at := at + 16)])")
     return name
 
 
 @_write.register
-def _(declaration: Text, name: str, source: Source) -> str:
+def _(declaration: Text, name: str, source: _ReaderSource) -> str:
     short = f'{name} = data[at : (at := at + count)].decode("utf-8", "{AS_JAVA}")'
     with unless_short(declaration, source, short), counted(declaration, name, source, null="None"):
         source.add(f"{name} = long_text(data[at : at + length])", "at += length")
@@ -111,14 +129,14 @@ def _(declaration: Text, name: str, source: Source) -> str:
 
 
 @_write.register
-def _(declaration: Blob, name: str, source: Source) -> str:
+def _(declaration: Blob, name: str, source: _ReaderSource) -> str:
     with counted(declaration, name, source, null="None"):
         source.add(f"{name} = data[at : at + length]", "at += length")
     return name
 
 
 @_write.register
-def _(declaration: Sequence, name: str, source: Source) -> str:
+def _(declaration: Sequence, name: str, source: _ReaderSource) -> str:
     with counted(declaration, name, source, null="None"):
         refuse_impossible_count(source)
         if isinstance(declaration.element, Integer):
@@ -128,14 +146,18 @@ def _(declaration: Sequence, name: str, source: Source) -> str:
     return name
 
 
-def _write_integers(element: Integer, name: str, source: Source) -> None:
+def _write_integers(element: Integer, name: str, source: _ReaderSource) -> None:
     source.add(
         f'{name} = list(unpack(f">{{length}}{element.fmtstr[-1]}", data, at))',
         f"at += {element.length} * length",
     )
 
 
-def _write_elements(element: Construct, name: str, source: Source) -> None:
+def _write_elements(element: Construct, name: str, source: _ReaderSource) -> None:
+    if source.is_bounded:
+        source.add("left -= length")
+        with source.block("if left < 0:"):
+            source.add("raise too_many")
     source.add(f"{name} = []")
     with source.block("for _ in range(length):"):
         value = _write(element, f"{name}_element", source)
@@ -143,12 +165,12 @@ def _write_elements(element: Construct, name: str, source: Source) -> None:
 
 
 @_write.register
-def _(declaration: Struct, name: str, source: Source) -> str:
+def _(declaration: Struct, name: str, source: _ReaderSource) -> str:
     return f"{{{', '.join(_write_fields(declaration, name, source))}}}"
 
 
 @_write.register
-def _(declaration: FlexibleStruct, name: str, source: Source) -> str:
+def _(declaration: FlexibleStruct, name: str, source: _ReaderSource) -> str:
     fields = _write_fields(declaration, name, source)
     for field in declaration.tags.values():
         source.add(f"{name}_{field.name} = {field.subcon.value!r}")
@@ -157,20 +179,20 @@ def _(declaration: FlexibleStruct, name: str, source: Source) -> str:
     return f"{{{', '.join(fields + tagged)}}}"
 
 
-def _write_fields(declaration: Struct, name: str, source: Source) -> list[str]:
+def _write_fields(declaration: Struct, name: str, source: _ReaderSource) -> list[str]:
     return [
         f'"{field.name}": {_write(field, f"{name}_{field.name}", source)}' for field in declaration.subcons
     ]
 
 
-def _write_tag(field: Renamed, name: str, source: Source) -> None:
+def _write_tag(field: Renamed, name: str, source: _ReaderSource) -> None:
     """Write what reads the content of a tagged field into a variable."""
     value = _write(field, name, source)
     source.add(f"{name} = {value}")
 
 
 @_write.register
-def _(declaration: NullableStruct, name: str, source: Source) -> str:
+def _(declaration: NullableStruct, name: str, source: _ReaderSource) -> str:
     write_number(declaration.marker, "marker", source)
     with source.block(f"if marker > {declaration.null}:"):
         value = _write(declaration.subcon, name, source)

@@ -37,7 +37,7 @@ def take(table: pa.Table, rows: Index) -> pa.Table:
         return table.take(_nullable(rows))
     sizes = np.append(row_bytes(table), 0)[rows]  # the one at the end is that of -1
     batches = table.to_batches()
-    taken = [_take(table.schema, batches, rows[start:stop]) for start, stop in _ranges(sizes, PIECE_BYTES)]
+    taken = [_take(table.schema, batches, rows[start:stop]) for start, stop in ranges(sizes, PIECE_BYTES)]
     return pa.concat_tables([table.schema.empty_table(), *taken])
 
 
@@ -46,7 +46,7 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
     if table.nbytes <= PIECE_BYTES:
         yield from [table] if len(table) else []
         return
-    for start, stop in _ranges(row_bytes(table), PIECE_BYTES):
+    for start, stop in ranges(row_bytes(table), PIECE_BYTES):
         yield table.slice(start, stop - start)
 
 
@@ -80,6 +80,18 @@ def row_bytes(table: pa.Table) -> Index:
     return reduce(np.add, (np.concatenate(chunks) for chunks in columns if chunks), nothing)
 
 
+def ranges(sizes: Index, most: int, most_rows: int | None = None) -> list[tuple[int, int]]:
+    """Cut n rows of these sizes into ranges that are together no larger than `most`, or hold one row; none
+    has more than so many rows."""
+    ends = np.append(0, np.cumsum(sizes))
+    cuts = [0]
+    while cuts[-1] < len(sizes):
+        reach = int(np.searchsorted(ends, ends[cuts[-1]] + most, side="right")) - 1
+        reach = reach if most_rows is None else min(reach, cuts[-1] + most_rows)
+        cuts.append(max(reach, cuts[-1] + 1))
+    return list(pairwise(cuts))
+
+
 def by_batches(
     table: pa.Table, to_array: Callable[[pa.RecordBatch], pa.Array], kind: pa.DataType
 ) -> pa.ChunkedArray:
@@ -99,16 +111,6 @@ def _take(schema: pa.Schema, batches: list[pa.RecordBatch], rows: Index) -> pa.T
     ]
     places = np.where(rows >= 0, np.searchsorted(wanted, rows), rows)
     return pa.Table.from_batches(found, schema).take(_nullable(places))
-
-
-def _ranges(sizes: Index, most: int) -> list[tuple[int, int]]:
-    """Cut n rows of these sizes into ranges that are together no larger than `most`, or hold one row."""
-    ends = np.append(0, np.cumsum(sizes))
-    cuts = [0]
-    while cuts[-1] < len(sizes):
-        reach = int(np.searchsorted(ends, ends[cuts[-1]] + most, side="right")) - 1
-        cuts.append(max(reach, cuts[-1] + 1))
-    return list(pairwise(cuts))
 
 
 def _value_bytes(array: pa.Array) -> Index:

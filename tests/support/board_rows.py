@@ -444,7 +444,16 @@ def _offsetlake_itself() -> list[Builder]:
             "By Kafka's name of the request.",
             unit="reqps",
             is_stacked=True,
-            width=8,
+            width=6,
+        ),
+        lines(
+            "Connections closed by the Kafka door",
+            {"{{reason}}": f"sum by (reason) ({rate('kafka_connections_closed_total')})"},
+            "By the reason: see offsetlake_kafka_connections_closed_total in docs/metrics.md. `idle` is as "
+            "usual, the others are worth a look at the log.",
+            unit="cps",
+            is_stacked=True,
+            width=6,
         ),
         lines(
             "How long batches take",
@@ -452,14 +461,14 @@ def _offsetlake_itself() -> list[Builder]:
             "Of the newest batch, from its trigger to after its commit. Batches begin as often as [job] "
             "trigger says; one that takes longer than that delays the next, and so all that is shown here.",
             unit="s",
-            width=8,
+            width=6,
         ),
         lines(
             "Age of the newest batch",
             {"batch": f"time() - {of('batch_timestamp_seconds')}"},
             "How long ago anything changed in the tables. Where nobody commits, nothing changes.",
             unit="s",
-            width=8,
+            width=6,
         ),
     ]
 

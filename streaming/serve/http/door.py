@@ -19,7 +19,7 @@ from streaming.serve.http.connection import LimitedConnection
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.logs import told
 
-_BACKLOG: Final = 512
+_BACKLOG: Final = 64  # asyncio takes so many at once, before any of them is closed for being too many
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 5.0
 _SHORTEST_TOKEN: Final = 16

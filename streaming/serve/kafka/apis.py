@@ -5,13 +5,14 @@ Everything else closes the connection, as a broker does. The table in docs/clien
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from decoders.messages import APIS, Columns, Pieces, Request, response_bytes, response_pieces
 from decoders.messages.reader import Message
 from streaming.serve.kafka import cluster, configs, groups, log_ends, offsets, refusals
 from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.limits import BusyError, Size, TooLargeError, UnansweredError
 from streaming.serve.kafka.view import Address, Client, View
 from streaming.serve.picture.picture import Picture
 
@@ -28,7 +29,14 @@ MOST: Final = 5_000_000
 """So many elements fill the longest answer, few bytes as each has. They are written from columns."""
 
 MOST_AS_OBJECTS: Final = 1_000_000
-"""So many elements are written one by one, each of which takes some 500 bytes of memory meanwhile."""
+"""So many elements are written one by one."""
+
+_MEMORY: Final = 600_000_000
+"""Bytes that an answer may take while it is written one element after the other."""
+
+_MEMORY_OF_ELEMENT: Final = 500
+_COPIES: Final = 4  # of names, texts and bytes, from the picture to what is sent
+_ELEMENT_BYTES: Final = 16  # of an answer, at least
 
 _SETTINGS: Final = 5  # of the broker
 _KEPT_BYTES: Final = 8 * 1024 * 1024
@@ -40,25 +48,26 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
 
 
-class UnansweredError(Exception):
-    """There is no answer to a request; the connection is to be closed."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Answered:
     """Versions of an API that are answered in one way.
 
-    `weight` is how many elements the answer has, about (None: always few). If they are more than `MANY`,
-    `answer_many` makes it where `is_of_columns` says that it can be written from columns. `about` says what
-    is in the answer, for the documentation.
+    `weight` is how many elements the answer has, about (None: always few), `content` how many bytes its
+    names, texts and bytes have, and `gaps` how many more elements it has; these two take longer to find. If
+    the weight is more than `MANY`, `answer_many` makes the answer where `is_of_columns` says that it can be
+    written from columns. `can_wait`: the answer can have an error that has clients ask again. `about` says
+    what is in the answer, for the documentation.
     """
 
     api_key: int
     versions: Sequence[int]
     answer: Answer
     weight: Weight | None = None
+    content: Weight | None = None
+    gaps: Weight | None = None
     is_of_columns: Callable[[Message], bool] = lambda _: False
     answer_many: Answer | None = None
+    can_wait: bool = False
     about: str
 
 
@@ -82,6 +91,11 @@ def _asked(name: str) -> Weight:
     return lambda request, _: len(request.get(name, ()))
 
 
+def _asked_content(name: str) -> Weight:
+    """The bytes of an answer that has the names that were asked for."""
+    return lambda request, _: sum(map(len, request.get(name, ())))
+
+
 def _groups_held(request: Message, view: View) -> int:
     return len(view.picture.groups)
 
@@ -98,6 +112,8 @@ _ROWS: Final = (
         versions=range(0, 1),
         answer=cluster.answer_oldest_metadata,
         weight=cluster.oldest_metadata_weight,
+        content=cluster.oldest_metadata_content,
+        gaps=cluster.oldest_metadata_gaps,
         about="",
     ),
     Answered(
@@ -105,6 +121,8 @@ _ROWS: Final = (
         versions=range(10, 12),
         answer=cluster.answer_metadata_by_names,
         weight=cluster.metadata_weight,
+        content=cluster.metadata_content,
+        gaps=cluster.metadata_gaps,
         about="",
     ),
     Answered(
@@ -112,6 +130,8 @@ _ROWS: Final = (
         versions=[*range(1, 10), 12, 13],
         answer=cluster.answer_metadata,
         weight=cluster.metadata_weight,
+        content=cluster.metadata_content,
+        gaps=cluster.metadata_gaps,
         about="one node, which is the listener, and the topics that groups have offsets of",
     ),
     Answered(
@@ -124,7 +144,8 @@ _ROWS: Final = (
         api_key=75,
         versions=range(0, 1),
         answer=cluster.answer_topic_partitions,
-        weight=lambda request, _: cluster.MOST_PARTITIONS + len(request["topics"]),
+        weight=cluster.topic_partitions_weight,
+        content=cluster.topic_partitions_content,
         about="the same topics, up to 2,000 partitions at a time",
     ),
     Answered(
@@ -132,6 +153,7 @@ _ROWS: Final = (
         versions=range(0, 7),
         answer=cluster.answer_coordinators,
         weight=_asked("coordinatorKeys"),
+        content=cluster.coordinators_content,
         about="the listener, for every group; transactions and share groups have no coordinator here",
     ),
     Answered(
@@ -139,6 +161,8 @@ _ROWS: Final = (
         versions=range(0, 6),
         answer=groups.answer_groups,
         weight=_groups_held,
+        content=groups.groups_content,
+        can_wait=True,
         is_of_columns=lambda _: True,
         about="all groups, or those in some states or of some types",
     ),
@@ -147,6 +171,8 @@ _ROWS: Final = (
         versions=range(0, 6),
         answer=groups.answer_old_descriptions,
         weight=lambda request, view: groups.descriptions_weight(request["groups"], view),
+        content=lambda request, view: groups.descriptions_content(request["groups"], view),
+        can_wait=True,
         about="",
     ),
     Answered(
@@ -154,6 +180,8 @@ _ROWS: Final = (
         versions=range(6, 7),
         answer=groups.answer_descriptions,
         weight=lambda request, view: groups.descriptions_weight(request["groups"], view),
+        content=lambda request, view: groups.descriptions_content(request["groups"], view),
+        can_wait=True,
         about="classic groups and their members; others are `Dead`",
     ),
     Answered(
@@ -161,6 +189,8 @@ _ROWS: Final = (
         versions=range(0, 2),
         answer=groups.answer_consumer_groups,
         weight=lambda request, view: groups.descriptions_weight(request["groupIds"], view),
+        content=lambda request, view: groups.descriptions_content(request["groupIds"], view),
+        can_wait=True,
         about="groups of the consumer protocol (KIP-848) and their members",
     ),
     Answered(
@@ -168,6 +198,8 @@ _ROWS: Final = (
         versions=range(1, 2),
         answer=offsets.answer_oldest_offsets,
         weight=offsets.offsets_weight,
+        content=offsets.offsets_content,
+        can_wait=True,
         about="",
     ),
     Answered(
@@ -175,6 +207,8 @@ _ROWS: Final = (
         versions=range(2, 10),
         answer=offsets.answer_offsets,
         weight=offsets.offsets_weight,
+        content=offsets.offsets_content,
+        can_wait=True,
         is_of_columns=offsets.wants_all,
         answer_many=offsets.answer_many_offsets,
         about="committed offsets, of one group or of many",
@@ -184,6 +218,7 @@ _ROWS: Final = (
         versions=range(1, 12),
         answer=log_ends.answer_log_ends,
         weight=log_ends.log_ends_weight,
+        content=log_ends.log_ends_content,
         about="the sampled begin (-2) and end (-1) of logs; other timestamps are an error",
     ),
     Answered(
@@ -191,18 +226,23 @@ _ROWS: Final = (
         versions=range(1, 5),
         answer=configs.answer_configs,
         weight=lambda request, _: _SETTINGS * len(request["resources"]),
+        content=lambda request, _: _SETTINGS * configs.SETTING_BYTES * len(request["resources"]),
         about="no settings; of the one broker, as of when all answers are",
     ),
     Answered(
         api_key=8,
         versions=range(2, 10),
         answer=refusals.refuse_commit,
+        weight=refusals.commit_weight,
+        content=refusals.commit_content,
         about="refused: GROUP_AUTHORIZATION_FAILED",
     ),
     Answered(
         api_key=42,
         versions=range(0, 3),
         answer=refusals.refuse_deletion,
+        weight=_asked("groupsNames"),
+        content=_asked_content("groupsNames"),
         about="refused: GROUP_AUTHORIZATION_FAILED",
     ),
     Answered(
@@ -257,10 +297,37 @@ def weight_of(request: Request, view: View) -> int:
     weight = 0 if row.weight is None else row.weight(request.body, view)
     most = MOST if weight > MOST_AS_OBJECTS and row.is_of_columns(request.body) else MOST_AS_OBJECTS
     if weight > most:
-        raise UnansweredError(
-            f"expected to be asked for at most {most} elements, found {weight}: ask for fewer at once"
-        )
+        raise TooLargeError(f"expected at most {most} elements of an answer, found {weight}: {_FEWER}")
     return weight
+
+
+def size_of(request: Request, view: View) -> Size:
+    """Return how many elements and bytes the answer has, about, which may take as long as many of them are.
+
+    Raises `UnansweredError` where these are more than the longest answer has, or than there is memory for.
+    """
+    weight = weight_of(request, view)
+    if request.body is None:
+        return Size(weight, 0)
+    row = _row_of(request)
+    elements = weight if row.gaps is None else weight + row.gaps(request.body, view)
+    content = 0 if row.content is None else row.content(request.body, view)
+    _refuse_longer(_ELEMENT_BYTES * elements + content)
+    memory = _MEMORY_OF_ELEMENT * elements + _COPIES * content
+    if memory > _MEMORY and not row.is_of_columns(request.body):
+        raise TooLargeError(f"expected an answer that takes at most {_MEMORY} bytes to make: {_FEWER}")
+    return Size(elements, content)
+
+
+def answer_later(request: Request, view: View) -> bytes | Pieces:
+    """Make the answer that has clients ask again, for there was no time; raises `BusyError` where there is
+    none."""
+    if not _row_of(request).can_wait:
+        raise BusyError
+    return answer(request, replace(view, is_busy=True))
+
+
+_FEWER: Final = "ask for fewer at once"
 
 
 class Kept:
@@ -316,9 +383,7 @@ def _row_of(request: Request) -> Answered:
 
 def _refuse_longer(size: int) -> None:
     if size > LONGEST:
-        raise UnansweredError(
-            f"expected an answer of at most {LONGEST} bytes, found {size}: ask for fewer groups at once"
-        )
+        raise TooLargeError(f"expected an answer of at most {LONGEST} bytes, found {size}: {_FEWER}")
 
 
 def table() -> str:

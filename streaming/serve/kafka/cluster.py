@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
+import numpy as np
+
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import NODE_ID, View
+from streaming.serve.kafka.view import NODE_ID, Each, View, once
 from streaming.serve.picture.names import NONE
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
@@ -36,6 +38,7 @@ MOST_PARTITIONS: Final = 2_000
 _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 _GROUP, _TRANSACTION = 0, 1  # what FindCoordinator can be asked for
+_ONLY_GROUPS: Final = "Only groups have a coordinator here: these are answers from tables."
 
 
 # --- brokers -----------------------------------------------------------------------------------------------
@@ -68,7 +71,14 @@ def answer_coordinators(request: Message, view: View) -> Message:
     kind = request.get("keyType", _GROUP)
     if "coordinatorKeys" not in request:
         return _coordinator(kind, view)
-    return {"coordinators": [{"key": key, **_coordinator(kind, view)} for key in request["coordinatorKeys"]]}
+    coordinator = _coordinator(kind, view)
+    return {"coordinators": [{"key": key, **coordinator} for key in once(request["coordinatorKeys"])]}
+
+
+def coordinators_content(request: Message, view: View) -> int:
+    """How many bytes the texts in an answer to FindCoordinator have, at most."""
+    keys = request.get("coordinatorKeys", ())
+    return sum(map(len, keys)) + (len(_ONLY_GROUPS) + len(view.address.host)) * len(keys)
 
 
 def _coordinator(kind: int, view: View) -> Message:
@@ -76,8 +86,7 @@ def _coordinator(kind: int, view: View) -> Message:
         return {"errorMessage": "", "nodeId": NODE_ID, **_address(view)}
     is_transaction = kind == _TRANSACTION
     error = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else Error.INVALID_REQUEST
-    why = "Only groups have a coordinator here: these are answers from tables."
-    return {"errorCode": error, "errorMessage": why, "nodeId": -1, "host": "", "port": -1}
+    return {"errorCode": error, "errorMessage": _ONLY_GROUPS, "nodeId": -1, "host": "", "port": -1}
 
 
 def _address(view: View) -> Message:
@@ -89,19 +98,30 @@ def _address(view: View) -> Message:
 
 def answer_metadata(request: Message, view: View) -> Message:
     """Answer Metadata."""
-    asked = request["topics"]
-    wants_operations = request.get("includeTopicAuthorizedOperations", False)
-    topics = _all_topics(view) if asked is None else [_asked_topic(one, view) for one in _distinct(asked)]
-    for topic in topics:
-        topic["topicAuthorizedOperations"] = view.operations(wants_operations and not topic["errorCode"])
     wants_operations = request.get("includeClusterAuthorizedOperations", False)
     return {
         "brokers": [{"nodeId": NODE_ID, **_address(view)}],
         "clusterId": view.cluster_id,
         "controllerId": NODE_ID,
-        "topics": topics,
+        "topics": _topics(request, view),
         "clusterAuthorizedOperations": view.operations(wants_operations),
     }
+
+
+def _topics(request: Message, view: View) -> Each:
+    """The topics in an answer to Metadata."""
+    wants_operations = request.get("includeTopicAuthorizedOperations", False)
+    if request["topics"] is None:
+        places = [place for place in range(len(view.picture.topics)) if _has_partitions(place, view)]
+        count, topics = len(places), (_topic(place, view) for place in places)
+    else:
+        asked = _distinct(request["topics"])
+        count, topics = len(asked), (_asked_topic(one, view) for one in asked)
+    shown = (
+        {**topic, "topicAuthorizedOperations": view.operations(wants_operations and not topic["errorCode"])}
+        for topic in topics
+    )
+    return Each(count, shown)
 
 
 def _distinct(asked: list[Message]) -> list[Message]:
@@ -125,20 +145,57 @@ def answer_metadata_by_names(request: Message, view: View) -> Message:
 
 
 def metadata_weight(request: Message, view: View) -> int:
-    """How many topics and partitions an answer to Metadata may have."""
+    """How many topics and partitions an answer to Metadata may have, but for those that nothing has named."""
     topics = view.picture.topics
     if request["topics"] is None:
         return len(topics.topic)
-    asked = _distinct(request["topics"])
-    names = (topics.name_of(one.get("topicId", "")) if one["name"] is None else one["name"] for one in asked)
+    places = np.array(_places(request["topics"], view), np.int64)
+    return len(request["topics"]) + int((topics.starts[places + 1] - topics.starts[places]).sum())
+
+
+def metadata_gaps(request: Message, view: View) -> int:
+    """How many partitions that nothing has named an answer to Metadata has, at most."""
+    topics = view.picture.topics
+    asked = range(len(topics)) if request["topics"] is None else _places(request["topics"], view)
+    places = np.array(asked, np.int64)
+    starts, stops = topics.starts[places], topics.starts[places + 1]
+    highest = np.append(topics.partition, NONE)[np.where(starts < stops, stops - 1, -1)]
+    return sum(len(_gaps(_named(place, view))) for place in places[highest >= stops - starts].tolist())
+
+
+def metadata_content(request: Message, view: View) -> int:
+    """How many bytes the names of topics in an answer to Metadata have, about."""
+    names = view.picture.topics.names
+    if request["topics"] is None:
+        return int(names.texts.nbytes)
+    asked = sum(len(one["name"] or "") for one in request["topics"])
+    return asked + int(names.lengths[_places(request["topics"], view)].sum())
+
+
+def _places(asked: list[Message], view: View) -> list[int]:
+    """The places of the topics that are asked for and known."""
+    topics = view.picture.topics
+    names = (
+        topics.name_of(one.get("topicId", "")) if one["name"] is None else one["name"]
+        for one in _distinct(asked)
+    )
     places = (None if name is None else topics.names.place(name) for name in names)
-    held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
-    return len(asked) + held
+    return [place for place in places if place is not None]
 
 
 def oldest_metadata_weight(request: Message, view: View) -> int:
-    """How many topics and partitions an answer to Metadata of version 0 may have."""
+    """How many topics and partitions an answer to Metadata of version 0 may have; see `metadata_weight`."""
     return metadata_weight({"topics": request["topics"] or None}, view)
+
+
+def oldest_metadata_gaps(request: Message, view: View) -> int:
+    """How many partitions that nothing has named an answer to Metadata of version 0 has, at most."""
+    return metadata_gaps({"topics": request["topics"] or None}, view)
+
+
+def oldest_metadata_content(request: Message, view: View) -> int:
+    """How many bytes the names of topics in an answer to Metadata of version 0 have, about."""
+    return metadata_content({"topics": request["topics"] or None}, view)
 
 
 def answer_topic_partitions(request: Message, view: View) -> Message:
@@ -163,6 +220,22 @@ def answer_topic_partitions(request: Message, view: View) -> Message:
             return {"topics": topics, "nextCursor": cursor}
         left -= len(partitions)
     return {"topics": topics, "nextCursor": None}
+
+
+def topic_partitions_weight(request: Message, view: View) -> int:
+    """How many topics and partitions an answer to DescribeTopicPartitions has, at most; to find them, it is
+    looked at all partitions of the topics that are asked for."""
+    topics = view.picture.topics
+    places = {topics.names.place(topic["name"]) for topic in request["topics"]} - {None}
+    held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
+    return MOST_PARTITIONS + len(request["topics"]) + held
+
+
+def topic_partitions_content(request: Message, view: View) -> int:
+    """How many bytes the names in an answer to DescribeTopicPartitions have, about."""
+    names = view.picture.topics.names
+    share = min(MOST_PARTITIONS / max(len(names), 1), 1)
+    return sum(len(topic["name"]) for topic in request["topics"]) or int(names.texts.nbytes * share)
 
 
 def _names(first: str, view: View) -> Iterator[str]:
@@ -193,16 +266,6 @@ def _topic_of(name: str, view: View, *, begin: int = _FIRST_PARTITION, most: int
     is_name = _NAME.fullmatch(name) and name not in {".", ".."}
     error = Error.UNKNOWN_TOPIC_OR_PARTITION if is_name else Error.INVALID_TOPIC_EXCEPTION
     return {"errorCode": error, "name": name, "isInternal": name in _INTERNAL, "partitions": []}
-
-
-def _all_topics(view: View) -> list[Message]:
-    return list(_named_topics(view))
-
-
-def _named_topics(view: View) -> Iterator[Message]:
-    """The topics of which anything is known: a partition at least."""
-    places = range(len(view.picture.topics))
-    return (_topic(place, view) for place in places if _has_partitions(place, view))
 
 
 def _has_partitions(topic: int, view: View) -> bool:
@@ -263,8 +326,7 @@ def gaps_of(topic: str, view: View) -> range:
     place = topics.names.place(topic)
     if place is None:
         return range(0)
-    named = topics.partition[topics.starts[place] : topics.starts[place + 1]][_is_there(place, view)]
-    return _gaps(named)
+    return _gaps(_named(place, view))
 
 
 def _with_gaps(named: Index) -> Iterable[int]:
@@ -277,3 +339,9 @@ def _gaps(named: Index) -> range:
     """From 0 to the highest of partitions in order; none where those between them are many."""
     highest = int(named[-1]) if len(named) else -1
     return range(highest + 1) if highest < len(named) + _GAPS else range(0)
+
+
+def _named(topic: int, view: View) -> Index:
+    """The named partitions of the topic at a place that are there still."""
+    start, stop = view.picture.topics.starts[topic : topic + 2].tolist()
+    return view.picture.topics.partition[start:stop][_is_there(topic, view)]

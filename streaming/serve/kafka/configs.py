@@ -12,6 +12,9 @@ _TOPIC, _BROKER = 2, 4  # types of resources
 _STATIC: Final = 4  # where a setting comes from: what a broker was started with
 _STRING: Final = 2  # the type of a setting
 
+SETTING_BYTES: Final = 300
+"""Bytes of a setting with its documentation, or of what is wrong with a resource: at most, about."""
+
 
 def answer_configs(request: Message, view: View) -> Message:
     """Answer DescribeConfigs."""

@@ -12,11 +12,12 @@ from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from decoders.errors import DecodeError
+from decoders.errors import DecodeError, ErrorKind
 from decoders.messages import Pieces, Request, read_request
-from streaming.serve.kafka.apis import MANY, Kept, UnansweredError, answer, client_of, weight_of
-from streaming.serve.kafka.limits import Limits
+from streaming.serve.kafka.apis import MANY, Kept, answer, answer_later, client_of, size_of, weight_of
+from streaming.serve.kafka.limits import BusyError, Closed, Limits, UnansweredError, UnreadError
 from streaming.serve.kafka.view import Address, Client, View
+from streaming.serve.picture.picture import Picture
 
 _SIZE: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")  # what a frame begins with
@@ -24,6 +25,7 @@ _LARGE_FRAME: Final = 4 * 1024  # to read it, and to weigh the answer, takes a m
 _AHEAD: Final = 64 * 1024  # received bytes with which nothing more is read while an answer is being made
 _BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
 _PIECE: Final = 256 * 1024
+_MANY_BYTES: Final = 64 * 1024  # of names, texts and bytes, which take a moment to be made
 _TURN_S: Final = 0.002  # how long one connection is answered before it is the turn of others
 
 
@@ -34,18 +36,21 @@ class Door(Protocol):
     kept: Kept
     received: memoryview  # where what comes in is put for a moment, of whichever connection
 
-    def opened(self, connection: "Connection", peer: str) -> bool:
+    def opened(self, connection: "Connection") -> bool:
         """Take a connection in, unless there are too many."""
 
     def reserve(self, size: int) -> bool:
         """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
 
-    def ended(self, connection: "Connection", peer: str) -> bool:
+    def ended(self, connection: "Connection") -> bool:
         """Count a connection no more whose client has said all, and perhaps is gone; tell whether it may
         still get its answers."""
 
-    def closed(self, connection: "Connection", peer: str) -> None:
+    def closed(self, connection: "Connection") -> None:
         """Forget a connection."""
+
+    def closing(self, reason: Closed, why: str = "") -> None:
+        """Count a connection that we close; say why, if that is worth saying."""
 
     def view(self, reached: Address, client: Client) -> View:
         """What an answer to a client is made from now."""
@@ -54,13 +59,13 @@ class Door(Protocol):
         """Count a request that could be read."""
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Do what takes long while others are answered."""
+        """Do what takes a while on a thread, while others are answered."""
 
-    def turn(self, weight: int) -> AbstractAsyncContextManager[object]:
-        """Wait until an answer of so many elements can be made and sent."""
+    def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        """Do what takes long on another thread, while others get theirs that takes only a while."""
 
-    def failed(self, error: BaseException) -> None:
-        """Tell that an answer could not be made, for a reason that is not the client's."""
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """Wait until a large answer can be made and sent; raises `BusyError` where that takes too long."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -86,11 +91,10 @@ class Connection(asyncio.BufferedProtocol):
         """Take the connection in."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self._peer = str(peer[0]) if peer else ""
+        own = transport.get_extra_info("sockname")
         self._reached = Address(*own[:2])
         transport.set_write_buffer_limits(high=_BUFFERED)
-        self._is_taken = self._door.opened(self, self._peer)
+        self._is_taken = self._door.opened(self)
         if not self._is_taken:
             transport.abort()
 
@@ -99,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._task is not None:
             self._task.cancel()
         if self._is_taken:
-            self._door.closed(self, self._peer)
+            self._door.closed(self)
         self._reserve(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -118,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_ended = True
         if not self._is_waiting:
             return False  # asyncio closes the connection
-        if not self._door.ended(self, self._peer):
+        if not self._door.ended(self):
             self._transport.abort()
         return True
 
@@ -165,8 +169,12 @@ class Connection(asyncio.BufferedProtocol):
         if len(received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(received)
-        if not 0 <= size <= self._door.limits.frame_bytes or not self._reserve(size):
-            self._transport.close()  # as a broker does
+        most = self._door.limits.frame_bytes
+        if not 0 <= size <= most:
+            self._close(Closed.SIZE, f"expected a request of at most {most} bytes, found one of {size}")
+            return None
+        if not self._reserve(min(size, len(received))):
+            self._close(Closed.MEMORY)
             return None
         end = _SIZE.size + size
         if len(received) < end:
@@ -178,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         return frame
 
     def _reserve(self, size: int) -> bool:
-        """Set aside what a frame takes, if it is large, in place of what was set aside before."""
+        """Set aside what has come of a frame, if that is large, in place of what was set aside before."""
         wanted = size if size > _AHEAD else 0
         if wanted != self._reserved and not self._door.reserve(wanted - self._reserved):
             return False
@@ -197,8 +205,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 request, view, weight = self._read(frame)
                 self._asked(frame)
-                if weight > MANY:
-                    self._start(self._answer_elsewhere(request, view, weight))
+                if weight > MANY or size_of(request, view).content > _MANY_BYTES:
+                    self._start(self._answer_elsewhere(request))
                     return
                 small = answer(request, view)
                 made = small if isinstance(small, bytes) else b"".join(small)
@@ -220,10 +228,25 @@ class Connection(asyncio.BufferedProtocol):
         self._door.asked(api_key)
 
     def _give_up(self, error: BaseException) -> None:
-        """Close the connection: there is no answer to what it asks."""
-        if not isinstance(error, DecodeError | UnansweredError):
-            self._door.failed(error)
-        self._transport.close()
+        """Close the connection: there is no answer to what it asks, or nobody takes it."""
+        match error:
+            case UnansweredError():
+                self._close(error.reason, str(error))
+            case DecodeError(kind=ErrorKind.TOO_LARGE):
+                self._close(Closed.SIZE, error.reason)
+            case DecodeError():
+                self._close(Closed.REQUEST)
+            case _:
+                self._close(Closed.FAILED, f"{type(error).__name__}: {error}")
+
+    def _close(self, reason: Closed, why: str = "") -> None:
+        """Close the connection for a reason: at once if the client does not take what was sent."""
+        if not self._transport.is_closing():
+            self._door.closing(reason, why)
+        if reason is Closed.UNREAD:
+            self._transport.abort()
+        else:
+            self._transport.close()
 
     # --- answers that take long --------------------------------------------------------------------------
 
@@ -244,30 +267,66 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _read_elsewhere(self, frame: bytes) -> None:
         if len(frame) <= _AHEAD:
-            request, view, weight = await self._door.elsewhere(self._read, frame)
+            request, _, _ = await self._door.elsewhere(self._read, frame)
             self._asked(frame)
-            await self._answer_elsewhere(request, view, weight)
+            await self._answer_elsewhere(request)
             return
-        async with self._door.turn(len(frame)):
-            made = await self._door.elsewhere(self._read_and_answer, frame)
+        async with self._door.turn():  # such a request is not read to wait in memory
+            request, _, _ = await self._door.at_length(self._read, frame)
             self._asked(frame)
-            await self._send_pieces(made)
+            await self._send(await self._door.at_length(self._made, request))
 
-    def _read_and_answer(self, frame: bytes) -> bytes | Pieces:
-        """Answer a request that is not to wait in memory: it may take a hundred times its frame."""
-        request, view, _ = self._read(frame)
+    async def _answer_elsewhere(self, request: Request) -> None:
+        made, sized = await self._door.elsewhere(self._made_unless_large, request)
+        if made is not None:
+            await self._send(made)
+            return
+        try:
+            async with self._door.turn():
+                await self._send(await self._door.at_length(self._made, request, sized))
+        except BusyError:
+            await self._send(await self._door.elsewhere(answer_later, request, self._view()))
+
+    def _view(self) -> View:
+        return self._door.view(self._reached, self._client)
+
+    def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, Picture]:
+        """Make an answer unless it is large; give also the picture that says so."""
+        view, limits = self._view(), self._door.limits
+        size = size_of(request, view)
+        is_large = size.elements > limits.large or size.content > limits.large_bytes
+        return None if is_large else answer(request, view), view.picture
+
+    def _made(self, request: Request, sized: Picture | None = None) -> bytes | Pieces:
+        """Make an answer of what is known now: it may have waited for long since it was `sized`."""
+        view = self._view()
+        if view.picture is not sized:
+            size_of(request, view)
         return answer(request, view)
 
-    async def _answer_elsewhere(self, request: Request, view: View, weight: int) -> None:
-        async with self._door.turn(weight):
-            await self._send_pieces(await self._door.elsewhere(answer, request, view))
+    async def _send(self, made: bytes | Pieces) -> None:
+        """Send an answer as the client takes it, which is to take so many bytes a second."""
+        limits = self._door.limits
+        size = made.size if isinstance(made, Pieces) else len(made)
+        self._may_take_s = limits.unread_s + size / limits.unread_bytes_per_s
+        if isinstance(made, Pieces):
+            pieces = iter(made)
+            while (piece := await self._door.elsewhere(next, pieces, None)) is not None:
+                await self._send_piece(piece)
+        else:
+            for piece in _pieces(made):
+                await self._send_piece(piece)
 
-    async def _send_pieces(self, made: bytes | Pieces) -> None:
-        pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
-        while (piece := await self._door.elsewhere(next, pieces, None)) is not None:
-            self._transport.write(piece)
-            if self._is_full:
-                await self._drained.wait()
+    async def _send_piece(self, piece: memoryview) -> None:
+        self._transport.write(piece)
+        if self._is_full:
+            began = monotonic()
+            try:
+                async with asyncio.timeout(self._may_take_s):
+                    await self._drained.wait()
+            except TimeoutError:
+                raise UnreadError from None
+            self._may_take_s -= monotonic() - began
 
     # --- limits of time ----------------------------------------------------------------------------------
 
@@ -278,9 +337,9 @@ class Connection(asyncio.BufferedProtocol):
         if unsent != self._unsent or not unsent:
             self._unsent, self._sent_at = unsent, now
         if now - self._sent_at > limits.unread_s:
-            self._transport.abort()
+            self._close(Closed.UNREAD)
         elif not self._is_waiting and self._is_late(now, limits):
-            self._transport.close()
+            self._close(Closed.IDLE)
 
     def _is_late(self, now: float, limits: Limits) -> bool:
         if not self._has_asked and now - self._opened_at > limits.first_frame_s:

@@ -14,7 +14,7 @@ from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.members import classic_member, consumer_member
-from streaming.serve.kafka.view import Each, View, short, writable
+from streaming.serve.kafka.view import Each, View, once, short, writable
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
@@ -46,6 +46,12 @@ def answer_groups(request: Message, view: View) -> Message:
     return {"errorCode": error, "groups": Columns({"groupId": held.names.texts.filter(chosen), **rows})}
 
 
+def groups_content(request: Message, view: View) -> int:
+    """How many bytes the texts in an answer to ListGroups have, at most."""
+    held = view.picture.groups
+    return int(held.names.texts.nbytes + sum(held.rows[column].nbytes for column in _LISTED.values()))
+
+
 def _is_writable(column: pa.Array | pa.ChunkedArray) -> Mask:
     """Tell which texts are as short as the protocol wants them (see `writable`)."""
     is_writable: Mask = numbers_or(pc.binary_length(column), 0) <= MAX_TEXT_BYTES
@@ -65,17 +71,27 @@ _ELEMENTS_OF_MEMBER: Final = 8  # it has so many fields more than a partition
 
 def descriptions_weight(names: Sequence[str], view: View) -> int:
     """How many elements an answer that describes groups has, about."""
-    held = view.picture.groups
-    places = [place for name in names if (place := held.place(name)) is not None]
-    members = int(held.member_counts[places].sum())
+    places = _places(names, view)
+    members = int(view.picture.groups.member_counts[places].sum())
     return ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
+
+
+def descriptions_content(names: Sequence[str], view: View) -> int:
+    """How many bytes the names, texts and bytes in an answer that describes groups have, about: partitions
+    have half as many as in the picture."""
+    return int(view.picture.groups.sizes[_places(names, view)].sum()) // 2 + sum(map(len, names))
+
+
+def _places(names: Sequence[str], view: View) -> list[int]:
+    held = view.picture.groups
+    return [place for name in once(names) if (place := held.place(name)) is not None]
 
 
 def answer_descriptions(request: Message, view: View) -> Message:
     """Answer DescribeGroups, which is about classic groups: others are dead to it, from version 6 on with an
     error."""
     operations = view.operations(request.get("includeAuthorizedOperations", False))
-    names = request["groups"]
+    names = once(request["groups"])
     rows = zip(names, view.picture.rows_of(names), strict=True)
     return {"groups": Each(len(names), (_classic(*row, operations, view) for row in rows))}
 
@@ -119,7 +135,7 @@ def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: V
 def answer_consumer_groups(request: Message, view: View) -> Message:
     """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol alone."""
     operations = view.operations(request["includeAuthorizedOperations"])
-    names = request["groupIds"]
+    names = once(request["groupIds"])
     rows = zip(names, view.picture.rows_of(names), strict=True)
     return {"groups": Each(len(names), (_consumer(*row, operations, view) for row in rows))}
 

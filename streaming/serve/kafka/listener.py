@@ -6,8 +6,8 @@ import hashlib
 import socket
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Final
@@ -18,15 +18,24 @@ from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import Kept
 from streaming.serve.kafka.connection import Connection
-from streaming.serve.kafka.limits import Limits
+from streaming.serve.kafka.limits import BusyError, Closed, Limits
 from streaming.serve.kafka.view import Address, Client, View
 from streaming.serve.picture.picture import Picture
 
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
-_BACKLOG: Final = 512
+_BACKLOG: Final = 64  # asyncio takes so many at once, before any of them is closed for being too many
 _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
+
+_SAID: Final[Mapping[Closed, str]] = {
+    Closed.CONNECTIONS: "more connections than are allowed, closing one",
+    Closed.SIZE: "more was asked for than is answered at once, closing the connection",
+    Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
+    Closed.BUSY: "large answers take too long, closing the connection of one that waits",
+    Closed.FAILED: "an answer could not be made, closing the connection",
+}
+"""Why connections are closed that somebody may wonder about."""
 
 
 class DoorError(OffsetlakeError):
@@ -43,8 +52,8 @@ def cluster_id_of(root: str) -> str:
 class _Worker(threading.Thread):
     """Does what takes long, one after the other; a daemon, so that the process ends though it is at work."""
 
-    def __init__(self) -> None:
-        super().__init__(name="offsetlake-answers", daemon=True)
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def do(self, work: Callable[[], Any]) -> Awaitable[Any]:
@@ -110,10 +119,11 @@ class Listener:
         self._clock = clock
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # of these, clients have said all
-        self._of_address: Counter[str] = Counter()
         self._reserved = 0  # bytes, for large frames
         self._requests: Counter[int] = Counter()
-        self._worker = _Worker()
+        self._closed: Counter[Closed] = Counter()
+        self._worker = _Worker("offsetlake-answers")
+        self._large_worker = _Worker("offsetlake-large-answers")
 
     # --- open and close ----------------------------------------------------------------------------------
 
@@ -130,6 +140,7 @@ class Listener:
             ) from error
         self.address = Address(self.address.host, _port(self._servers[0]))
         self._worker.start()
+        self._large_worker.start()
         self._checks = asyncio.create_task(self._check())
         return self
 
@@ -146,6 +157,7 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
         self._worker.end()
+        self._large_worker.end()
 
     async def _open(self) -> list[asyncio.Server]:
         """Listen at all addresses of the host, at one port."""
@@ -182,51 +194,46 @@ class Listener:
         """Return how many requests of each API were read so far, by Kafka's name of it."""
         return {api.name: self._requests[key] for key, api in APIS.items()}
 
+    def closed_connections(self) -> dict[str, int]:
+        """Return how many connections were closed by us so far, by the reason."""
+        return {reason.value: self._closed[reason] for reason in Closed}
+
     # --- what connections need (`connection.Door`) -------------------------------------------------------
 
-    def opened(self, connection: Connection, peer: str) -> bool:
+    def opened(self, connection: Connection) -> bool:
         """Take a connection in, unless there are too many."""
-        if (
-            len(self._connections) - len(self._ended) >= self.limits.connections
-            or self._of_address[peer] >= self.limits.connections_of_address
-        ):
-            self._seldom.tell("connections", f"more connections than are allowed, closing one of {peer}")
+        most = self.limits.connections
+        if len(self._connections) - len(self._ended) >= most:
+            self.closing(Closed.CONNECTIONS, f"expected at most {most}")
             return False
         self._connections.add(connection)
-        self._of_address[peer] += 1
         return True
 
     def reserve(self, size: int) -> bool:
         """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
-        if self._reserved + size > self.limits.frames_bytes:
-            self._seldom.tell(
-                "frames", f"large requests take more than {self.limits.frames_bytes} bytes, closing one"
-            )
+        if size > 0 and self._reserved + size > self.limits.frames_bytes:
             return False
         self._reserved += size
         return True
 
-    def ended(self, connection: Connection, peer: str) -> bool:
+    def ended(self, connection: Connection) -> bool:
         """Count a connection no more whose client has said all, and perhaps is gone; tell whether it may
         still get its answers: only few of these are held."""
         if len(self._ended) >= self.limits.ended_connections:
             return False
         self._ended.add(connection)
-        self._leave(peer)
         return True
 
-    def closed(self, connection: Connection, peer: str) -> None:
+    def closed(self, connection: Connection) -> None:
         """Forget a connection."""
         self._connections.discard(connection)
-        if connection in self._ended:
-            self._ended.discard(connection)
-        else:
-            self._leave(peer)
+        self._ended.discard(connection)
 
-    def _leave(self, peer: str) -> None:
-        self._of_address[peer] -= 1
-        if not self._of_address[peer]:
-            del self._of_address[peer]
+    def closing(self, reason: Closed, why: str = "") -> None:
+        """Count a connection that we close, and say why, if somebody may wonder."""
+        self._closed[reason] += 1
+        if reason in _SAID:
+            self._seldom.tell(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
     def view(self, reached: Address, client: Client) -> View:
         """What an answer to a client is made from now."""
@@ -244,17 +251,25 @@ class Listener:
         self._requests[api_key] += 1
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Do what takes long on a thread; one after the other, so that this is a thread at most."""
+        """Do what takes a while on a thread; one after the other, so that this is a thread at most."""
         return self._worker.do(lambda: work(*arguments))
 
-    def turn(self, weight: int) -> AbstractAsyncContextManager[object]:
-        """Wait until an answer of so many elements can be made and sent: only few are large at a time."""
-        return self._large if weight > self.limits.large else nullcontext()
+    def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        """Do what takes long on another thread, so that what takes only a while need not wait for it."""
+        return self._large_worker.do(lambda: work(*arguments))
 
-    def failed(self, error: BaseException) -> None:
-        """Tell that an answer could not be made."""
-        kind = type(error).__name__
-        self._seldom.tell(kind, f"an answer could not be made, closing the connection: {kind}: {error}")
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until a large answer can be made and sent; raises `BusyError` where that takes too long."""
+        try:
+            async with asyncio.timeout(self.limits.turn_s):
+                await self._large.acquire()
+        except TimeoutError:
+            raise BusyError(f"expected a turn within {self.limits.turn_s:g} s") from None
+        try:
+            yield
+        finally:
+            self._large.release()
 
 
 def _port(server: asyncio.Server) -> int:

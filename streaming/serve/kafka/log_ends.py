@@ -61,3 +61,8 @@ def _answered(asked: Message, place: int | None, is_gap: bool, view: View) -> Me
 def log_ends_weight(request: Message, view: View) -> int:
     """How many topics and partitions an answer to ListOffsets has."""
     return sum(1 + len(topic["partitions"]) for topic in request["topics"])
+
+
+def log_ends_content(request: Message, view: View) -> int:
+    """How many bytes the names in an answer to ListOffsets have."""
+    return sum(len(topic["name"]) for topic in request["topics"])

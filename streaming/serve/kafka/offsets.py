@@ -23,15 +23,31 @@ from streaming.serve.kafka.view import Each, View, writable
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.offsets import OffsetColumns, were_readable
 
+_AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
+_FEW_BYTES: Final = 16 * 1024
+_NO_PARTITION: Final = 2**31  # beyond all
 _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
 
 
 def answer_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch: of one group (to version 7), or of many."""
     if "groups" in request:
-        asked = request["groups"]
+        asked = _asked(request)
         return {"groups": Each(len(asked), (_of_group(group, view) for group in asked))}
     return _of_group(request, view)
+
+
+def _asked(request: Message) -> list[Message]:
+    """The groups that are asked about: who asks for all of one twice gets it once."""
+    groups: list[Message] = request.get("groups", [request])
+    if len(groups) == 1:
+        return groups
+    seen = {_who(group) if group["topics"] is None else number: group for number, group in enumerate(groups)}
+    return list(seen.values())
+
+
+def _who(asked: Message) -> tuple[str, str | None, int]:
+    return asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", NONE)
 
 
 def answer_oldest_offsets(request: Message, view: View) -> Message:
@@ -93,12 +109,17 @@ def _some(asked: Sequence[Message], columns: OffsetColumns, view: View) -> list[
 
 def _held(topic: str, columns: OffsetColumns, view: View) -> Mapping[int, Message]:
     """The answers about the partitions of a topic that the group has committed, by their number."""
+    held = _of_topic(topic, columns, view)
+    return {one["partitionIndex"]: one for one in _partitions(held, view)} if len(held) else {}
+
+
+def _of_topic(topic: str, columns: OffsetColumns, view: View) -> OffsetColumns:
+    """The offsets of a group that are of one topic."""
     place = view.picture.topics.names.place(topic)
     if place is None:
-        return {}
+        return columns.part(0, 0)
     starts = view.picture.topics.starts
-    first, last = np.searchsorted(columns.place, starts[place : place + 2]).tolist()
-    return {one["partitionIndex"]: one for one in _partitions(columns.part(first, last), view)}
+    return columns.part(*np.searchsorted(columns.place, starts[place : place + 2]).tolist())
 
 
 def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
@@ -162,8 +183,7 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 def offsets_weight(request: Message, view: View) -> int:
     """How many groups, topics and partitions an answer to OffsetFetch has, about."""
-    groups = request.get("groups", [request])
-    return sum(_weight(group, view) for group in groups)
+    return sum(_weight(group, view) for group in _asked(request))
 
 
 def _weight(asked: Message, view: View) -> int:
@@ -176,6 +196,58 @@ def _weight(asked: Message, view: View) -> int:
     return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
 
 
+def offsets_content(request: Message, view: View) -> int:
+    """How many bytes the names and metadata in an answer to OffsetFetch have, about."""
+    asked = _asked(request)
+    if len(asked) == 1:  # as most ask: much quicker
+        longest = view.picture.offsets.columns.texts.longest + view.picture.topics.names.longest
+        if (most := longest * _weight(asked[0], view)) <= _FEW_BYTES:
+            return most
+    whole = [group["groupId"] for group in asked if group["topics"] is None]
+    places = np.array([_place(group, view) for group in whole], np.int64)
+    parts = (_content_of_some(group, view) for group in asked if group["topics"] is not None)
+    return sum(map(len, whole)) + _content_of_groups(places, view) + sum(parts)
+
+
+def _content_of_groups(groups: Index, view: View) -> int:
+    """How many bytes the metadata of the groups at n places (`NONE`: of none) has, and the names of their
+    topics."""
+    columns, topics = view.picture.offsets.columns, view.picture.topics
+    rows, of_groups = _rows_of(groups, view)
+    size = 0
+    for start in range(0, len(rows), _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        slots, of_topics = columns.metadata_slot[rows[part]], topics.topic[columns.place[rows[part]]]
+        is_first = np.append(True, (np.diff(of_topics) != 0) | (np.diff(of_groups[part]) != 0))
+        size += int(topics.names.lengths[of_topics[is_first]].sum())
+        size += int(columns.texts.lengths[slots].sum()) if slots.any() else 0
+    return size
+
+
+def _content_of_some(asked: Message, view: View) -> int:
+    """How many bytes the names and metadata in an answer about some partitions of a group have."""
+    place = view.picture.groups.place(asked["groupId"])
+    held = 0 if place is None else _content_of_topics(asked["topics"], place, view)
+    return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + held
+
+
+def _content_of_topics(asked: Sequence[Message], group: int, view: View) -> int:
+    """How many bytes the metadata of the partitions that are asked for has, each as often as it is."""
+    columns = view.picture.offsets.of(group)
+    if not columns.metadata_slot.any():  # most often
+        return 0
+    size = 0
+    for topic in asked:
+        held = _of_topic(topic["name"], columns, view)
+        if held.metadata_slot.any():
+            numbers = np.array(topic["partitionIndexes"], np.int64)
+            partitions = view.picture.topics.partition[held.place]
+            found = np.searchsorted(partitions, numbers)
+            is_held = np.append(partitions, _NO_PARTITION)[found] == numbers
+            size += int(held.texts.lengths[held.metadata_slot[found[is_held]]].sum())
+    return size
+
+
 def wants_all(request: Message) -> bool:
     """Tell whether everything is asked for that groups have committed, and no member asks."""
     groups = request.get("groups", [request])
@@ -184,8 +256,7 @@ def wants_all(request: Message) -> bool:
 
 def answer_many_offsets(request: Message, view: View) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for (`wants_all`)."""
-    groups = request.get("groups", [request])
-    names = [group["groupId"] for group in groups]
+    names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
     places = [NONE if view.error_of(name) else _place(name, view) for name in names]
     topics, of_groups = _topics_of(np.array(places, np.int64), view)
@@ -205,10 +276,7 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     """The topics of the groups at n places (`NONE`: of none), one group after the other, and of which of the
     n each is."""
     offsets, topics = view.picture.offsets, view.picture.topics
-    begins = np.where(groups == NONE, 0, offsets.starts[groups])
-    counts = np.where(groups == NONE, 0, offsets.starts[groups + 1] - begins)
-    of_groups = np.repeat(np.arange(len(groups)), counts)
-    rows = np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    rows, of_groups = _rows_of(groups, view)
     is_known = were_readable(offsets.columns.committed_offset[rows], offsets.columns.unreadable_since[rows])
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
@@ -226,6 +294,15 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     names = topics.names.texts.take(from_numbers(of_topics[first]))
     held = Columns(partitions, np.diff(np.append(first, len(rows))))
     return Columns({"name": names, "partitions": held}), of_groups[first]
+
+
+def _rows_of(groups: Index, view: View) -> tuple[Index, Index]:
+    """The rows of the offsets of the groups at n places (`NONE`: of none), and of which of the n each is."""
+    starts = view.picture.offsets.starts
+    begins = np.where(groups == NONE, 0, starts[groups])
+    counts = np.where(groups == NONE, 0, starts[groups + 1] - begins)
+    of_groups = np.repeat(np.arange(len(groups)), counts)
+    return np.arange(len(of_groups)) + np.repeat(begins - (np.cumsum(counts) - counts), counts), of_groups
 
 
 def _metadata(columns: OffsetColumns, rows: Index) -> pa.LargeBinaryArray:

@@ -6,7 +6,7 @@ advertised, librdkafka aborts the process of its user.
 
 from decoders.messages.reader import Message
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import View
+from streaming.serve.kafka.view import View, once
 
 _REFUSED = int(Error.GROUP_AUTHORIZATION_FAILED)
 
@@ -27,9 +27,19 @@ def refuse_commit(request: Message, view: View) -> Message:
     }
 
 
+def commit_weight(request: Message, view: View) -> int:
+    """How many topics and partitions an answer to OffsetCommit has."""
+    return sum(1 + len(topic["partitions"]) for topic in request["topics"])
+
+
+def commit_content(request: Message, view: View) -> int:
+    """How many bytes the names in an answer to OffsetCommit have."""
+    return sum(len(topic["name"]) for topic in request["topics"])
+
+
 def refuse_deletion(request: Message, view: View) -> Message:
     """Answer DeleteGroups: every group is refused."""
-    return {"results": [{"groupId": group, "errorCode": _REFUSED} for group in request["groupsNames"]]}
+    return {"results": [{"groupId": group, "errorCode": _REFUSED} for group in once(request["groupsNames"])]}
 
 
 def refuse_offset_deletion(request: Message, view: View) -> Message:

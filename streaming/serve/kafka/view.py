@@ -1,6 +1,6 @@
 """What an answer is made from: one picture at one moment, who asks, and under which name we are reached."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -36,6 +36,11 @@ def short(name: str) -> str:
     return name[:_SHORT]
 
 
+def once(names: Sequence[str]) -> Sequence[str]:
+    """Return names in their order, each once: whoever asks twice about one is answered once."""
+    return names if len(names) == 1 else list(dict.fromkeys(names))
+
+
 def writable(text: str | None) -> str:
     """Return a text from the tables; empty where there is none, or where it is longer than the protocol
     allows, as bytes that were no text may have become."""
@@ -66,13 +71,14 @@ class Address(NamedTuple):
     port: int
 
 
-class Client(NamedTuple):
+@dataclass(frozen=True)
+class Client:
     """The software of a client and its version, as it says (KIP-511); empty: it did not."""
 
     software: str = ""
     version: str = ""
 
-    @property
+    @cached_property
     def needs_leaders(self) -> bool:
         """Tell whether it asks for metadata again and again, without a pause, as long as a partition has no
         leader: Java's Admin does so before 4.2."""
@@ -89,7 +95,8 @@ class View:
     """What one answer is made from. Times are ms; `address` is ours, as the client reaches it.
 
     A picture whose heartbeat is older than `max_age_ms` at the moment `now`, or as far ahead of it, is not
-    answered from: the job no longer says that it reads, so groups may have gone on.
+    answered from: the job no longer says that it reads, so groups may have gone on. `is_busy`: there was no
+    time for the answer, clients are to ask again.
     """
 
     picture: Picture
@@ -98,11 +105,12 @@ class View:
     address: Address
     cluster_id: str
     client: Client
+    is_busy: bool = False
 
     @cached_property
     def error(self) -> Error:
-        """What is wrong with every group: nothing was read yet, or it is too old."""
-        if not self.picture.progress.partitions:
+        """What is wrong with every group: nothing was read yet, it is too old, or there was no time."""
+        if self.is_busy or not self.picture.progress.partitions:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         if not self.picture.is_heard_of(self.now, self.max_age_ms):
             return Error.COORDINATOR_NOT_AVAILABLE

@@ -40,6 +40,8 @@ def job_series(source: Source) -> Iterator[Series]:
         requests = source.kafka.requests
         yield _labelled("kafka_requests_total", {"api": list(requests)}, requests.values())
         yield _single("kafka_connections", source.kafka.connections)
+        closed = source.kafka.closed
+        yield _labelled("kafka_connections_closed_total", {"reason": list(closed)}, closed.values())
 
 
 def withheld_series(withheld: Mapping[str, int]) -> Series:

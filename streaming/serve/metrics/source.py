@@ -18,10 +18,12 @@ STEPS: Final = ("standing", "bytes")
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaCounts:
-    """What the Kafka door has answered, by the name of the request, and how many connections it has."""
+    """What the Kafka door has answered, by the name of the request, how many connections it has, and how many
+    it has closed, by the reason."""
 
     requests: Mapping[str, int]
     connections: int
+    closed: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, no_rows, numbers_or
-from streaming.common.pieces import take
+from streaming.common.pieces import ranges, row_bytes, take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import GROUPS
 from streaming.serve.picture.assigned import Assignments
@@ -39,6 +39,8 @@ DESCRIBED: Final = (
 """The columns of `ROWS` that describe a group to those who ask for it."""
 
 _AT_A_TIME: Final = 256  # groups, or members, that become plain values: a millisecond
+_BYTES_AT_A_TIME: Final = 256 * 1024  # of these
+_NOTHING: Final = fixed(np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +49,19 @@ class Groups:
 
     `rows` (schema `ROWS`, n rows in this order) has what the tables say of each. `is_described`: they have a
     row of it; one of which they have offsets alone is null there. `assignments` are the topic partitions that
-    members have, or are to have.
+    members have, or are to have. `sizes` are about how many bytes the columns `DESCRIBED` of each row take.
     """
 
     names: Names
     rows: pa.Table
     is_described: Mask
     assignments: Assignments
+    sizes: Index
 
     @classmethod
     def none(cls) -> Self:
         """Return no groups."""
-        return cls(Names.none(), no_rows(ROWS), fixed(np.empty(0, np.bool_)), Assignments.none())
+        return cls(Names.none(), no_rows(ROWS), fixed(np.empty(0, np.bool_)), Assignments.none(), _NOTHING)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -77,8 +80,8 @@ class Groups:
             place = int(places[0])
             yield {name: column[place].as_py() for name, column in self._described}
             return
-        for first in range(0, len(places), _AT_A_TIME):
-            chosen = places[first : first + _AT_A_TIME]
+        for start, stop in ranges(self.sizes[places], _BYTES_AT_A_TIME, _AT_A_TIME):
+            chosen = places[start:stop]
             rows = take(self.rows.select(DESCRIBED), chosen)
             if self.member_counts[chosen].sum() <= _AT_A_TIME:
                 yield from rows.to_pylist()
@@ -107,7 +110,8 @@ class Groups:
         source[moved[moved != NONE]] = np.flatnonzero(moved != NONE)
         is_described = np.append(self.is_described, False)[source]
         assignments = self.assignments.with_moved(moved)
-        return Groups(names, take(self.rows, source), fixed(is_described), assignments)
+        sizes = fixed(np.append(self.sizes, 0)[source])
+        return Groups(names, take(self.rows, source), fixed(is_described), assignments, sizes)
 
     def with_changes(self, changes: "GroupChanges") -> "Groups":
         """Return the groups after changes, of which each is of another group."""
@@ -121,7 +125,8 @@ class Groups:
         rows = take(pa.concat_tables([self.rows, changes.rows]), source)
         newer = Assignments.of(changes.rows["members"], changes.groups)  # of absent ones there are none
         assignments = self.assignments.with_changes(changes.groups, newer)
-        return Groups(self.names, rows, fixed(is_described), assignments)
+        sizes = np.concatenate([self.sizes, row_bytes(changes.rows.select(DESCRIBED)), [0]])[source]
+        return Groups(self.names, rows, fixed(is_described), assignments, fixed(sizes))
 
 
 @dataclass(frozen=True, eq=False)

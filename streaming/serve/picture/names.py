@@ -7,6 +7,7 @@ never past each other: columns that are sorted by them stay so.
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress, islice
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -88,6 +89,16 @@ class Names:
     def name(self, place: int) -> str:
         """Return the name at a place."""
         return str(self.texts[place].as_py())
+
+    @cached_property
+    def lengths(self) -> Index:
+        """The bytes of each name."""
+        return numbers_or(pc.binary_length(self.texts), 0)
+
+    @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest name."""
+        return int(self.lengths.max(initial=0))
 
     def places_of(self, texts: pa.Array) -> Index:
         """Return the places of n texts; `NONE` where one is no name."""

@@ -5,6 +5,7 @@ are joined when a later one has grown as large, so that there are few of them.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
@@ -28,21 +29,27 @@ _SPARE_BYTES: Final = 64 * 2**20
 class Texts:
     """Texts (UTF-8) in pieces; that of slot 0 is empty.
 
-    `starts` are the first slots of the pieces, and what follows the last one. `used` says how many there
-    were, and of how many bytes, when all were last in use.
+    `starts` are the first slots of the pieces, and what follows the last one; `lengths` are the bytes of each
+    text. `used` says how many there were, and of how many bytes, when all were last in use.
     """
 
     pieces: tuple[pa.LargeBinaryArray, ...]
     starts: Index
+    lengths: Int32
     used: tuple[int, int] = (1, 0)
 
     @classmethod
     def none(cls) -> Self:
         """Return the empty text alone."""
-        return cls((_EMPTY,), np.array([0, 1]))
+        return cls((_EMPTY,), np.array([0, 1]), np.zeros(1, np.int32))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest text."""
+        return int(self.lengths.max())
 
     @property
     def nbytes(self) -> int:
@@ -63,7 +70,8 @@ class Texts:
         if not len(some):
             return self, np.zeros(len(texts), np.int64)
         slots = np.where(is_some, len(self) - 1 + np.cumsum(is_some), 0)
-        return _of([*self.pieces, some], self.used), slots
+        lengths = np.append(self.lengths, _lengths(some))
+        return _of([*self.pieces, some], lengths, self.used), slots
 
     def at(self, slots: Index | Int32) -> pa.LargeBinaryArray:
         """Return the texts of n slots."""
@@ -87,10 +95,16 @@ class Texts:
         """Return those of n slots alone, and their slots (n) there."""
         used, places = np.unique(np.append(0, slots), return_inverse=True)
         texts = self.at(used)
-        return _of([texts], (len(texts), texts.nbytes)), places[1:]
+        return _of([texts], self.lengths[used], (len(texts), texts.nbytes)), places[1:]
 
 
-def _of(pieces: list[pa.LargeBinaryArray], used: tuple[int, int]) -> Texts:
+def _lengths(texts: pa.LargeBinaryArray) -> Int32:
+    """Return the bytes of n texts."""
+    lengths: Int32 = numbers_or(pc.binary_length(texts), 0).astype(np.int32)
+    return lengths
+
+
+def _of(pieces: list[pa.LargeBinaryArray], lengths: Int32, used: tuple[int, int]) -> Texts:
     while len(pieces) > 1 and len(pieces[-2]) <= 2 * len(pieces[-1]):
         pieces[-2:] = [pa.concat_arrays(pieces[-2:])]
-    return Texts(tuple(pieces), np.cumsum([0, *map(len, pieces)]), used)
+    return Texts(tuple(pieces), np.cumsum([0, *map(len, pieces)]), lengths, used)

@@ -19,12 +19,17 @@ from contextlib import (
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.patience import Seldom
 from streaming.model.errors import MisuseError
 from streaming.serve.http.door import Door, token_in
+from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.logs import told
+from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import Listener, cluster_id_of
 from streaming.serve.kafka.view import Address
 from streaming.serve.picture.follower import Follower
 from streaming.serve.process.addresses import address, others_at, shown
+from streaming.serve.process.handles import KEPT, ensure
 from streaming.serve.process.telling import Telling
 from streaming.serve.standing.counters import Counters
 from streaming.settings.model import HttpDoor, KafkaDoor, Settings
@@ -55,6 +60,7 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
         )
     token = _token(http)
     sys.setswitchinterval(_SWITCH_S)
+    share = _share_of_connections(len(doors), bool(http.listen), warn)
     follower = Follower(tables, warn, tally=Counters() if http.listen else None)
     listeners = [
         Listener(
@@ -64,14 +70,19 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
             cluster_id=cluster_id_of(whole_path(settings.tables.root)),
             max_age_ms=settings.serve.max_age_ms,
             advertised=advertised,
+            limits=Limits(connections=int(Limits().connections * share)),
         )
         for listening, advertised in doors
     ]
     with ExitStack() as stack:  # doors first: a port that is taken is told of at once
         telling = Telling(settings, tables, follower, warn, listeners=listeners) if http.listen else None
         opened = []
-        if telling is not None:
-            door = stack.enter_context(Door(*address(http.listen), telling, warn, token=token))
+        if telling is None:
+            stack.enter_context(told(Seldom(warn).tell))
+        else:
+            limits = HttpLimits(connections=int(HttpLimits().connections * share))
+            door = Door(*address(http.listen), telling, warn, token=token, limits=limits)
+            stack.enter_context(door)
             opened.append(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
         asyncio.run(_serve(listeners, opened, follower, telling or nullcontext(), stack, say))
 
@@ -114,6 +125,18 @@ async def _serve(
             task.cancel()
 
 
+def _share_of_connections(kafka_doors: int, is_http: bool, warn: Say) -> float:
+    """Return the share of the connections allowed at all doors for which there are file handles."""
+    wanted = kafka_doors * Limits().connections + is_http * HttpLimits().connections
+    found = ensure(wanted)
+    if found < wanted:
+        warn(
+            f"{found} connections are taken at most, of {wanted}: more open files are not allowed "
+            f"(ulimit -n). Allow {wanted + KEPT} for all"
+        )
+    return found / wanted
+
+
 @contextmanager
 def _spared_garbage() -> Iterator[None]:
     """Have Python collect no garbage by itself, which would stop all answers while a large one is made (see
@@ -132,7 +155,7 @@ async def _collect(listener: Listener) -> None:
     """Collect garbage now and then, between two large answers: so there is little to look through."""
     while True:
         await asyncio.sleep(_COLLECT_EVERY_S)
-        await listener.elsewhere(gc.collect)
+        await listener.at_length(gc.collect)
 
 
 def _token(http: HttpDoor) -> str | None:

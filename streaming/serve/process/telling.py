@@ -1,6 +1,6 @@
 """What the HTTP door tells: metrics made of what `serve` knows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Self
@@ -128,11 +128,16 @@ def source_of(
 def _counts(listeners: Sequence[Listener]) -> KafkaCounts | None:
     if not listeners:
         return None
-    requests: dict[str, int] = {}
-    for listener in listeners:
-        for name, count in listener.requests().items():
-            requests[name] = requests.get(name, 0) + count
-    return KafkaCounts(requests=requests, connections=sum(one.connections for one in listeners))
+    return KafkaCounts(
+        requests=_summed([one.requests() for one in listeners]),
+        connections=sum(one.connections for one in listeners),
+        closed=_summed([one.closed_connections() for one in listeners]),
+    )
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
+    """Add up what listeners have counted, all by the same names."""
+    return {name: sum(one[name] for one in counts) for name in counts[0]}
 
 
 def _version() -> str:

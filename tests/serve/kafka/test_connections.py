@@ -27,7 +27,7 @@ QUICK = Limits(
     frame_s=1.0,
     idle_s=2.0,
     unread_s=1.0,
-    connections_of_address=20,
+    connections=20,
     ended_connections=10,
 )
 ASK_VERSIONS = request_bytes(18, 0, 1, "tests", {})
@@ -62,7 +62,6 @@ def _all_connections_end(door: Listening) -> Iterator[None]:
     wait_until(lambda: _answers(door), "room for one more", timeout_s=5)
     assert door.listener is not None
     wait_until(lambda: not door.listener._connections, "connections to end", timeout_s=5)  # type: ignore[union-attr]
-    assert door.listener._of_address == {}
     assert not door.listener._ended
     assert door.listener._reserved == 0
 
@@ -168,33 +167,52 @@ def test_twenty_thousand_groups_of_long_names_can_be_asked_for_at_once(door: Lis
         assert [one["groupId"] for one in found] == names
 
 
-def test_large_requests_have_only_so_much_room_together(door: Listening) -> None:
-    begun = struct.pack(">i", Limits().frame_bytes) + b"\0" * 10
-    many = Limits().frames_bytes // Limits().frame_bytes
-    with ExitStack() as stack:
-        held = [stack.enter_context(Client(door.bootstrap)) for _ in range(many)]
-        for client in held:
-            client.socket.sendall(begun)
+def test_large_requests_have_only_so_much_room_together(tables: Tables) -> None:
+    limits = Limits(frame_bytes=400_000, frames_bytes=1_000_000)
+    begun = struct.pack(">i", limits.frame_bytes) + bytes(300_000)
+    with listening(tables, limits=limits) as door, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(Client(door.bootstrap)).socket.sendall(begun)
         assert door.listener is not None
-        wait_until(lambda: door.listener._reserved == Limits().frames_bytes, "frames to begin", timeout_s=2)  # type: ignore[union-attr]
+        wait_until(lambda: door.listener._reserved > 900_000, "frames to come", timeout_s=5)  # type: ignore[union-attr]
         with Client(door.bootstrap) as other:
-            other.socket.sendall(begun)
-            assert is_closed(other, 0.5)
+            with suppress(OSError):
+                other.socket.sendall(begun)
+            assert is_closed(other, 5.0)
         with Client(door.bootstrap) as small:
             assert small.ask(18, 0, {})["errorCode"] == 0
-    assert sum("large requests" in sentence for sentence in door.said) == 1
+        assert sum("large requests" in sentence for sentence in door.said) == 1
+        assert closed(door)["memory"] == 1
 
 
-def test_one_address_has_only_so_many_connections(door: Listening) -> None:
+def test_large_requests_that_do_not_come_take_no_room(door: Listening) -> None:
+    begun = struct.pack(">i", Limits().frame_bytes) + b"\0" * 10
+    names = [{"name": f"topic-{number}"} for number in range(10_000)]
     with ExitStack() as stack:
-        held = [stack.enter_context(Client(door.bootstrap)) for _ in range(QUICK.connections_of_address)]
+        for _ in range(Limits().frames_bytes // Limits().frame_bytes + 1):
+            stack.enter_context(Client(door.bootstrap)).socket.sendall(begun)
+        with Client(door.bootstrap) as other:
+            assert len(other.ask(3, 4, {"topics": names})["topics"]) == len(names)
+
+
+def test_there_are_only_so_many_connections(door: Listening) -> None:
+    before = closed(door)["connections"]
+    with ExitStack() as stack:
+        held = [stack.enter_context(Client(door.bootstrap)) for _ in range(QUICK.connections)]
         for client in held:
             assert client.ask(18, 0, {})["errorCode"] == 0
         with Client(door.bootstrap) as other:
             assert is_closed(other, 0.5)
+        assert closed(door)["connections"] == before + 1
         held[0].close()
         wait_until(lambda: _answers(door), "room for one more", timeout_s=2)
     assert sum("more connections than are allowed" in sentence for sentence in door.said) == 1
+
+
+def closed(door: Listening) -> dict[str, int]:
+    """Return how many connections the door has closed, by the reason."""
+    assert door.listener is not None
+    return door.listener.closed_connections()
 
 
 def _answers(door: Listening) -> bool:
@@ -206,28 +224,49 @@ def _answers(door: Listening) -> bool:
             return False
 
 
+SOME = {"name": "t", "partitionIndexes": [*range(PARTITIONS)]}
+
+
 @pytest.mark.parametrize(
     ("api_key", "version", "body"),
     [
-        (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 50_000}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": []}] * 50_000}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "t", "partitionIndexes": []}]}] * 50_000}),
-        (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 1_000 + [{"groupId": "g1", "topics": []}]}),
-        (15, 6, {"groups": ["g1"] * 250_000}),
-        (69, 1, {"groupIds": ["g1"] * 250_000}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": [SOME]}] * 501}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "", "partitionIndexes": []}] * 350_000}]}),
+        (42, 2, {"groupsNames": ["g1"] * 400_000}),
     ],
 )
 def test_what_no_answer_can_hold_is_refused_before_it_is_made(
-    door: Listening, api_key: int, version: int, body: dict[str, Any]
+    door: Listening, monkeypatch: pytest.MonkeyPatch, api_key: int, version: int, body: dict[str, Any]
 ) -> None:
     asked = request_bytes(api_key, version, 1, "tests", body)
     assert len(asked) < Limits().frame_bytes
+    before, made = closed(door)["size"], list[Request]()
+    monkeypatch.setattr(connection, "answer", lambda request, _: made.append(request))
     with Client(door.bootstrap) as client:
         client.socket.sendall(asked)
         assert is_closed(client, 5.0)
-    assert all(
-        line.startswith(("more connections", "large requests")) for line in door.said
-    )  # those of other tests at the same door
+    assert not made
+    assert closed(door)["size"] == before + 1
+    assert sum(line.startswith("more was asked for than is answered at once") for line in door.said) == 1
+
+
+ANSWERED_ONCE = [
+    (9, 8, {"groups": [{"groupId": "g1", "topics": None}] * 50_000}, "groups"),
+    (15, 6, {"groups": ["g1"] * 250_000}, "groups"),
+    (69, 1, {"groupIds": ["g1"] * 250_000}, "groups"),
+    (42, 2, {"groupsNames": ["g1"] * 250_000}, "results"),
+    (10, 4, {"coordinatorKeys": ["g1"] * 250_000}, "coordinators"),
+]
+
+
+@pytest.mark.parametrize(("api_key", "version", "body", "answers"), ANSWERED_ONCE)
+def test_a_group_that_is_named_twice_is_answered_once(
+    door: Listening, api_key: int, version: int, body: dict[str, Any], answers: str
+) -> None:
+    with Client(door.bootstrap) as client:
+        assert len(client.ask(api_key, version, body)[answers]) == 1
 
 
 def test_a_topic_that_is_asked_for_again_and_again_is_answered(door: Listening) -> None:
@@ -274,7 +313,7 @@ def _held(door: Listening) -> threading.Event:
     """Let the thread that makes large answers wait until this is set."""
     assert door.listener is not None
     go_on = threading.Event()
-    door.listener._checks.get_loop().call_soon_threadsafe(door.listener.elsewhere, go_on.wait, 10)
+    door.listener._checks.get_loop().call_soon_threadsafe(door.listener.at_length, go_on.wait, 10)
     return go_on
 
 
@@ -282,7 +321,7 @@ def test_clients_that_went_during_an_answer_leave_room_for_others(door: Listenin
     assert door.listener is not None
     go_on = _held(door)
     try:
-        for _ in range(QUICK.connections_of_address):
+        for _ in range(QUICK.connections):
             client = Client(door.bootstrap)
             client.socket.sendall(everything())
             client.close()
@@ -313,7 +352,7 @@ def test_what_a_large_request_weighs_is_found_while_others_are_answered(
 def test_clients_that_do_not_read_or_hardly_write_take_little_and_others_are_answered(tables: Tables) -> None:
     topics = [{"name": f"topic-{number}"} for number in range(300)]
     asked = request_bytes(3, 4, 1, "tests", {"topics": topics})
-    limits = Limits(connections_of_address=150)
+    limits = Limits()
     with listening(tables, limits=limits, max_age_ms=10**9) as door, ExitStack() as stack:
         assert door.listener is not None
         slow = [stack.enter_context(Client(door.bootstrap)) for _ in range(120)]

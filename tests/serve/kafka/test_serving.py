@@ -10,7 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from streaming.demo.local_broker import free_ports
 from streaming.model.progress import PartitionProgress
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import Address
+from streaming.serve.process.handles import connections_within
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -224,6 +225,57 @@ def test_tables_may_come_change_vanish_and_come_again(tables: Tables, serve: Ser
             now=now_ms(),
         )
         wait_until(lambda: offset_of(client) == (0, 9), "the tables to be seen again", timeout_s=20)
+
+
+FEW_HANDLES = """
+import resource
+from streaming.cli.main import main
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+main()
+"""
+
+
+def test_clients_take_no_handles_that_the_tables_need(tables: Tables, serve: Serve, port: int) -> None:
+    fill(tables)
+    process = serve(run=["-c", FEW_HANDLES])
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(Client(f"127.0.0.1:{port}"))) for _ in range(450)]
+        answered = []
+        for client in clients:
+            with suppress(OSError):
+                client.send(18, 0, {})
+                answered += [client] if client.frame() else []
+        assert len(answered) == 100
+        newer: Batch = {("g", "t", 0): offset(source_partition=0, committed_offset=8)}
+        append(tables, newer, live=BATCH, now=now_ms())
+        wait_until(lambda: offset_of(answered[0]) == (0, 8), "the commit to be seen", timeout_s=5)
+    process.terminate()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert "more connections than are allowed" in said
+    assert ("Too many open files" in said, "not renewed" in said) == (False, False), said
+
+
+RAISED = """
+import resource
+from streaming.serve.process.handles import KEPT, ensure
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000))
+print(ensure(300), ensure(400 + KEPT), *resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_as_many_handles_are_taken_as_connections_need_and_are_allowed() -> None:
+    ran = subprocess.run([sys.executable, "-c", RAISED], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["300", "488", "1000", "1000"]
+
+
+@pytest.mark.parametrize(
+    ("handles", "wanted", "connections"), [(10_000, 1_500, 1_500), (1_024, 1_500, 512), (256, 1_500, 64)]
+)
+def test_some_handles_are_kept_for_the_tables(handles: int, wanted: int, connections: int) -> None:
+    assert connections_within(handles, wanted) == connections
 
 
 def test_a_host_of_several_addresses_is_listened_to_at_one_port(

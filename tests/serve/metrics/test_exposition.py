@@ -22,7 +22,9 @@ from streaming.serve.picture.picture import Picture
 from streaming.serve.standing.counters import Counters
 from streaming.serve.standing.standing import Standing
 
-KAFKA = KafkaCounts(requests={"OffsetFetch": 3, "ListGroups": 0}, connections=2)
+KAFKA = KafkaCounts(
+    requests={"OffsetFetch": 3, "ListGroups": 0}, connections=2, closed={"size": 4, "idle": 0}
+)
 
 
 @pytest.fixture(scope="module")
@@ -274,4 +276,5 @@ def test_the_requests_of_the_kafka_door(source: Source) -> None:
     told = made(source)
     assert by(told["offsetlake_kafka_requests_total"], "api") == {"OffsetFetch": 3, "ListGroups": 0}
     assert told["offsetlake_kafka_connections"][()] == 2
+    assert by(told["offsetlake_kafka_connections_closed_total"], "reason") == {"size": 4, "idle": 0}
     assert "offsetlake_kafka_requests_total" not in made(replace(source, kafka=None))

@@ -91,6 +91,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         def has(expression: str) -> bool:
             world.go_on()
             client.ask(18, 3, {"clientSoftwareName": "tests", "clientSoftwareVersion": "1"})
+            with closing(Client(kafka)) as malformed:
+                malformed.socket.sendall(b"\0\0\0\1\0")
+                assert malformed.frame() == b""
             time.sleep(SCRAPE_S / 4)
             return bool(prometheus.query(expression))
 
@@ -108,6 +111,7 @@ SIGNS = (
     f"rate(offsetlake_records_malformed_total[{RATE_INTERVAL_S}s]) > 0",
     f'rate(offsetlake_group_rewinds_total{{group="returned"}}[{RATE_INTERVAL_S}s]) > 0',
     f"rate(offsetlake_kafka_requests_total[{RATE_INTERVAL_S}s]) > 0",
+    f"rate(offsetlake_kafka_connections_closed_total[{RATE_INTERVAL_S}s]) > 0",
     "group:offsetlake_trouble:alerts",
 )
 """What comes last: that two answers that differ were scraped, and rules evaluated."""

@@ -235,4 +235,17 @@ OF_JOB: Final = (
         absent="that door is not open",
         example="offsetlake_kafka_connections",
     ),
+    Metric(
+        name="kafka_connections_closed_total",
+        help="Connections that the Kafka door has closed, by the reason: as many as are allowed "
+        "(`connections`), a request or an answer that is too large (`size`), large requests that take too "
+        "much together (`memory`), one that cannot be read or is not answered (`request`), no turn for a "
+        "large answer (`busy`), a client that asked nothing (`idle`) or did not take its answer "
+        "(`unread`), a fault of ours (`failed`).",
+        level="job",
+        labels=("reason",),
+        kind="counter",
+        absent="that door is not open",
+        example='increase(offsetlake_kafka_connections_closed_total{reason!="idle"}[1h]) > 0',
+    ),
 )
