@@ -32,6 +32,7 @@ from streaming.brokers.answers import (
 from streaming.brokers.client_log import ClientLog
 from streaming.brokers.client_settings import librdkafka_settings
 from streaming.brokers.facts import (
+    ASSIGNORS,
     CHECK_INTERVAL,
     DEFAULT_DELETE_RETENTION_MS,
     DELETE_RETENTION,
@@ -39,11 +40,13 @@ from streaming.brokers.facts import (
     AccessRefusedError,
     BrokerError,
     BrokerRetention,
+    BrokerSettings,
     LogRange,
     TopicFacts,
     TopicMissingError,
     TopicState,
     agreed_retention,
+    first_assignor,
 )
 from streaming.common.times import MINUTE_MS
 from streaming.model.errors import MisuseError
@@ -179,7 +182,8 @@ class Broker:
         return {number: offset for (_, number), offset in sorted(found.items()) if offset >= 0}
 
     def retention(self) -> BrokerRetention:
-        """Return how long the brokers retain offsets; raises `BrokerError` if none of them reports it.
+        """Return how long the brokers retain offsets and which assignor is their first; raises `BrokerError`
+        if none of them reports it.
         Requires DescribeConfigs on the cluster.
         """
         asked = {
@@ -189,7 +193,7 @@ class Broker:
             for broker_id in sorted(self._metadata(REQUEST_TIMEOUT_S).brokers)
         }
         answers = {broker_id: answer_of(next(iter(futures.values()))) for broker_id, futures in asked.items()}
-        told = {b: _retention_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
+        told = {b: _settings_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
         silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
         return agreed_retention(told, silent)
 
@@ -354,9 +358,10 @@ class Broker:
         )
 
 
-def _retention_of(configs: Mapping[str, Any]) -> tuple[int, int]:
+def _settings_of(configs: Mapping[str, Any]) -> BrokerSettings:
     minutes, interval = (configs[name].value for name in (RETENTION, CHECK_INTERVAL))
-    return int(minutes) * MINUTE_MS, int(interval)
+    assignors = configs[ASSIGNORS].value if ASSIGNORS in configs else None
+    return BrokerSettings(int(minutes) * MINUTE_MS, int(interval), first_assignor(assignors))
 
 
 def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:

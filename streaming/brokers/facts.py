@@ -1,15 +1,16 @@
-"""What brokers report, as values: about the topic, a log, and how long offsets are retained. Needs no
-client."""
+"""What brokers report, as values: about the topic, a log, how long offsets are retained, and the assignor
+that they choose. Needs no client."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from streaming.common.times import DAY_MS, MINUTE_MS
 from streaming.model.errors import OffsetlakeError
 
 RETENTION: Final = "offsets.retention.minutes"
 CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
+ASSIGNORS: Final = "group.consumer.assignors"
 DELETE_RETENTION: Final = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS: Final = DAY_MS
 
@@ -67,40 +68,69 @@ class TopicState:
     error: str | None = None
 
 
+_ASSIGNORS_BY_CLASS: Final = {
+    f"org.apache.kafka.coordinator.group.assignor.{name.capitalize()}Assignor": name
+    for name in ("uniform", "range")
+}
+"""Before 4.0 brokers name their own assignors by class; those of others may have any name."""
+
+
+def first_assignor(setting: str | None) -> str | None:
+    """Return the name of the first assignor in `group.consumer.assignors`; None: not known.
+
+    >>> first_assignor("uniform,range")
+    'uniform'
+    """
+    first = (setting or "").split(",", 1)[0].strip()
+    return _ASSIGNORS_BY_CLASS.get(first, None if "." in first else first or None)
+
+
+class BrokerSettings(NamedTuple):
+    """What one broker says: retention and check interval (ms), and its first assignor (None: not known)."""
+
+    retention_ms: int
+    check_interval_ms: int
+    default_assignor: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerRetention:
     """What the brokers say about keeping offsets, in milliseconds.
 
     If they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest of theirs, and
-    `complaint` says so; it also names brokers that did not answer.
+    `complaint` says so; it also names brokers that did not answer. `default_assignor` is the first of
+    `group.consumer.assignors`; None: not known, or they disagree.
     """
 
     retention_ms: int
     check_interval_ms: int
     complaint: str | None = None
+    default_assignor: str | None = None
 
 
-def agreed_retention(told: Mapping[int, tuple[int, int]], silent: Mapping[int, str]) -> BrokerRetention:
-    """Make one answer of those of all brokers: by broker id, retention and check interval (ms), or why there
-    is none. Raises `BrokerError` if there is none at all."""
+def agreed_retention(told: Mapping[int, BrokerSettings], silent: Mapping[int, str]) -> BrokerRetention:
+    """Make one answer of those of all brokers: by broker id its settings, or why there are none. Raises
+    `BrokerError` if there is none at all."""
     if not told:
         reason = next(iter(silent.values()), "no broker in the cluster's metadata")
         raise BrokerError(
             f"asking the brokers for {RETENTION}: expected their settings, found: {reason}. "
             "Grant DescribeConfigs on the cluster, or set [expiry] retention."
         )
+    assignors = {one.default_assignor for one in told.values()}
     return BrokerRetention(
-        retention_ms=min(retention for retention, _ in told.values()),
-        check_interval_ms=max(interval for _, interval in told.values()),
+        retention_ms=min(one.retention_ms for one in told.values()),
+        check_interval_ms=max(one.check_interval_ms for one in told.values()),
+        default_assignor=assignors.pop() if len(assignors) == 1 else None,
         complaint="; ".join([*_disagreement(told), *_silence(silent)]) or None,
     )
 
 
-def _disagreement(told: Mapping[int, tuple[int, int]]) -> Iterator[str]:
-    if len(set(told.values())) > 1:
+def _disagreement(told: Mapping[int, BrokerSettings]) -> Iterator[str]:
+    if len({(one.retention_ms, one.check_interval_ms) for one in told.values()}) > 1:
         values = ", ".join(
-            f"broker {broker}: {retention // MINUTE_MS} min and {interval} ms"
-            for broker, (retention, interval) in sorted(told.items())
+            f"broker {broker}: {one.retention_ms // MINUTE_MS} min and {one.check_interval_ms} ms"
+            for broker, one in sorted(told.items())
         )
         yield (
             f"brokers disagree on {RETENTION} and {CHECK_INTERVAL} ({values}): "

@@ -1,5 +1,5 @@
 """Determines how long the brokers retain offsets: from the settings if they are set, else from the
-brokers."""
+brokers, which then also say which assignor they choose."""
 
 from collections.abc import Callable
 from typing import Final
@@ -42,7 +42,7 @@ class RetentionReader:
             return None
         self._complain(told.complaint)
         interval = settings.check_interval_ms or told.check_interval_ms
-        return _retention(told.retention_ms, interval, "broker", now)
+        return _retention(told.retention_ms, interval, "broker", now, told.default_assignor)
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._said:
@@ -50,11 +50,14 @@ class RetentionReader:
         self._said = complaint
 
 
-def _retention(retention_ms: int, check_interval_ms: int, source: str, now: int) -> Retention:
+def _retention(
+    retention_ms: int, check_interval_ms: int, source: str, now: int, default_assignor: str | None = None
+) -> Retention:
     return Retention(
         retention_ms=retention_ms,
         check_interval_ms=check_interval_ms,
         source=source,
         read_at=now,
         known_since=now,
+        default_assignor=default_assignor,
     )

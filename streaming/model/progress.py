@@ -197,7 +197,9 @@ class Retention:
     """How long the brokers keep offsets, and how often they look for those that are due.
 
     `source` is `broker` or `setting`. Times are milliseconds; `read_at` is when this was last read,
-    `known_since` since when every reading has given the same two values.
+    `known_since` since when every reading has given the same two values. `default_assignor` is what brokers
+    have said beside it: the assignor of groups of the consumer protocol whose members chose none (None: they
+    did not say).
     """
 
     retention_ms: int
@@ -205,6 +207,7 @@ class Retention:
     source: str
     read_at: int
     known_since: int
+    default_assignor: str | None = None
 
     def after(self, earlier: "Retention | None") -> "Retention":
         """Return this reading as the next one after `earlier`: the same values are known since then."""

@@ -1,9 +1,9 @@
 """What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
 
 A record is at most about a megabyte, and a batch may hold millions. The first failed records that are
-packed together, and again of an offsets partition in one batch, are kept whole up to a number of bytes; others
-keep the first bytes of key and value, enough to see what they are. (Of an offsets partition they are the first
-as packets are read, which is nearly the order of the log.) The full lengths are always kept, and
+packed together, and again of an offsets partition in one batch, are kept whole up to a number of bytes;
+others keep the first bytes of key and value, enough to see what they are. (Of an offsets partition they are
+the first as packets are read, which is nearly the order of the log.) The full lengths are always kept, and
 the place in the log, where the rest can be read.
 """
 

@@ -8,7 +8,7 @@ from kafka_versions import Feature
 
 from decoders import decode_document
 from streaming.brokers.broker import Broker
-from streaming.brokers.facts import BrokerError, LogRange, agreed_retention
+from streaming.brokers.facts import BrokerError, BrokerSettings, LogRange, agreed_retention, first_assignor
 from streaming.brokers.retention import RetentionReader
 from streaming.demo.local_broker import LocalBroker
 from streaming.model.progress import Retention
@@ -28,13 +28,16 @@ def broker_at(bootstrap: str) -> Broker:
     return Broker(settings(bootstrap).source)
 
 
-def retention(retention_ms: int, check_interval_ms: int, source: str) -> Retention:
+def retention(
+    retention_ms: int, check_interval_ms: int, source: str, default_assignor: str | None = None
+) -> Retention:
     return Retention(
         retention_ms=retention_ms,
         check_interval_ms=check_interval_ms,
         source=source,
         read_at=NOW,
         known_since=NOW,
+        default_assignor=default_assignor,
     )
 
 
@@ -42,25 +45,47 @@ def retention(retention_ms: int, check_interval_ms: int, source: str) -> Retenti
 
 
 def test_brokers_that_agree_are_not_spoken_of() -> None:
-    told = agreed_retention({1: (7 * DAY, 600_000), 2: (7 * DAY, 600_000)}, {})
+    told = agreed_retention(dict.fromkeys((1, 2), BrokerSettings(7 * DAY, 600_000)), {})
     assert (told.retention_ms, told.check_interval_ms, told.complaint) == (7 * DAY, 600_000, None)
 
 
 def test_of_brokers_that_disagree_the_shortest_retention_counts_and_the_longest_interval() -> None:
-    told = agreed_retention({1: (7 * DAY, 300_000), 2: (DAY, 5_000)}, {})
+    told = agreed_retention({1: BrokerSettings(7 * DAY, 300_000), 2: BrokerSettings(DAY, 5_000)}, {})
     assert (told.retention_ms, told.check_interval_ms) == (DAY, 300_000)
     assert told.complaint is not None
     assert "broker 1: 10080 min and 300000 ms, broker 2: 1440 min and 5000 ms" in told.complaint
 
 
 def test_brokers_that_do_not_answer_are_named() -> None:
-    told = agreed_retention({1: (DAY, 5_000)}, {2: "timed out", 3: "timed out"})
+    told = agreed_retention({1: BrokerSettings(DAY, 5_000)}, {2: "timed out", 3: "timed out"})
     assert told.complaint == "not all brokers report how long they retain offsets (broker 2, 3: timed out)"
 
 
 def test_without_any_answer_the_error_says_what_to_do() -> None:
     with pytest.raises(BrokerError, match=r"found: denied\. Grant DescribeConfigs .* or set \[expiry\]"):
         agreed_retention({}, {1: "denied"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("uniform,range", "uniform"),
+        (" range , uniform", "range"),
+        ("org.apache.kafka.coordinator.group.assignor.RangeAssignor,x.Y", "range"),  # before 4.0
+        ("com.example.MyAssignor,uniform", None),  # what it calls itself is not known
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_first_assignor_of_the_setting(setting: str | None, name: str | None) -> None:
+    assert first_assignor(setting) == name
+
+
+def test_of_brokers_that_disagree_no_assignor_is_known() -> None:
+    for others, agreed in (("uniform", "uniform"), ("range", None), (None, None)):
+        told = {1: BrokerSettings(DAY, 5_000, "uniform"), 2: BrokerSettings(DAY, 5_000, others)}
+        found = agreed_retention(told, {})
+        assert (found.default_assignor, found.complaint) == (agreed, None)
 
 
 # --- the settings ----------------------------------------------------------------------------------------
@@ -91,7 +116,7 @@ def test_retention_is_read_from_the_broker(broker: LocalBroker) -> None:
     for interval, expected in (("auto", 600_000), ("5s", 5_000)):
         given = settings(bootstrap, check_interval=interval)
         reader = RetentionReader(Broker(given.source), given, pytest.fail)
-        assert reader.read(NOW) == retention(7 * DAY, expected, "broker")
+        assert reader.read(NOW) == retention(7 * DAY, expected, "broker", "uniform")
 
 
 @pytest.mark.broker

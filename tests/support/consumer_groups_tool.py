@@ -1,6 +1,5 @@
 """Kafka's own `kafka-consumer-groups` of several releases, and what it prints."""
 
-import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,10 +43,6 @@ RELEASES: Final[Mapping[str, Release]] = {
 }
 
 
-_UNASKED_ASSIGNOR: Final = re.compile(r"(HOST:PORT \(1\)) (?:uniform|-) ")
-"""Of `--state`; where it is not known, 3.9.2 prints nothing and 4.3.1 a dash."""
-
-
 @contextmanager
 def start_consumer_groups(release: str = "4.3.1") -> Iterator[JavaLines]:
     """Run the tool of a release many times in one process; see `lines_of`."""
@@ -59,11 +54,11 @@ def start_consumer_groups(release: str = "4.3.1") -> Iterator[JavaLines]:
 
 def lines_of(tool: JavaLines, bootstrap: str, arguments: Sequence[str]) -> tuple[int, list[str]]:
     """Return the exit code and what is printed, in an order of its own and without what differs: where we
-    listen, the assignor that nobody asked for, and stack traces."""
+    listen, and stack traces."""
     ran = tool.ask({"run": ["--bootstrap-server", bootstrap, *arguments]})
     told = ran["out"].replace(bootstrap, "HOST:PORT").splitlines()
     lines = [" ".join(line.split()) for line in told if not line.startswith("\t")]
-    return ran["code"], sorted(_UNASKED_ASSIGNOR.sub(r"\1 ", line) for line in lines if line)
+    return ran["code"], sorted(line for line in lines if line)
 
 
 def consumer_groups(bootstrap: str, *arguments: str, timeout_s: float = 60) -> str:

@@ -8,6 +8,7 @@ from packets_read import read_all
 
 from decoders import decode_columns
 from streaming.brokers.broker import Broker
+from streaming.brokers.retention import RetentionReader
 from streaming.common.times import now_ms
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.model.progress import PartitionEnds, Progress
@@ -35,7 +36,9 @@ def replay_broker(tables: Tables, bootstrap: str, partition_count: int, *, sampl
     progress = progress.with_positions(ends, now).with_ends(
         {number: PartitionEnds(end, end) for number, end in ends.items()}, now
     )
-    tables.append_changes(rows, progress, is_batch=True)
+    settings = read_settings(options={"source.bootstrap_servers": bootstrap})
+    retention = RetentionReader(Broker(settings.source), settings, lambda _: None).read(now)
+    tables.append_changes(rows, progress.with_retention(retention), is_batch=True)
     if samples:
         sample_log_ends(tables, bootstrap)
     return progress

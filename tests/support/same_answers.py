@@ -36,8 +36,9 @@ DIFFERENT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "DescribeCluster": {"errorMessage": "words"},
     "FindCoordinator": {"errorMessage": "words"},
-    "ConsumerGroupDescribe": {
-        "assignorName": "the log has it only where a member asked for it",
+    "DescribeConfigs": {
+        "configs": "how brokers are set up is not known",
+        "errorMessage": "words",
     },
 }
 """Fields that may differ, by API ("": all), and why."""

@@ -56,7 +56,8 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "--advertise",
     metavar="HOST:PORT",
     callback=_address,
-    help="What clients are told to connect to.  [default: what they have connected to]",
+    help="What clients are told to connect to.  [default: where this was reached, which of a tunnel is its "
+    "far end]",
 )
 @table_root_option
 @config_option

@@ -98,6 +98,7 @@ def _address(view: View) -> Message:
 
 def answer_metadata(request: Message, view: View) -> Message:
     """Answer Metadata."""
+    is_unread = request["topics"] is None and not view.picture.progress.partitions  # nothing can be named
     wants_operations = request.get("includeClusterAuthorizedOperations", False)
     return {
         "brokers": [{"nodeId": NODE_ID, **_address(view)}],
@@ -105,6 +106,7 @@ def answer_metadata(request: Message, view: View) -> Message:
         "controllerId": NODE_ID,
         "topics": _topics(request, view),
         "clusterAuthorizedOperations": view.operations(wants_operations),
+        "errorCode": view.error_of_unknown_topic if is_unread else Error.NONE,
     }
 
 
@@ -125,8 +127,10 @@ def _topics(request: Message, view: View) -> Each:
 
 
 def _distinct(asked: list[Message]) -> list[Message]:
-    """The topics that are asked for, each once, as brokers answer."""
-    return list({(one["name"], one.get("topicId", "")): one for one in asked}.values())
+    """The topics that are asked for, each once, as brokers answer: where one has an id, those that have one,
+    by their ids alone."""
+    by_id = [{**one, "name": None} for one in asked if one.get("topicId", ZERO_UUID) != ZERO_UUID]
+    return list({(one["name"], one.get("topicId", "")): one for one in by_id or asked}.values())
 
 
 def answer_oldest_metadata(request: Message, view: View) -> Message:
@@ -137,7 +141,7 @@ def answer_oldest_metadata(request: Message, view: View) -> Message:
 def answer_metadata_by_names(request: Message, view: View) -> Message:
     """Answer Metadata of versions 10 and 11: ids can be in the request, but names alone are looked for."""
     asked = request["topics"] or ()
-    if all(one["name"] is not None for one in asked):
+    if all(one["name"] is not None and one["topicId"] == ZERO_UUID for one in asked):
         return answer_metadata(request, view)
     refused = {"errorCode": Error.INVALID_REQUEST, "partitions": []}
     topics = [{**refused, "name": one["name"] or "", "topicId": one["topicId"]} for one in asked]
@@ -204,6 +208,9 @@ def answer_topic_partitions(request: Message, view: View) -> Message:
     first_topic, first_partition = (
         ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
     )
+    if first_partition < 0 or (cursor is not None and asked and first_topic not in asked):
+        refused = {"errorCode": Error.INVALID_REQUEST, "partitions": []}
+        return {"topics": [{**refused, "name": topic["name"]} for topic in request["topics"]]}
     names = sorted(name for name in asked if name >= first_topic) if asked else _names(first_topic, view)
     left = max(min(request["responsePartitionLimit"], MOST_PARTITIONS), 1)
     topics: list[Message] = []
@@ -254,7 +261,8 @@ def _asked_topic(asked: Message, view: View) -> Message:
     name = topics.name_of(topic_id)
     place = None if name is None else topics.names.place(name)
     if place is None or topics.id_of(place) != topic_id:
-        return {"errorCode": Error.UNKNOWN_TOPIC_ID, "name": None, "topicId": topic_id, "partitions": []}
+        error = Error.UNKNOWN_TOPIC_ID if view.picture.is_whole else Error.LEADER_NOT_AVAILABLE
+        return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
     return _topic(place, view)
 
 
@@ -263,9 +271,13 @@ def _topic_of(name: str, view: View, *, begin: int = _FIRST_PARTITION, most: int
     place = view.picture.topics.names.place(name)
     if place is not None and _has_partitions(place, view):
         return _topic(place, view, begin, most)
-    is_name = _NAME.fullmatch(name) and name not in {".", ".."}
-    error = Error.UNKNOWN_TOPIC_OR_PARTITION if is_name else Error.INVALID_TOPIC_EXCEPTION
+    error = view.error_of_unknown_topic if is_topic_name(name) else Error.INVALID_TOPIC_EXCEPTION
     return {"errorCode": error, "name": name, "isInternal": name in _INTERNAL, "partitions": []}
+
+
+def is_topic_name(name: str) -> bool:
+    """Tell whether a topic can have this name."""
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def _has_partitions(topic: int, view: View) -> bool:

@@ -1,14 +1,24 @@
 """Answers to DescribeConfigs: as of when all other answers are. How brokers are set up is not known."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from decoders.messages.reader import Message
 from streaming.common.times import iso
+from streaming.serve.kafka.cluster import is_topic_name
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, View, short
 
-_TOPIC, _BROKER = 2, 4  # types of resources
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32  # types of resources
+_KINDS: Final = {
+    _TOPIC: "Topic name",
+    _BROKER: "Broker id",
+    _BROKER_LOGGER: "Broker id",
+    _CLIENT_METRICS: "Client metrics subscription name",
+    _GROUP: "Group name",
+}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _STATIC: Final = 4  # where a setting comes from: what a broker was started with
 _STRING: Final = 2  # the type of a setting
 
@@ -18,23 +28,53 @@ SETTING_BYTES: Final = 300
 
 def answer_configs(request: Message, view: View) -> Message:
     """Answer DescribeConfigs."""
-    documents = request.get("includeDocumentation", False)
-    return {"results": [_result(one, view, documents) for one in request["resources"]]}
+    documents, resources = request.get("includeDocumentation", False), request["resources"]
+    unknown = next((one["resourceType"] for one in resources if one["resourceType"] not in _KINDS), None)
+    if unknown is None:
+        return {"results": [_result(one, view, documents) for one in resources]}
+    why = f"Unexpected type of a resource: {unknown}"
+    return {"results": [_failure(one, Error.INVALID_REQUEST, why) for one in resources]}
 
 
 def _result(asked: Message, view: View, documents: bool) -> Message:
     kind, name = asked["resourceType"], asked["resourceName"]
-    answer: Message = {"resourceType": kind, "resourceName": name, "configs": []}
-    if kind == _TOPIC and view.picture.topics.names.place(name) is None:
-        return {**answer, "errorCode": Error.UNKNOWN_TOPIC_OR_PARTITION, "errorMessage": None}
-    if kind != _BROKER:
-        return answer
-    if name not in {"", str(NODE_ID)}:
-        why = f"Unexpected broker id, expected {NODE_ID} or empty string, but received {short(name)}"
-        return {**answer, "errorCode": Error.INVALID_REQUEST, "errorMessage": why}
+    error, why = _error_of_topic(name, view) if kind == _TOPIC else _error_of_name(kind, name)
+    if error or kind != _BROKER or not name:
+        return _failure(asked, error, why)
     keys = asked["configurationKeys"]
     entries = (_entry(*one, documents) for one in _as_of(view) if keys is None or one[0] in keys)
-    return {**answer, "configs": list(entries) if name else []}
+    return {**_failure(asked, Error.NONE), "configs": list(entries)}
+
+
+def _failure(asked: Message, error: Error, why: str = "") -> Message:
+    """The answer about a resource of which nothing is said, be that an error or not."""
+    return {
+        "resourceType": asked["resourceType"],
+        "resourceName": asked["resourceName"],
+        "errorCode": error,
+        "errorMessage": why,
+        "configs": [],
+    }
+
+
+def _error_of_topic(name: str, view: View) -> tuple[Error, str]:
+    if not is_topic_name(name):
+        return Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {short(name)}"
+    is_known = view.picture.topics.names.place(name) is not None
+    return Error.NONE if is_known else view.error_of_unknown_topic, ""
+
+
+def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
+    """What is wrong with the name of a resource other than a topic, and why, as brokers say it."""
+    is_of_broker, about = kind in {_BROKER, _BROKER_LOGGER}, _KINDS[kind]
+    if not name and kind != _BROKER:
+        return Error.INVALID_REQUEST, f"{about} must not be empty"
+    if not name or not is_of_broker or name == str(NODE_ID):
+        return Error.NONE, ""
+    if not _INTEGER.fullmatch(name):
+        return Error.INVALID_REQUEST, f"{about} must be an integer, but it is: {short(name)}"
+    or_empty = " or empty string, but" if kind == _BROKER else " but"
+    return Error.INVALID_REQUEST, f"Unexpected broker id, expected {NODE_ID}{or_empty} received {name}"
 
 
 def _entry(name: str, value: str, document: str, documents: bool) -> Message:

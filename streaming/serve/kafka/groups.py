@@ -13,13 +13,16 @@ from decoders.messages.reader import Message
 from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
-from streaming.serve.kafka.members import classic_member, consumer_member
+from streaming.serve.kafka.members import UnknownTopicError, classic_member, consumer_member
 from streaming.serve.kafka.view import Each, View, once, short, writable
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
 _STABLE: Final = "Stable"
 _DEAD: Final = "Dead"
+
+_TRIMMED: Final = "".join(map(chr, range(33)))
+"""Brokers take these off both ends of a state that is asked for (Java's `trim`), and off no type."""
 
 _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "groupType": "type"}
 
@@ -29,15 +32,16 @@ _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "group
 
 def answer_groups(request: Message, view: View) -> Message:
     """Answer ListGroups: while some are being read those that were, and an error."""
-    error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.picture.loading else Error.NONE)
+    error = view.error or (Error.NONE if view.picture.is_whole else Error.COORDINATOR_LOAD_IN_PROGRESS)
     if view.error:
         return {"errorCode": error, "groups": []}
     held = view.picture.groups
     columns = [held.names.texts, *(held.rows[column] for column in _LISTED.values())]
     is_listed = np.logical_and.reduce([view.picture.listed(), *map(_is_writable, columns)])
-    for name, column in (("statesFilter", "state"), ("typesFilter", "type")):
-        if wanted := request.get(name):
-            is_listed &= _is_one_of(held.rows[column], wanted)
+    if states := request.get("statesFilter"):
+        is_listed &= _is_one_of(held.rows["state"], [state.strip(_TRIMMED) for state in states])
+    if types := request.get("typesFilter"):
+        is_listed &= _is_one_of(held.rows["type"], types)
     chosen = from_mask(is_listed)
     rows = {
         name: pc.fill_null(held.rows[column].filter(chosen).combine_chunks(), "")
@@ -59,8 +63,8 @@ def _is_writable(column: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
-    """Tell which texts are wanted, as brokers do: whatever the case, and with spaces around."""
-    texts = from_texts([text.strip().lower() for text in wanted])
+    """Tell which texts are wanted, as brokers do: whatever the case."""
+    texts = from_texts([text.lower() for text in wanted])
     return to_mask(pc.fill_null(pc.is_in(pc.utf8_lower(column), value_set=texts), False))
 
 
@@ -142,21 +146,29 @@ def answer_consumer_groups(request: Message, view: View) -> Message:
 
 def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: View) -> Message:
     error = view.error_of(group) if group else Error.INVALID_GROUP_ID
-    if error or row is None or row["type"] != _CONSUMER:
-        why = None
-        if not error:
-            error = Error.GROUP_ID_NOT_FOUND
-            why = _why(group, row, _CONSUMER)
-        return {**_NO_CONSUMER_GROUP, "errorCode": error, "errorMessage": why, "groupId": group}
+    if error:
+        return _no_consumer_group(group, error, None)
+    if row is None or row["type"] != _CONSUMER:
+        return _no_consumer_group(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, _CONSUMER))
+    try:
+        members = [consumer_member(member, view) for member in row["members"] or ()]
+    except UnknownTopicError as unknown:
+        return _no_consumer_group(group, Error.UNKNOWN_TOPIC_ID, f"Group {short(group)}: {unknown}")
+    retention = view.picture.progress.retention
+    default_assignor = None if retention is None else retention.default_assignor
     return {
         "groupId": group,
         "groupState": writable(row["state"]),
         "groupEpoch": _number(row, "generation_or_epoch"),
         "assignmentEpoch": _number(row, "assignment_epoch"),
-        "assignorName": writable(row["protocol"]),
-        "members": [consumer_member(member, view) for member in row["members"] or ()],
+        "assignorName": writable(row["protocol"] or default_assignor),
+        "members": members,
         "authorizedOperations": operations,
     }
+
+
+def _no_consumer_group(group: str, error: Error, why: str | None) -> Message:
+    return {**_NO_CONSUMER_GROUP, "errorCode": error, "errorMessage": why, "groupId": group}
 
 
 def _why(group: str, row: Mapping[str, Any] | None, expected: str) -> str:

@@ -92,7 +92,7 @@ class Listener:
     """Answers Kafka's clients at one address within an `async with` block.
 
     `picture` gives the newest picture; `say` gets what went wrong with answers, a sentence at a time. Clients
-    are told to reach us at `advertised`, or where they have reached us.
+    are told to reach us at `advertised`, or where they have reached us: of a tunnel that is our end of it.
     """
 
     def __init__(

@@ -19,10 +19,14 @@ _EARLIEST: Final = -2
 
 def answer_log_ends(request: Message, view: View) -> Message:
     """Answer ListOffsets."""
+    asked: dict[str, list[Message]] = {}
+    for topic in request["topics"]:
+        asked.setdefault(topic["name"], []).extend(topic["partitions"])
     return {
         "topics": [
-            {"name": topic["name"], "partitions": _partitions(topic["name"], topic["partitions"], view)}
-            for topic in request["topics"]
+            {"name": name, "partitions": _partitions(name, partitions, view)}
+            for name, partitions in asked.items()
+            if partitions
         ]
     }
 
@@ -45,7 +49,7 @@ def _partitions(topic: str, asked: list[Message], view: View) -> list[Message]:
 
 def _answered(asked: Message, place: int | None, is_gap: bool, view: View) -> Message:
     if place is None and not is_gap:
-        return {"errorCode": Error.UNKNOWN_TOPIC_OR_PARTITION}
+        return {"errorCode": view.error_of_unknown_topic}
     if asked["timestamp"] not in {_LATEST, _EARLIEST}:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
     end = None if place is None else view.log_end(place)

@@ -26,6 +26,8 @@ NOT_ASKED: Final = -(2**31)
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
 _DIGITS: Final = 10  # Python makes no numbers of thousands of them
+_CONFLUENTS: Final = ("-ccs", "-ce")  # how versions of Confluent's builds end, of which 7.9 is Kafka's 3.9
+_CONFLUENTS_AHEAD: Final = 4
 
 
 _SHORT: Final = 200
@@ -82,12 +84,17 @@ class Client:
     def needs_leaders(self) -> bool:
         """Tell whether it asks for metadata again and again, without a pause, as long as a partition has no
         leader: Java's Admin does so before 4.2."""
-        numbers = self.version.split(".")[:2]
-        return self.software == _JAVA and not (
-            len(numbers) == 2
-            and all(number.isdecimal() and len(number) < _DIGITS for number in numbers)
-            and tuple(map(int, numbers)) >= _KNOWS_LEADERLESS
-        )
+        return self.software == _JAVA and _kafka_release(self.version) < _KNOWS_LEADERLESS
+
+
+def _kafka_release(version: str) -> tuple[int, int]:
+    """Return the release of Kafka, (major, minor), that a version of its Java client is, or is built from;
+    (0, 0): not known."""
+    numbers = version.split(".", 2)[:2]
+    if len(numbers) < 2 or not all(one.isdecimal() and len(one) < _DIGITS for one in numbers):
+        return 0, 0
+    major, minor = map(int, numbers)
+    return major - (_CONFLUENTS_AHEAD if version.endswith(_CONFLUENTS) else 0), minor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,6 +128,12 @@ class View:
         if not self.error and self.picture.is_loading(group):
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         return self.error
+
+    @property
+    def error_of_unknown_topic(self) -> Error:
+        """What is wrong with a topic that is not in the picture: there is none, or it was not read yet."""
+        is_whole = self.picture.is_whole
+        return Error.UNKNOWN_TOPIC_OR_PARTITION if is_whole else Error.LEADER_NOT_AVAILABLE
 
     def log_end(self, place: int) -> int | None:
         """Where the log of the topic partition at a place ends; None: not known, or too old."""

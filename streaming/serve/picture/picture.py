@@ -88,11 +88,13 @@ class Picture:
     def partition_of(self, group: str) -> int | None:
         """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
         as in a copy of Kafka's topic, or while not all partitions have answered."""
-        if not self._partition_count:
-            return next(iter(self.progress.partitions)) if len(self.progress.partitions) == 1 else None
         place = self.groups.place(group)
         held = NONE if place is None else int(self.groups.source_partitions[place])
-        return offsets_partition(group, self._partition_count) if held == NONE else held
+        if held != NONE:
+            return held
+        if self._partition_count:
+            return offsets_partition(group, self._partition_count)
+        return next(iter(self.progress.partitions)) if len(self.progress.partitions) == 1 else None
 
     @cached_property
     def _partition_count(self) -> int:
@@ -112,8 +114,16 @@ class Picture:
 
     @cached_property
     def loading(self) -> frozenset[int]:
-        """The offsets partitions that have not been read to their end yet, of those that are known."""
-        return frozenset(number for number, one in self.progress.partitions.items() if not one.loaded)
+        """The offsets partitions that have not been read to their end yet; before the last of those that are
+        known also those of which nothing is known."""
+        known = self.progress.partitions
+        loaded = {number for number, one in known.items() if one.loaded}
+        return frozenset(range(max(known, default=NONE) + 1)) - loaded
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every offsets partition has been read to its end: what is not there need not be missing."""
+        return bool(self.progress.partitions) and not self.loading
 
     def listed(self) -> Mask:
         """Tell of each group (n) whether it is one to be listed: the tables describe it, and its offsets

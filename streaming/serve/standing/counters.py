@@ -55,8 +55,7 @@ class Seen:
             is_again=False,
         )
         is_again = before is not None and (before.is_again or seen.is_other_reading(before))
-        is_whole = bool(progress.partitions) and not picture.loading
-        return replace(seen, is_again=is_again and not is_whole)
+        return replace(seen, is_again=is_again and not picture.is_whole)
 
     def is_other_reading(self, before: "Seen") -> bool:
         """Tell whether the topic is read from its beginning once more."""

@@ -11,10 +11,11 @@ from listening import CLUSTER_ID, Client, Listening, listening
 from log_end_rows import Sample, gone, rows_of
 from table_batches import Batch, append, beat, group, offset
 
+from decoders.formats.java_values import ZERO_UUID
 from decoders.messages import APIS, Columns, Request, response_bytes
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.positions import MAX_AGE_MS
-from streaming.model.progress import PartitionProgress, Rebuild
+from streaming.model.progress import PartitionProgress, Rebuild, Retention
 from streaming.serve.kafka import apis
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import Address, View
@@ -88,7 +89,57 @@ def test_before_anything_is_read_every_group_is_loading(tables: Tables) -> None:
     with listening(tables) as door, Client(door.bootstrap) as client:
         assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
         assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
-        assert client.ask(3, 13, {"topics": None})["topics"] == []
+        everything = client.ask(3, 13, {"topics": None})
+        assert (everything["topics"], everything["errorCode"]) == ([], Error.LEADER_NOT_AVAILABLE)
+        assert client.ask(3, 13, {"topics": []})["errorCode"] == Error.NONE  # as clients begin
+        assert errors_about_topic(client, "t", TOPIC_ID) == {Error.LEADER_NOT_AVAILABLE}
+
+
+def errors_about_topic(client: Client, name: str, topic_id: str) -> set[int]:
+    """Return the errors of all that can be asked about a topic."""
+    named: list[dict[str, Any]] = [{"name": name, "topicId": ZERO_UUID}, {"name": None, "topicId": topic_id}]
+    metadata = [client.ask(3, 13, {"topics": [one]})["topics"][0] for one in named]
+    metadata += [client.ask(3, version, {"topics": named[:1]})["topics"][0] for version in (0, 9, 12)]
+    [described] = client.ask(75, 0, {"topics": [{"name": name}], "cursor": None})["topics"]
+    end = {"name": name, "partitions": [{"partitionIndex": 0, "timestamp": LATEST}]}
+    [ends] = client.ask(2, 10, {"topics": [end]})["topics"]
+    resource = {"resourceType": 2, "resourceName": name, "configurationKeys": None}
+    [settings] = client.ask(32, 4, {"resources": [resource]})["results"]
+    return {one["errorCode"] for one in (*metadata, described, *ends["partitions"], settings)}
+
+
+def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -> None:
+    states = {0: LOADED, 1: replace(LOADED, loaded=False)}
+    fill(tables, {("g", "t", 0): offset(source_partition=0, topic_id=TOPIC_ID)}, partitions=states)
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert client.ask(3, 13, {"topics": [{"name": "t"}]})["topics"][0]["errorCode"] == Error.NONE
+        assert errors_about_topic(client, "nope", ZERO_UUID) == {Error.LEADER_NOT_AVAILABLE}
+        assert errors_about_topic(client, "no/topic", ZERO_UUID) == {
+            Error.INVALID_TOPIC_EXCEPTION,
+            Error.LEADER_NOT_AVAILABLE,
+        }
+        fill(tables, {}, partitions={0: LOADED, 1: LOADED})
+        door.follower.look()
+        assert errors_about_topic(client, "nope", ZERO_UUID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
+
+
+def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables: Tables) -> None:
+    names = {kafka.partition_of(name, 3): name for name in "abcdefgh"}
+    held = {names[number]: group(source_partition=number) for number in (0, 2)}
+    fill(tables, held, partitions={0: LOADED, 2: LOADED})  # of 3
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert set(errors_about(client, names[1]).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
+        assert errors_about(client, names[2])["describe"] == Error.NONE
+        listed = client.ask(16, 5, {})
+        assert listed["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
+        assert {one["groupId"] for one in listed["groups"]} == held.keys()
+        assert settings_of(client)["offsetlake.loading.partitions"] == "1"
+        fill(tables, {}, partitions=dict.fromkeys(range(3), LOADED))
+        door.follower.look()
+        assert errors_about(client, names[1])["describe"] == Error.GROUP_ID_NOT_FOUND
 
 
 def test_groups_of_partitions_that_are_not_read_to_their_end_are_loading(tables: Tables) -> None:
@@ -186,6 +237,91 @@ def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> No
     assert b"".join(pieces) == response_bytes(9, version, 1, few)
 
 
+# --- members and assignors ---------------------------------------------------------------------------------
+
+
+def described(client: Client, *names: str) -> dict[str, dict[str, Any]]:
+    """Return what is said of groups of the consumer protocol, by their names."""
+    return {one["groupId"]: one for one in client.ask(69, 1, {"groupIds": list(names)})["groups"]}
+
+
+@pytest.mark.parametrize("assignment", ["assignment", "target_assignment"])
+def test_a_topic_of_a_member_whose_name_is_not_known_is_an_error(tables: Tables, assignment: str) -> None:
+    assigned = {"topic_id": TOPIC_ID, "partitions": [0, 2]}
+    member = {"member_id": "m", "member_epoch": 3, assignment: [assigned]}
+    idle = {"member_id": "i", "member_epoch": 3, "assignment": [], "target_assignment": []}
+    batch: Batch = {
+        "g": group(source_partition=0, type="consumer", members=[idle, member]),
+        "other": group(source_partition=0, type="consumer", members=[idle]),
+    }
+    fill(tables, batch)
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        found = described(client, "g", "other")
+        assert (found["g"]["errorCode"], found["g"]["members"]) == (Error.UNKNOWN_TOPIC_ID, [])
+        assert TOPIC_ID in found["g"]["errorMessage"]
+        assert (found["other"]["errorCode"], len(found["other"]["members"])) == (Error.NONE, 1)
+        tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "t", 0, 10, TOPIC_ID)]))
+        door.follower.look()
+        members = described(client, "g")["g"]["members"]
+        field = "assignment" if assignment == "assignment" else "targetAssignment"
+        assert members[1][field]["topicPartitions"] == [
+            {"topicId": TOPIC_ID, "topicName": "t", "partitions": [0, 2]}
+        ]
+
+
+@pytest.mark.parametrize("default", ["uniform", None])
+def test_the_assignor_of_a_group_whose_members_chose_none_is_that_of_the_brokers(
+    tables: Tables, default: str | None
+) -> None:
+    chosen = {"none": None, "empty": "", "range": "range"}
+    told = Retention(
+        **{"retention_ms": 60_000, "check_interval_ms": 5_000, "read_at": 0, "known_since": 0},
+        source="broker",
+        default_assignor=default,
+    )
+    groups: Batch = {
+        name: group(source_partition=0, type="consumer", protocol=one) for name, one in chosen.items()
+    }
+    fill(tables, groups, retention=told)
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        found = {name: one["assignorName"] for name, one in described(client, *chosen).items()}
+        assert found == {"none": default or "", "empty": default or "", "range": "range"}
+        fill(tables, {}, retention=None)  # nothing is known of the brokers
+        door.follower.look()
+        assert described(client, "none")["none"]["assignorName"] == ""
+
+
+# --- odd requests (test_same_answers has many more) --------------------------------------------------------
+
+
+def test_what_a_broker_calls_invalid_is_invalid(ends: Tables) -> None:
+    invalid = Error.INVALID_REQUEST
+    with listening(ends) as door, Client(door.bootstrap) as client:
+        for topic, number in (("nope", 0), ("", 0), ("known", -3), ("zzz", 1)):
+            cursor = {"topicName": topic, "partitionIndex": number}
+            [page] = client.ask(75, 0, {"topics": [{"name": "known"}], "cursor": cursor})["topics"]
+            assert (page["errorCode"], page["partitions"]) == (invalid, [])
+        resources = [
+            {"resourceType": kind, "resourceName": "known", "configurationKeys": None} for kind in (2, 127)
+        ]
+        for asked, errors in ((resources, [invalid, invalid]), (resources[:1], [Error.NONE])):
+            results = client.ask(32, 4, {"resources": asked})["results"]
+            assert [one["errorCode"] for one in results] == errors
+
+
+def test_filters_of_groups_are_read_as_brokers_read_them(tables: Tables) -> None:
+    fill(tables, {"g": group(source_partition=0, state="Stable")})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        for field, wanted, is_found in (
+            ("typesFilter", "CLASSIC", True),
+            ("typesFilter", " classic ", False),
+            ("statesFilter", "\0stable\t", True),
+            ("statesFilter", "\xa0stable", False),
+        ):
+            groups = client.ask(16, 5, {field: [wanted]})["groups"]
+            assert [one["groupId"] for one in groups] == ["g"] * is_found, wanted
+
+
 # --- log ends ----------------------------------------------------------------------------------------------
 
 
@@ -220,7 +356,15 @@ def leaders(client: Client) -> dict[str, tuple[int, list[int]]]:
     }
 
 
-@pytest.mark.parametrize("software", [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.0"), None])
+@pytest.mark.parametrize(
+    "software",
+    [
+        ("apache-kafka-java", "4.3.1"),
+        ("apache-kafka-java", "8.2.0-ccs"),  # of Confluent: Kafka's 4.2
+        ("librdkafka", "2.16.0"),
+        None,
+    ],
+)
 def test_a_partition_without_a_known_end_has_no_leader(
     ends: Tables, software: tuple[str, str] | None
 ) -> None:
@@ -256,7 +400,12 @@ def test_a_begin_that_is_not_known_is_an_error_that_is_not_tried_again(tables: T
         assert log_ends(client, EARLIEST)["known"] == (Error.UNSUPPORTED_VERSION, -1)
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.1.2", "2.8.2"])
+OF_CONFLUENT = ["7.9.0-ccs", "8.0.0-ce", "8.1.0-0-ccs", "5.5.1-ccs"]
+
+
+@pytest.mark.parametrize(
+    "version", ["3.9.2", "4.1.2", "2.8.2", *OF_CONFLUENT, "3.9.0.redhat-00003", "4", "x.y", "4.9999999999"]
+)
 def test_java_that_cannot_bear_a_partition_without_a_leader_gets_one(ends: Tables, version: str) -> None:
     with listening(ends) as door, Client(door.bootstrap) as client:
         client.named("apache-kafka-java", version)

@@ -14,6 +14,7 @@ from java_lines import JavaLines
 from kafka_versions import Feature, KafkaVersion
 from kafka_world import PARTITIONS, World, kafka_world
 from listening import Client, Listening, listening
+from odd_requests import Asked, odd_requests
 from replayed_tables import replay_broker
 from same_answers import comparable, differences, requests
 
@@ -55,12 +56,23 @@ def door_with_empty_id(world: World, tmp_path: Path) -> Iterator[Listening]:
 
 @AS_THE_NEWEST
 def test_every_request_is_answered_as_by_the_broker(world: World, door_with_empty_id: Listening) -> None:
-    different = set[str]()
     with Client(world.bootstrap) as broker, Client(door_with_empty_id.bootstrap) as ours:
-        for api_key, version, body in requests([*world.groups, ""], topic_ids(broker)):
-            name = APIS[api_key].name
-            expected, found = (comparable(name, one.ask(api_key, version, body)) for one in (broker, ours))
-            different |= {f"{name} {version}: {one}" for one in differences(expected, found)}
+        assert_same(broker, ours, requests([*world.groups, ""], topic_ids(broker)))
+
+
+@AS_THE_NEWEST
+def test_odd_requests_are_answered_as_by_the_broker(world: World, door: Listening) -> None:
+    with Client(world.bootstrap) as broker, Client(door.bootstrap) as ours:
+        assert_same(broker, ours, odd_requests(world.groups, topic_ids(broker)))
+
+
+def assert_same(broker: Client, ours: Client, asked: Asked) -> None:
+    """Both are asked the same, and both say the same."""
+    different = set[str]()
+    for api_key, version, body in asked:
+        name = APIS[api_key].name
+        expected, found = (comparable(name, one.ask(api_key, version, body)) for one in (broker, ours))
+        different |= {f"{name} {version}: {one}, asked {body}" for one in differences(expected, found)}
     print(*sorted(different), sep="\n")
     assert different == set()
 

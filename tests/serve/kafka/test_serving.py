@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cable import Cable
 from kafka_clients import wait_until
 from listening import Client, listening
 from table_batches import Batch, append, group, offset
@@ -293,6 +294,24 @@ def test_a_host_of_several_addresses_is_listened_to_at_one_port(
         for host in addresses:
             with Client(f"{host}:{door.address.port}") as client:
                 assert client.ask(18, 0, {})["errorCode"] == 0
+
+
+def told_through_a_tunnel(near: int, port: int) -> tuple[str, int]:
+    """Return what a client is told to connect to that comes through a tunnel with another port at its end."""
+    with Cable(near, port), closing(Client(f"127.0.0.1:{near}")) as client:
+        [broker] = client.ask(3, 12, {"topics": []})["brokers"]
+        found = client.ask(10, 1, {"key": "g", "keyType": 0})
+        assert (found["host"], found["port"]) == (broker["host"], broker["port"])
+        return broker["host"], broker["port"]
+
+
+@pytest.mark.parametrize("is_advertised", [False, True])
+def test_through_a_tunnel_with_another_port_clients_need_to_be_told_their_end(
+    tables: Tables, serve: Serve, port: int, is_advertised: bool
+) -> None:
+    [near] = free_ports(1)
+    serve(*(["--advertise", f"127.0.0.1:{near}"] if is_advertised else []))
+    assert told_through_a_tunnel(near, port) == ("127.0.0.1", near if is_advertised else port)
 
 
 def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port: int) -> None:
