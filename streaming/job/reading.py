@@ -42,7 +42,7 @@ from streaming.packets.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
-from streaming.spark.session import Evaluation
+from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.tables import Tables
 
 Beside = Sequence[AbstractContextManager[object]]
@@ -171,7 +171,15 @@ class TopicReader:
 
         gate = Gate(writer, is_stopping)
         shards = Shards(partition_count, self._state_partitions(checkpoint))
-        query = start_query(self.spark, self.settings, checkpoint.path, shards, gate.write, once=once)
+        query = start_query(
+            self.spark,
+            self.settings,
+            checkpoint.path,
+            shards,
+            gate.write,
+            once=once,
+            snapshot_first=checkpoint.versions_to_replay() >= int(self.spark.conf.get(MIN_DELTAS) or 0),
+        )
         with house, ExitStack() as stack:
             for helper in beside:
                 stack.enter_context(helper)

@@ -65,6 +65,27 @@ class Checkpoint:
                 f"{text[:100]!r}. `offsetlake rebuild` creates a new checkpoint and keeps the tables."
             ) from error
 
+    def versions_to_replay(self) -> int:
+        """Return how many versions of the state a start replays, on top of the newest snapshot, in the state
+        partition that has the most of them.
+
+        Spark's files of a version are `<version>.changelog` and `<version>.zip` in the folder of a partition.
+        """
+        newest: dict[tuple[str, str], int] = {}
+        for file in self._files.globStatus(self._path("state/0/*/*.{changelog,zip}")) or ():
+            path = file.getPath()
+            version, _, kind = path.getName().partition(".")
+            if version.isdecimal():
+                place = path.getParent().getName(), kind
+                newest[place] = max(newest.get(place, 0), int(version))
+        changelogs = {
+            partition: version for (partition, kind), version in newest.items() if kind == "changelog"
+        }
+        return max(
+            (version - newest.get((partition, "zip"), 0) for partition, version in changelogs.items()),
+            default=0,
+        )
+
     def group_records(self, batch_id: int) -> pa.Table | None:
         """Read the records of groups (schema `GROUP_RECORDS`) that the state holds after a batch.
 

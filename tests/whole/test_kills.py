@@ -20,6 +20,7 @@ from history_checks import Reader, check_history, check_quarantine, table_offset
 from job_process import JobProcess
 from kafka_versions import KafkaVersion
 from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
+from state_files import versions_behind
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -38,6 +39,7 @@ POINTS = (
 )
 MORE_POINTS = (*POINTS, "in a state update")
 MOMENTS = ("a moment", "a moment", "a moment", "the driver alone", "the JVM alone")
+MOST_REPLAYED = 20  # versions of the state, at a start
 LONGEST_S = 12.0  # from the start of a process to the moment at which it is killed
 
 
@@ -102,6 +104,7 @@ def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
     assert job.tables.aside().existing() == []
     generations = [entry.name for entry in (tmp_path / "checkpoint").iterdir() if entry.is_dir()]
     assert generations == [str(progress.generation)]
+    assert versions_behind(tmp_path / "checkpoint" / str(progress.generation)) <= MOST_REPLAYED
     totals = progress.totals
     assert totals.malformed == len(traffic.unreadable)
     assert totals.decoded + totals.malformed == written
