@@ -74,7 +74,9 @@ def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
     chance = random.Random(SEED)
     steps = list(plan(KILLS, chance))
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
-    job = JobProcess(tmp_path, bootstrap)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    job = JobProcess(tmp_path, bootstrap, environment={"TMPDIR": str(temporary)})
     with start_group_actors(java_jars, bootstrap) as actors:
         traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=SEED)
         try:
@@ -88,6 +90,8 @@ def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
                 wait_for_markers(bootstrap)
                 job.start("run", "--once")
                 assert job.wait() == 0, job.output
+                [folder] = temporary.iterdir()
+                assert [*folder.iterdir()] == [], "temporary files of a process that was killed"
         finally:
             job.kill()
         assert reader.failure is None
