@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.job.failures import as_failure
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
+from streaming.state.stored import MIXED
 from streaming.tables.select import in_one_line
 
 _POLL_S: Final = 0.2
@@ -23,6 +24,12 @@ _STOP_LIMIT_S: Final = 120.0  # for a batch to end
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
+
+_REASONS_TO_REBUILD: Final = {
+    _DATA_LOSS: "records that were still to be read are no longer in it",
+    MIXED: "the checkpoint's state is of two runs of a batch, the second begun after a crash",
+}
+"""Why the topic must be read again, by what stands in the error that ended a query."""
 
 _WHOLE_BATCH: Final = "triggerExecution"
 """How Spark calls the time from the trigger of a batch to after its commit."""
@@ -148,8 +155,9 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
     failure = query.exception()
     if failure is not None and not gate.is_closed and not is_stopped:
         cause = gate.failure or failure
-        if _DATA_LOSS in f"{cause} {failure}":
-            raise RebuildNeededError("records that were still to be read are no longer in it") from cause
+        for sign, reason in _REASONS_TO_REBUILD.items():
+            if sign in f"{cause} {failure}":
+                raise RebuildNeededError(reason) from cause
         raise as_failure("running the query", cause) from cause
     gate.tell_duration(query)
 

@@ -49,11 +49,7 @@ class Checkpoint:
 
     def state_partitions(self) -> int | None:
         """Return the number of state partitions, which Spark fixes in the first batch; None before that."""
-        offsets = self._path("offsets")
-        if not self._files.exists(offsets):
-            return None
-        names = [file.getPath().getName() for file in self._files.listStatus(offsets)]
-        newest = max((int(name) for name in names if name.isdecimal()), default=None)
+        newest = max(self._numbers("offsets"), default=None)
         text = None if newest is None else self._read(f"offsets/{newest}")
         if text is None:
             return None
@@ -66,25 +62,20 @@ class Checkpoint:
             ) from error
 
     def versions_to_replay(self) -> int:
-        """Return how many versions of the state a start replays, on top of the newest snapshot, in the state
-        partition that has the most of them.
+        """Return how many versions of the state a start replays, on top of a snapshot, in the state partition
+        that has the most of them.
 
-        Spark's files of a version are `<version>.changelog` and `<version>.zip` in the folder of a partition.
+        Spark's file of a snapshot is `<version>.zip` in the folder of a partition; the version is the number
+        of batches that it knows of. One that is newer than the last completed batch is of no use.
         """
-        newest: dict[tuple[str, str], int] = {}
+        version = 1 + max(self._numbers("commits"), default=-1)
+        snapshots: dict[str, int] = {}
         for file in self._files.globStatus(self._path("state/0/*/*.{changelog,zip}")) or ():
-            path = file.getPath()
-            version, _, kind = path.getName().partition(".")
-            if version.isdecimal():
-                place = path.getParent().getName(), kind
-                newest[place] = max(newest.get(place, 0), int(version))
-        changelogs = {
-            partition: version for (partition, kind), version in newest.items() if kind == "changelog"
-        }
-        return max(
-            (version - newest.get((partition, "zip"), 0) for partition, version in changelogs.items()),
-            default=0,
-        )
+            partition, name = file.getPath().getParent().getName(), file.getPath().getName()
+            number, _, kind = name.partition(".")
+            is_one = kind == "zip" and number.isdecimal() and int(number) <= version
+            snapshots[partition] = max(snapshots.get(partition, 0), int(number) if is_one else 0)
+        return version - min(snapshots.values(), default=version)
 
     def group_records(self, batch_id: int) -> pa.Table | None:
         """Read the records of groups (schema `GROUP_RECORDS`) that the state holds after a batch.
@@ -118,6 +109,12 @@ class Checkpoint:
         assert text is not None, f"Spark writes {self.path}/offsets/{batch_id} before it runs the batch"
         ends = json.loads(text.splitlines()[2])[topic]
         return {int(partition): offset for partition, offset in ends.items()}
+
+    def _numbers(self, folder: str) -> list[int]:
+        """Return the batches that have a file in one of the folders of the checkpoint."""
+        path = self._path(folder)
+        files = self._files.listStatus(path) if self._files.exists(path) else ()
+        return [int(name) for file in files if (name := file.getPath().getName()).isdecimal()]
 
     def _path(self, name: str) -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path

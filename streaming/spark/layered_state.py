@@ -8,7 +8,7 @@ import pyarrow as pa
 from streaming.common.pieces import divided, pieces_in
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
-from streaming.state.stored import Bases, Values
+from streaming.state.stored import Bases, MixedStateError, Values
 
 GROUP_RECORDS_NAME: Final = "group_records"
 """The name of the value that holds the records of groups."""
@@ -37,8 +37,10 @@ class DividedState:
         if not found:
             return None
         data, count = found
-        rest = (self._pieces.getValue((self._name, place))[0] for place in range(1, 1 + count))
-        return b"".join((data, *rest)) if count else bytes(data)
+        further = [self._pieces.getValue((self._name, place)) for place in range(1, 1 + count)]
+        if not all(further):
+            raise MixedStateError(f"{self._name} without its last pieces")
+        return b"".join((data, *(piece[0] for piece in further))) if count else bytes(data)
 
     def write(self, former_length: int, data: bytes) -> None:
         """Write the value in place of a former one of so many bytes."""
@@ -81,8 +83,10 @@ class LayeredState:
         if recent and (known := _BASES.find((self._name, shard), recent)) is not None:
             return known
         base = self._base.read()
-        if not base:
+        if not base and not recent:
             return self._nothing
+        if not base:
+            raise MixedStateError("recent rows without a base")
         values = Values.read(base, recent)
         _BASES.hold((self._name, shard), values)
         return values

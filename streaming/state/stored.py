@@ -33,6 +33,21 @@ _WRITTEN_KEY: Final = b"offsetlake.written"  # bytes of earlier changes to the s
 _BASE_KEY: Final = b"offsetlake.base"  # digest of the base that the changes belong to; older states have none
 
 
+MIXED: Final = "state of the job: expected what one run has written, found parts of two"
+"""How the message of `MixedStateError` begins, which comes to the driver as text."""
+
+
+class MixedStateError(OffsetlakeError):
+    """Base and recent rows do not belong together, so that what they were before is not known.
+
+    A batch that is begun again after a crash may leave other bytes for the same rows. So a snapshot of the
+    first run is the wrong one for what followed the second.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"{MIXED}: {found}")
+
+
 @dataclass(frozen=True)
 class Values:
     """A table as it is kept: Arrow streams of its base and of the recent rows, which name the base.
@@ -56,7 +71,10 @@ class Values:
 
     @classmethod
     def read(cls, base: bytes, recent: bytes | None) -> "Values":
-        """Read the base of a table as it is kept."""
+        """Read the base of a table as it is kept; raises `MixedStateError` where it is not that of the recent
+        rows."""
+        if recent is not None and _base_of(recent) != _digest(base):
+            raise MixedStateError("recent rows and another base than theirs")
         return cls(base, recent, _base_table(base))
 
     def layers(self) -> Layers:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streaming.model.errors import OffsetlakeError
 from streaming.state.layers import Layers
-from streaming.state.stored import Bases, Values, _to_bytes
+from streaming.state.stored import MIXED, Bases, MixedStateError, Values, _to_bytes
 
 SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary())])
 SHARD = ("entries", 7)
@@ -125,6 +125,19 @@ def test_a_base_is_held_for_no_other_state_than_its_own() -> None:
     assert held(rewritten).find(SHARD, second.recent) is None
     assert held(first).find(SHARD, rewritten.recent) is None
     assert held(first).find(("entries", 8), second.recent) is None
+
+
+def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
+    """The same rows in another order, as a batch that is run again may write them."""
+    rows = {key: random_payload(0, key) for key in range(100)}
+    first, second = (
+        Values.of(Layers.of(to_table(dict(some)))) for some in (rows.items(), [*rows.items()][::-1])
+    )
+    after = second.updated(changed(second.layers(), frozenset(), {7: b"changed"}))
+    assert after.base is second.base
+    assert rows_of(Values.read(second.base, after.recent).layers().table) == rows | {7: b"changed"}
+    with pytest.raises(MixedStateError, match=MIXED):
+        Values.read(first.base, after.recent)
 
 
 def test_a_state_that_does_not_name_its_base_is_read() -> None:
