@@ -6,9 +6,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -16,7 +13,6 @@ from streaming.job.failures import as_failure
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
 from streaming.state.stored import MIXED
-from streaming.tables.select import in_one_line
 
 _POLL_S: Final = 0.2
 _POLLS_PER_QUESTION: Final = 10  # whether a query still runs is for the JVM to say, which costs more
@@ -97,32 +93,6 @@ def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callabl
             return False
         time.sleep(_POLL_S)
     return True
-
-
-def describe_groups(
-    query: StreamingQuery,
-    writer: BatchWriter,
-    held: Callable[[int], pa.Table | None],
-    is_stopping: Callable[[], bool],
-    say: Callable[[str], None],
-) -> None:
-    """Describe groups anew as soon as the state has what the tables have (`BatchWriter.describe_groups`).
-
-    If the query ends before that, or Spark cannot read the state, the next start does it.
-    """
-    while not is_stopping():
-        has_ended = not query.isActive
-        try:
-            if writer.describe_groups(held) or has_ended:
-                return
-        except (Py4JError, PySparkException) as error:
-            say(
-                "describing groups anew: expected to read the state of the query, found: "
-                f"{in_one_line(error)}. Groups are described as before until their next record, or until "
-                "the next start."
-            )
-            return
-        time.sleep(_POLL_S)
 
 
 def wait_for_stop(

@@ -5,12 +5,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from streaming.model.errors import OffsetlakeError
-from streaming.spark.layered_state import GROUP_RECORDS_NAME, group_records_in
-from streaming.spark.processor import PIECES
 
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """The setting of Spark that is the number of state partitions."""
@@ -76,24 +73,6 @@ class Checkpoint:
             is_one = kind == "zip" and number.isdecimal() and int(number) <= version
             snapshots[partition] = max(snapshots.get(partition, 0), int(number) if is_one else 0)
         return version - min(snapshots.values(), default=version)
-
-    def group_records(self, batch_id: int) -> pa.Table | None:
-        """Read the records of groups (schema `GROUP_RECORDS`) that the state holds after a batch.
-
-        None: Spark has not noted yet that the batch is complete.
-        """
-        if not self._files.exists(self._path(f"commits/{batch_id}")):
-            return None
-        _ = self._spark.streams.active  # makes Spark set up what coordinates state stores
-        held = (
-            self._spark.read.format("statestore")
-            .option("batchId", batch_id)
-            .option("stateVarName", PIECES)
-            .load(self.path)
-            .where(f"user_map_key.name LIKE '{GROUP_RECORDS_NAME}%'")
-            .select("key.*", "user_map_key.*", "user_map_value.*")
-        )
-        return group_records_in(tuple(row) for row in held.toLocalIterator())
 
     def delete(self) -> None:
         """Delete the checkpoint, if there is one."""

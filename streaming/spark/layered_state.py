@@ -1,12 +1,10 @@
 """The values of Spark's state that hold one table of a shard (`streaming.state.stored`), however large."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
 from streaming.common.pieces import divided, pieces_in
-from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
 from streaming.state.stored import Bases, MixedStateError, Values
 
@@ -51,23 +49,6 @@ class DividedState:
             self._pieces.removeKey((self._name, place))
 
 
-def group_records_in(pieces: Iterable[tuple[int, str, int, bytes, int]]) -> pa.Table:
-    """Read the records of groups (schema `GROUP_RECORDS`) of all shards, from the pieces of their values.
-
-    A piece is shard, name, place, data, and how many follow; they come in any order.
-    """
-    values: dict[tuple[int, str], dict[int, bytes]] = {}
-    for shard, name, place, data, _ in pieces:
-        values.setdefault((shard, name), {})[place] = bytes(data)
-    whole = {key: b"".join(parts[place] for place in sorted(parts)) for key, parts in values.items()}
-    tables = [
-        Values(data, whole.get((shard, f"{name}{_RECENT}"))).layers().table
-        for (shard, name), data in whole.items()
-        if name == GROUP_RECORDS_NAME
-    ]
-    return pa.concat_tables([GROUP_RECORDS.empty_table(), *tables])
-
-
 class LayeredState:
     """One table of the shard that Spark's current key stands for."""
 
@@ -85,8 +66,8 @@ class LayeredState:
         base = self._base.read()
         if not base and not recent:
             return self._nothing
-        if not base:
-            raise MixedStateError("recent rows without a base")
+        if not base or not recent:
+            raise MixedStateError(f"{self._name} without its {'recent rows' if base else 'base'}")
         values = Values.read(base, recent)
         _BASES.hold((self._name, shard), values)
         return values
@@ -96,5 +77,5 @@ class LayeredState:
         if after.base is not before.base:
             self._base.write(len(before.base), after.base)
             _BASES.hold((self._name, shard), after)
-        if after.recent is not None and after.recent is not before.recent:
-            self._recent.write(len(before.recent or b""), after.recent)
+        if after.recent is not before.recent:
+            self._recent.write(len(before.recent), after.recent)
