@@ -25,8 +25,7 @@ from streaming.common.times import from_ms, to_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import ALERTS, TIMESTAMPS
 from streaming.tables.files import replace_rows
-from streaming.tables.formats import columns_of
-from streaming.tables.select import FilesGoneError, select
+from streaming.tables.select import FilesGoneError, names, select
 from streaming.tables.tables import Tables
 
 MARK: Final = "offsetlake.alerts"
@@ -187,7 +186,7 @@ class AlertTable:
 
     def _read(self) -> AlertState:
         table = self._tables.delta("alerts")
-        rows = select(f"SELECT {columns_of(table, ALERTS)} FROM alerts", alerts=table)
+        rows = select(f"SELECT {names(ALERTS.names)} FROM alerts", alerts=table)
         return AlertState(table, rows.cast(ALERTS).combine_chunks())
 
     def _until_written(self, write: Callable[[AlertState], T], state: AlertState | None = None) -> T:

@@ -47,13 +47,6 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
     return progress
 
 
-def described_anew(live: pa.Table, groups: pa.Table, *, sequence: int, batch_time: int) -> pa.Table:
-    """Return what changes (schema `CHANGES`) where groups of the tables (schema `GROUPS`) are described as
-    `groups` does (the same schema); those that are not among these stay as they are."""
-    is_held = pc.is_in(live["group"], value_set=pc.unique(groups["group"]))
-    return differences("groups", live.filter(is_held), groups, sequence=sequence, batch_time=batch_time)
-
-
 def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: TopicIds, now: int) -> pa.Table:
     """Say which of the offsets that are gone were due meanwhile."""
     gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))

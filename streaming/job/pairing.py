@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from streaming.brokers.facts import TopicFacts
-from streaming.model.errors import MisuseError
+from streaming.model.errors import MisuseError, OtherFormatError
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.settings.model import Settings
 from streaming.spark.checkpoint import Checkpoint
-from streaming.state.stored import STATE_FORMAT
+from streaming.state.stored import REBUILD, STATE_FORMAT
 
 
 def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> None:
@@ -43,14 +43,11 @@ def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Setti
 def _check_state_format(progress: Progress, checkpoint: Checkpoint) -> None:
     if progress.query_id is None or progress.state_format == STATE_FORMAT:
         return
-    advice = (
-        "A newer offsetlake wrote it: use that release or a newer one."
-        if progress.state_format > STATE_FORMAT
-        else "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
-    )
-    raise MisuseError(
-        f"checkpoint {checkpoint.path}: expected state of format {STATE_FORMAT}, found format "
-        f"{progress.state_format}. {advice}"
+    raise OtherFormatError(
+        f"state in checkpoint {checkpoint.path}",
+        expected=STATE_FORMAT,
+        found=progress.state_format,
+        if_older=REBUILD,
     )
 
 

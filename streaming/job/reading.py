@@ -28,7 +28,6 @@ from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.job.pairing import bound
 from streaming.job.running_query import (
     Gate,
-    describe_groups,
     wait_for_end,
     wait_for_first_batch,
     wait_for_stop,
@@ -37,12 +36,12 @@ from streaming.job.topic.question import TopicQuestion
 from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
-from streaming.model.progress import GROUPS_FORMAT, Progress
+from streaming.model.progress import Progress
 from streaming.packets.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
-from streaming.spark.session import Evaluation
+from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.tables import Tables
 
 Beside = Sequence[AbstractContextManager[object]]
@@ -172,7 +171,15 @@ class TopicReader:
 
         gate = Gate(writer, is_stopping)
         shards = Shards(partition_count, self._state_partitions(checkpoint))
-        query = start_query(self.spark, self.settings, checkpoint.path, shards, gate.write, once=once)
+        query = start_query(
+            self.spark,
+            self.settings,
+            checkpoint.path,
+            shards,
+            gate.write,
+            once=once,
+            snapshot_first=checkpoint.versions_to_replay() >= int(self.spark.conf.get(MIN_DELTAS) or 0),
+        )
         with house, ExitStack() as stack:
             for helper in beside:
                 stack.enter_context(helper)
@@ -181,9 +188,6 @@ class TopicReader:
                 is_anything_new = wait_for_first_batch(query, gate, is_stopping)
             if not is_anything_new:
                 self.listener.say(f"topic {topic} has nothing new; waiting for commits")
-            if writer.progress.groups_format < GROUPS_FORMAT:
-                with self.listener.waiting("describing groups anew, with what their members have"):
-                    describe_groups(query, writer, checkpoint.group_records, is_stopping, self.listener.warn)
             wait_for_stop(query, gate, is_stopping, ends_soon=once)
             with self.listener.waiting("finishing the current batch"):
                 wait_for_end(query, gate, is_stopping)

@@ -42,7 +42,7 @@ def rebuild_as_asked(reader: TopicReader) -> None:
 def rebuild(reader: TopicReader, reason: str) -> bool:
     """Re-read the topic from the beginning and reconcile the tables; False if told to stop before the end."""
     live = reader.tables
-    live.create()  # what an older release wrote gets the columns that it lacks
+    live.create()
     progress = _announced(reader, live.progress(), reason)
     reader.listener.say(
         f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "

@@ -22,7 +22,7 @@ from streaming.job.follow import follow
 from streaming.job.listener import BatchReport, Listener
 from streaming.job.reading import TopicReader
 from streaming.job.rebuild import rebuild_as_asked
-from streaming.job.sole_job import sole_job
+from streaming.job.sole_job import sole_job, temporary_folders
 from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
@@ -98,9 +98,9 @@ def _with_reader(
     facts = broker.wait_for_topic(listener.warn, stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
     if facts is None or stop.is_set():
         return
-    with _explained(settings), sole_job(settings):
+    with _explained(settings), sole_job(settings), temporary_folders(settings, os.environ) as options:
         with listener.waiting("starting Spark"):
-            options = archive_options(jars)
+            options += archive_options(jars)
             spark = start_session(settings.spark, settings.job, jars, java_options=options)
         try:
             if not stop.is_set():

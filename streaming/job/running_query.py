@@ -6,16 +6,13 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.job.failures import as_failure
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
-from streaming.tables.select import in_one_line
+from streaming.state.stored import MIXED
 
 _POLL_S: Final = 0.2
 _POLLS_PER_QUESTION: Final = 10  # whether a query still runs is for the JVM to say, which costs more
@@ -23,6 +20,12 @@ _STOP_LIMIT_S: Final = 120.0  # for a batch to end
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
+
+_REASONS_TO_REBUILD: Final = {
+    _DATA_LOSS: "records that were still to be read are no longer in it",
+    MIXED: "the checkpoint's state is of two runs of a batch, the second begun after a crash",
+}
+"""Why the topic must be read again, by what stands in the error that ended a query."""
 
 _WHOLE_BATCH: Final = "triggerExecution"
 """How Spark calls the time from the trigger of a batch to after its commit."""
@@ -92,32 +95,6 @@ def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callabl
     return True
 
 
-def describe_groups(
-    query: StreamingQuery,
-    writer: BatchWriter,
-    held: Callable[[int], pa.Table | None],
-    is_stopping: Callable[[], bool],
-    say: Callable[[str], None],
-) -> None:
-    """Describe groups anew as soon as the state has what the tables have (`BatchWriter.describe_groups`).
-
-    If the query ends before that, or Spark cannot read the state, the next start does it.
-    """
-    while not is_stopping():
-        has_ended = not query.isActive
-        try:
-            if writer.describe_groups(held) or has_ended:
-                return
-        except (Py4JError, PySparkException) as error:
-            say(
-                "describing groups anew: expected to read the state of the query, found: "
-                f"{in_one_line(error)}. Groups are described as before until their next record, or until "
-                "the next start."
-            )
-            return
-        time.sleep(_POLL_S)
-
-
 def wait_for_stop(
     query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool], *, ends_soon: bool
 ) -> None:
@@ -148,8 +125,9 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
     failure = query.exception()
     if failure is not None and not gate.is_closed and not is_stopped:
         cause = gate.failure or failure
-        if _DATA_LOSS in f"{cause} {failure}":
-            raise RebuildNeededError("records that were still to be read are no longer in it") from cause
+        for sign, reason in _REASONS_TO_REBUILD.items():
+            if sign in f"{cause} {failure}":
+                raise RebuildNeededError(reason) from cause
         raise as_failure("running the query", cause) from cause
     gate.tell_duration(query)
 

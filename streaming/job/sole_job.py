@@ -1,5 +1,5 @@
 """One job at a time on a local folder: a lock that the kernel takes back however the job ends, kill -9
-included.
+included. And the folder for temporary files that it has for itself.
 
 It covers processes of one machine. Where it cannot, on URLs and on file systems without locks, a second job
 is noticed when it commits (`streaming.job.writer`).
@@ -8,16 +8,23 @@ is noticed when it commits (`streaming.job.writer`).
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
+from streaming.spark.checkpoint import checkpoint_uri
 
 LOCK_FILE: Final = ".offsetlake.lock"
 """The file that is locked in each folder; who holds it is written there, and stays there afterwards."""
+
+_LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+"""The environment variable that Spark asks for its local folders before `spark.local.dir`."""
 
 _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -32,6 +39,82 @@ def sole_job(settings: Settings) -> Iterator[None]:
         for folder in _local_folders((settings.job.checkpoint, settings.tables.root)):
             locks.enter_context(_locked(folder))
         yield
+
+
+@contextmanager
+def temporary_folders(settings: Settings, environment: MutableMapping[str, str]) -> Iterator[list[str]]:
+    """Have all temporary files of a job on this machine in folders of its own, one for each checkpoint.
+
+    Yields options of the JVM for that; until the end of the block the environment, which the JVM inherits,
+    says the same. What an earlier job has left there is deleted: a JVM that is killed deletes nothing. The
+    folders are private to the user, and locked until the end of the block. Raises as `sole_job` does.
+    """
+    if not settings.spark.is_local:  # elsewhere cluster managers see to that
+        yield []
+        return
+    chosen = environment.get(_LOCAL_DIRS) or settings.spark.conf.get("spark.local.dir", "")
+    name = _name_of_folder(settings.job.checkpoint)
+    ours = Path(tempfile.gettempdir(), name)
+    local = [Path(folder.strip(), name) for folder in chosen.split(",") if folder.strip()] or [ours]
+    with ExitStack() as stack:
+        for folder in dict.fromkeys([ours, *local]):
+            stack.enter_context(_private(folder))
+            _empty(folder)
+        stack.callback(_restore, environment, environment.get(_LOCAL_DIRS))
+        environment[_LOCAL_DIRS] = ",".join(map(str, local))
+        yield [f'"-Djava.io.tmpdir={ours}"']
+
+
+def _restore(environment: MutableMapping[str, str], local_dirs: str | None) -> None:
+    if local_dirs is None:
+        del environment[_LOCAL_DIRS]
+    else:
+        environment[_LOCAL_DIRS] = local_dirs
+
+
+def _name_of_folder(checkpoint: str) -> str:
+    digest = blake2b(checkpoint_uri(checkpoint).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    return f"offsetlake-{os.geteuid()}-{digest}"
+
+
+@contextmanager
+def _private(folder: Path) -> Iterator[None]:
+    """Make a folder that is this user's alone, and lock it.
+
+    Others may know its name before it is there: no link of theirs is followed, no folder of theirs is used.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _not_private(folder, str(error)) from error
+    try:
+        if (owner := os.fstat(descriptor).st_uid) != os.geteuid():
+            raise _not_private(folder, f"one of user {owner}")
+        os.fchmod(descriptor, 0o700)
+        _take(descriptor, folder, folder / LOCK_FILE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _not_private(folder: Path, found: str) -> OffsetlakeError:
+    return OffsetlakeError(
+        f"starting the job: expected a folder of user {os.geteuid()} for temporary files at {folder}, found "
+        f"{found}. Remove that, or choose another place (TMPDIR, and spark.local.dir in [spark.conf])."
+    )
+
+
+def _empty(folder: Path) -> None:
+    """Delete what is in a folder; what cannot be deleted is left to the next start."""
+    for entry in [*folder.iterdir()]:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                entry.unlink()
 
 
 def _local_folders(locations: Iterable[str]) -> list[Path]:
@@ -68,7 +151,7 @@ def _take(descriptor: int, folder: Path, file: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise MisuseError(
-            f"starting the job: {file.read_text().strip() or 'another process'} is already using {folder}. "
+            f"starting the job: {_holder(file) or 'another process'} is already using {folder}. "
             "Stop it first, or give this job its own checkpoint and table root (--checkpoint, --table-root)."
         ) from None
     except OSError as error:
@@ -78,3 +161,9 @@ def _take(descriptor: int, folder: Path, file: Path) -> None:
         with suppress(OSError):  # only so that others can say who it is; a full disk has no room for it
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}\n".encode())
+
+
+def _holder(file: Path) -> str:
+    with suppress(FileNotFoundError):
+        return file.read_text().strip()
+    return ""

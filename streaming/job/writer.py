@@ -15,20 +15,18 @@ from pyspark.sql import DataFrame
 from streaming.brokers.facts import TopicIds
 from streaming.common.times import now_ms
 from streaming.expiry.causes import Evidence, undecided, watched_since, with_causes, without_evidence
-from streaming.job.change_over import described_anew
 from streaming.job.listener import BatchReport
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.model.errors import MisuseError
-from streaming.model.progress import GROUPS_FORMAT, PartitionEnds, PartitionProgress, Progress, Retention
+from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
 from streaming.spark.session import Evaluation
 from streaming.spark.shard_results import Fingerprint, ShardResults, is_full
 from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
-from streaming.state.replay import held_groups
 from streaming.tables.files import NewFiles
 from streaming.tables.progress_rows import is_observation_due
-from streaming.tables.rows import change_rows, group_rows, quarantine_rows
+from streaming.tables.rows import change_rows, quarantine_rows
 from streaming.tables.tables import OtherWriterError, Tables
 
 Clock = Callable[[], int]
@@ -172,33 +170,6 @@ class BatchWriter:
         """Note how long a batch took as a whole (ms), for the next commit: its own was a part of that."""
         with self._lock:
             self.progress = replace(self.progress, batch_ms=batch_ms)
-
-    def describe_groups(self, held: Callable[[int], pa.Table | None]) -> bool:
-        """Describe the groups of the tables anew, where an older release did that.
-
-        `held` gives the records of groups (schema `GROUP_RECORDS`) that the state holds after a batch; None,
-        and then False is returned: it does not hold them yet, ask again.
-        """
-        with self._lock:
-            progress = self.progress
-            if self._is_broken or progress.groups_format >= GROUPS_FORMAT or progress.batch_id < 0:
-                return True
-            if (records := held(progress.batch_id)) is None:
-                return False
-            now, sequence = self._clock(), progress.sequence + 1
-            groups, live = group_rows(held_groups(records)), self._tables.read().groups
-            rows = described_anew(live, groups, sequence=sequence, batch_time=now)
-            after = replace(progress, heartbeat=now, groups_format=GROUPS_FORMAT)
-            if len(rows):
-                after = replace(after, sequence=sequence, batch_time=now)
-            try:
-                self._commits.append(rows, after, is_batch=False)
-            except BaseException:
-                self._is_broken = True
-                raise
-            self._rows_since_fold += len(rows)
-            self.progress = after
-            return True
 
     def fold(self) -> int:
         """Fold what has been appended; return the number of rows."""

@@ -3,6 +3,12 @@
 A message says what was being done, what was expected, what was found and what to do about it.
 """
 
+from typing import Final
+
+_START_ANEW: Final = (
+    "An offsetlake of before the first release wrote it; begin with a new table root and checkpoint."
+)
+
 
 class OffsetlakeError(Exception):
     """Something outside the program failed (a broker, a registry, a disk): exit code 1."""
@@ -14,3 +20,13 @@ class MisuseError(OffsetlakeError):
     """The program was asked for something it cannot do (an option, a setting): exit code 2."""
 
     exit_code = 2
+
+
+class OtherFormatError(MisuseError):
+    """What is to be read has a format of another release."""
+
+    def __init__(self, what: str, *, expected: int, found: int, if_older: str = _START_ANEW) -> None:
+        advice = (
+            if_older if found < expected else "A newer offsetlake wrote it; use that release or a newer one."
+        )
+        super().__init__(f"{what}: expected format {expected}, found format {found}. {advice}")

@@ -8,23 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from streaming.model.errors import MisuseError
+from streaming.model.errors import OtherFormatError
 from streaming.model.totals import Totals, totals_from_document
 
 T = TypeVar("T")
 
-PROGRESS_FORMAT: Final = 3
-"""Version of the document; a newer one is refused. Fields that an older one lacks have their defaults.
-
-1: as first written, without `whole`. 2: without `unanswered_since` and `tombstones_kept_ms`. 3: as it is
-now; `batch_ms` came last, and need not be there.
-"""
-
-GROUPS_FORMAT: Final = 2
-"""Version of the descriptions of groups: with it grows what they tell of the records that the state holds.
-
-1: who the members are. 2: what they subscribe to and have, too. Groups of an older one are described anew.
-"""
+PROGRESS_FORMAT: Final = 4
+"""Version of the document: it grows with every field or meaning that another release does not know."""
 
 STALLED_AFTER_MS: Final = 30_000
 """How long a last stable offset may stand still below the high watermark before it counts as stalled.
@@ -236,11 +226,10 @@ class Progress:
     expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
     None: the brokers did not say. `generation` counts how often the topic was re-read from the beginning,
     `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
-    `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote this).
-    `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `groups_format` says how groups
-    are described in the tables. `batch_ms` is how long the last batch took that Spark has told of, which it
-    does after the commit: the next one carries it (None: of none yet). Times are milliseconds since 1970
-    (UTC).
+    `fingerprint` is that of the newest batch's changes (`ShardResults`; None: there was none yet).
+    `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `batch_ms` is how long the last
+    batch took that Spark has told of, which it does after the commit: the next one carries it (None: of none
+    yet). Times are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -259,7 +248,6 @@ class Progress:
     rebuild: Rebuild | None = None
     fingerprint: str | None = None
     tombstones_kept_ms: int | None = None
-    groups_format: int = GROUPS_FORMAT
     batch_ms: int | None = None
 
     @property
@@ -307,42 +295,27 @@ class Progress:
 
     @classmethod
     def from_json(cls, text: str) -> "Progress":
-        """Read the document; raises `MisuseError` when a newer release wrote it."""
+        """Read the document; raises `OtherFormatError` when another release wrote it."""
         document = json.loads(text)
-        written_format = document.pop("format")
-        if written_format > PROGRESS_FORMAT:
-            raise MisuseError(
-                f"progress in the tables: expected format {PROGRESS_FORMAT} or older, found "
-                f"{written_format}. A newer offsetlake wrote these tables; use that release or a newer one."
-            )
+        found = document.pop("format")
+        if found != PROGRESS_FORMAT:
+            raise OtherFormatError("progress in the tables", expected=PROGRESS_FORMAT, found=found)
         return cls(
             **{
-                "groups_format": 1,
                 **document,
                 "partitions": {
-                    int(number): _partition(partition, written_format)
-                    for number, partition in document["partitions"].items()
+                    int(number): _partition(partition) for number, partition in document["partitions"].items()
                 },
                 "totals": totals_from_document(document["totals"]),
-                "retention": _optional(Retention, document.get("retention")),
-                "rebuild": _optional(Rebuild, document.get("rebuild")),
+                "retention": _optional(Retention, document["retention"]),
+                "rebuild": _optional(Rebuild, document["rebuild"]),
             }
         )
 
 
-def _partition(document: Mapping[str, Any], written_format: int) -> PartitionProgress:
-    if written_format == 1:
-        document = _partition_of_format_2(document)
-    reached = {name: Reached(**document.get(name, {})) for name in ("stable", "whole")}
+def _partition(document: Mapping[str, Any]) -> PartitionProgress:
+    reached = {name: Reached(**document[name]) for name in ("stable", "whole")}
     return PartitionProgress(**{**document, **reached})
-
-
-def _partition_of_format_2(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Format 1 did not tell the two ends apart, and its one `Reached` lay flat among the other fields."""
-    names = {"complete_as_of": "as_of", "target": "target", "target_at": "target_at"}
-    reached = {new: document.get(old) for old, new in names.items()}
-    others = {name: value for name, value in document.items() if name not in names}
-    return {"stable": reached, "whole": reached, **others}
 
 
 def _optional(kind: type[T], document: Mapping[str, Any] | None) -> T | None:

@@ -10,11 +10,7 @@ import pyarrow as pa
 from decoders import RECORD_SCHEMA
 
 TABLES_FORMAT: Final = 3
-"""Version of the tables: it grows with every column or meaning that an older release does not know.
-
-1: as first written. 2: `quarantine` has the lengths of key and value. 3: texts of any length and characters
-have true bounds in the log.
-"""
+"""Version of the tables: it grows with every column or meaning that another release does not know."""
 
 KEY: Final = [
     pa.field("group", pa.string()),
@@ -100,9 +96,6 @@ ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.f
 `hidden`: their group object is gone, so no one sees them.
 """
 
-HELD_GROUPS: Final = pa.schema([KEY[0], *GROUP_VALUE, SOURCE_PARTITION, *SOURCE])
-"""The groups that consist of records which a shard holds."""
-
 VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
 """A value before or after a change: the fields of an offset or those of a group, the others null."""
 
@@ -110,7 +103,7 @@ COMMITS: Final = pa.field("commits", pa.int32())
 """How many commits of its key a change stands for, also those whose value could not be read.
 
 0: it comes of a tombstone or of records of the group alone. Null: it is not about an offset, or nobody has
-counted (a rebuild, or an older release).
+counted (a rebuild).
 """
 
 CHANGES_IN_BATCH: Final = pa.schema(
@@ -240,7 +233,7 @@ CHANGES: Final = table_schema(
     ]
 )
 OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, SOURCE_PARTITION, *SOURCE])
-GROUPS: Final = table_schema(list(HELD_GROUPS))
+GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, SOURCE_PARTITION, *SOURCE])
 QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, *_IN_COMMIT, _DAY])
 
 DELIVERY: Final = pa.struct(

@@ -16,10 +16,9 @@ from streaming.queries.answers import Answer
 from streaming.queries.completeness import AsOf
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
-from streaming.tables.formats import as_held
 from streaming.tables.select import execute, in_one_line, names
 from streaming.tables.snapshot import Snapshot
-from streaming.tables.tables import SCHEMAS, Tables
+from streaming.tables.tables import Tables
 
 COMPUTED: Final = ("lag", "health")
 """Views that are computed when a statement names them: see `lag_rows.view`."""
@@ -87,7 +86,7 @@ def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str) -
     builder, at = views.builder, views.at
     registered = {**at.bases, "changes": at.changes, **others}
     for name, table in registered.items():
-        _register(builder, name, table)
+        builder.register(name, table)
     for name in at.bases:
         execute(builder, f"CREATE VIEW live_{name} AS {_live(name, at)}")
     known = [*registered, *(f"live_{name}" for name in at.bases), *COMPUTED]
@@ -189,16 +188,6 @@ def _unknown_table(name: str, known: list[str]) -> str:
     return f"unknown table {name!r}.{did_you_mean(nearest(name, known))} Tables: {', '.join(known)}."
 
 
-def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
-    """Make a table known under its name; in older formats as a view that has all columns, and finds every
-    text."""
-    if (query := as_held(table, f"{name}_as_written", SCHEMAS[name])) is None:
-        builder.register(name, table)
-    else:
-        builder.register(f"{name}_as_written", table)
-        execute(builder, f"CREATE VIEW {name} AS {query}")
-
-
 def _live(name: str, at: Snapshot) -> str:
     """Write the query for what was live at a batch, from a folded table that contains all up to its mark:
     of each key the last change above the mark wins, or what was before the first one that is undone."""
@@ -210,7 +199,7 @@ def _live(name: str, at: Snapshot) -> str:
     changed = f"""changes WHERE "kind" = '{KINDS[name]}' AND "sequence" > {low} AND "sequence" <= {high}"""
     order = f'"sequence" {direction}, "source_partition" DESC'
     ranked = f'SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {order}) AS "rank" FROM {changed}'
-    values = value_columns(name, value, at.changes)
+    values = value_columns(name, value)
     return f"""
         SELECT {columns} FROM {name} LEFT ANTI JOIN (SELECT DISTINCT {keys} FROM {changed}) USING ({keys})
         UNION ALL

@@ -5,12 +5,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from streaming.model.errors import OffsetlakeError
-from streaming.spark.layered_state import GROUP_RECORDS_NAME, group_records_in
-from streaming.spark.processor import PIECES
 
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """The setting of Spark that is the number of state partitions."""
@@ -49,11 +46,7 @@ class Checkpoint:
 
     def state_partitions(self) -> int | None:
         """Return the number of state partitions, which Spark fixes in the first batch; None before that."""
-        offsets = self._path("offsets")
-        if not self._files.exists(offsets):
-            return None
-        names = [file.getPath().getName() for file in self._files.listStatus(offsets)]
-        newest = max((int(name) for name in names if name.isdecimal()), default=None)
+        newest = max(self._numbers("offsets"), default=None)
         text = None if newest is None else self._read(f"offsets/{newest}")
         if text is None:
             return None
@@ -65,23 +58,21 @@ class Checkpoint:
                 f"{text[:100]!r}. `offsetlake rebuild` creates a new checkpoint and keeps the tables."
             ) from error
 
-    def group_records(self, batch_id: int) -> pa.Table | None:
-        """Read the records of groups (schema `GROUP_RECORDS`) that the state holds after a batch.
+    def versions_to_replay(self) -> int:
+        """Return how many versions of the state a start replays, on top of a snapshot, in the state partition
+        that has the most of them.
 
-        None: Spark has not noted yet that the batch is complete.
+        Spark's file of a snapshot is `<version>.zip` in the folder of a partition; the version is the number
+        of batches that it knows of. One that is newer than the last completed batch is of no use.
         """
-        if not self._files.exists(self._path(f"commits/{batch_id}")):
-            return None
-        _ = self._spark.streams.active  # makes Spark set up what coordinates state stores
-        held = (
-            self._spark.read.format("statestore")
-            .option("batchId", batch_id)
-            .option("stateVarName", PIECES)
-            .load(self.path)
-            .where(f"user_map_key.name LIKE '{GROUP_RECORDS_NAME}%'")
-            .select("key.*", "user_map_key.*", "user_map_value.*")
-        )
-        return group_records_in(tuple(row) for row in held.toLocalIterator())
+        version = 1 + max(self._numbers("commits"), default=-1)
+        snapshots: dict[str, int] = {}
+        for file in self._files.globStatus(self._path("state/0/*/*.{changelog,zip}")) or ():
+            partition, name = file.getPath().getParent().getName(), file.getPath().getName()
+            number, _, kind = name.partition(".")
+            is_one = kind == "zip" and number.isdecimal() and int(number) <= version
+            snapshots[partition] = max(snapshots.get(partition, 0), int(number) if is_one else 0)
+        return version - min(snapshots.values(), default=version)
 
     def delete(self) -> None:
         """Delete the checkpoint, if there is one."""
@@ -97,6 +88,12 @@ class Checkpoint:
         assert text is not None, f"Spark writes {self.path}/offsets/{batch_id} before it runs the batch"
         ends = json.loads(text.splitlines()[2])[topic]
         return {int(partition): offset for partition, offset in ends.items()}
+
+    def _numbers(self, folder: str) -> list[int]:
+        """Return the batches that have a file in one of the folders of the checkpoint."""
+        path = self._path(folder)
+        files = self._files.listStatus(path) if self._files.exists(path) else ()
+        return [int(name) for file in files if (name := file.getPath().getName()).isdecimal()]
 
     def _path(self, name: str) -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path

@@ -1,14 +1,12 @@
 """The values of Spark's state that hold one table of a shard (`streaming.state.stored`), however large."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 
 from streaming.common.pieces import divided, pieces_in
-from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
-from streaming.state.stored import Bases, Values
+from streaming.state.stored import Bases, MixedStateError, Values
 
 GROUP_RECORDS_NAME: Final = "group_records"
 """The name of the value that holds the records of groups."""
@@ -37,8 +35,10 @@ class DividedState:
         if not found:
             return None
         data, count = found
-        rest = (self._pieces.getValue((self._name, place))[0] for place in range(1, 1 + count))
-        return b"".join((data, *rest)) if count else bytes(data)
+        further = [self._pieces.getValue((self._name, place)) for place in range(1, 1 + count)]
+        if not all(further):
+            raise MixedStateError(f"{self._name} without its last pieces")
+        return b"".join((data, *(piece[0] for piece in further))) if count else bytes(data)
 
     def write(self, former_length: int, data: bytes) -> None:
         """Write the value in place of a former one of so many bytes."""
@@ -47,23 +47,6 @@ class DividedState:
             self._pieces.updateValue((self._name, place), (piece, 0 if place else len(pieces) - 1))
         for place in range(len(pieces), pieces_in(former_length)):
             self._pieces.removeKey((self._name, place))
-
-
-def group_records_in(pieces: Iterable[tuple[int, str, int, bytes, int]]) -> pa.Table:
-    """Read the records of groups (schema `GROUP_RECORDS`) of all shards, from the pieces of their values.
-
-    A piece is shard, name, place, data, and how many follow; they come in any order.
-    """
-    values: dict[tuple[int, str], dict[int, bytes]] = {}
-    for shard, name, place, data, _ in pieces:
-        values.setdefault((shard, name), {})[place] = bytes(data)
-    whole = {key: b"".join(parts[place] for place in sorted(parts)) for key, parts in values.items()}
-    tables = [
-        Values(data, whole.get((shard, f"{name}{_RECENT}"))).layers().table
-        for (shard, name), data in whole.items()
-        if name == GROUP_RECORDS_NAME
-    ]
-    return pa.concat_tables([GROUP_RECORDS.empty_table(), *tables])
 
 
 class LayeredState:
@@ -81,8 +64,10 @@ class LayeredState:
         if recent and (known := _BASES.find((self._name, shard), recent)) is not None:
             return known
         base = self._base.read()
-        if not base:
+        if not base and not recent:
             return self._nothing
+        if not base or not recent:
+            raise MixedStateError(f"{self._name} without its {'recent rows' if base else 'base'}")
         values = Values.read(base, recent)
         _BASES.hold((self._name, shard), values)
         return values
@@ -92,5 +77,5 @@ class LayeredState:
         if after.base is not before.base:
             self._base.write(len(before.base), after.base)
             _BASES.hold((self._name, shard), after)
-        if after.recent is not None and after.recent is not before.recent:
-            self._recent.write(len(before.recent or b""), after.recent)
+        if after.recent is not before.recent:
+            self._recent.write(len(before.recent), after.recent)

@@ -4,6 +4,7 @@ It reads like the drawing of the flow in docs/architecture.md.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,9 @@ from streaming.spark.udfs import decode_record, packing_udf
 
 WriteBatch = Callable[[DataFrame, int], None]
 
+_UNLOAD: Final = "spark.sql.streaming.stateStore.unloadOnCommit"
+"""The setting of Spark that has tasks end with maintenance of the state, which the next batch loads again."""
+
 
 def start_query(
     spark: SparkSession,
@@ -26,11 +30,14 @@ def start_query(
     write_batch: WriteBatch,
     *,
     once: bool,
+    snapshot_first: bool = False,
 ) -> StreamingQuery:
     """Start reading all partitions of the offsets topic; `write_batch` gets each micro-batch's shard results.
 
     `shards` are those that the checkpoint holds: other ones would look for an offset where it is not.
     `once` reads to the current end, in as many batches as that takes, and ends the query.
+    With `snapshot_first` the first batch ends with a snapshot of the state in the checkpoint, if one is due:
+    a query that ends soon, however it does, may not come to one otherwise.
     """
     results = (
         read_records(spark, settings.source, shards.partition_count)
@@ -38,17 +45,29 @@ def start_query(
         .transform(with_packets, shards, check_partition=checks_partition(settings))
         .transform(with_shard_results, folder_of_results(settings.spark))
     )
+    usual = spark.conf.get(_UNLOAD) or "false"
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        write_batch(batch, batch_id)
+        if snapshot_first:  # further batches keep their state loaded
+            batch.sparkSession.conf.set(_UNLOAD, usual)
+
     writer = (
         results.writeStream.queryName("offsetlake")
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(write_batch)
+        .foreachBatch(write)
     )
-    return (
+    with_trigger = (
         writer.trigger(availableNow=True)
         if once
         else writer.trigger(processingTime=f"{settings.job.trigger_ms} milliseconds")
-    ).start()
+    )
+    spark.conf.set(_UNLOAD, "true" if snapshot_first else usual)
+    try:
+        return with_trigger.start()  # in a session of its own, which begins with the settings of this one
+    finally:
+        spark.conf.set(_UNLOAD, usual)
 
 
 def checks_partition(settings: Settings) -> bool:

@@ -41,11 +41,21 @@ MANY_RECORDS: Final = 200_000
 _CHOICE_IS_OURS: Final = "spark.offsetlake.choosesEvaluation"
 """Set where the user has set none of these."""
 
+MIN_DELTAS: Final = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+"""The setting of Spark that is the number of versions of the state between two snapshots."""
+
 _CONF: Final[Mapping[str, str]] = {
     **SESSION_CONF,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A batch that is this many versions after the newest snapshot makes one, and maintenance copies it into
+    # the checkpoint: soon, so that few further versions come before it. See docs/decisions/0028.
+    MIN_DELTAS: "10",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
+    # Batches that Spark could go back to: the job never does by more than the newest. The others are there so
+    # that a start could do without a snapshot that is damaged.
+    "spark.sql.streaming.minBatchesToRetain": "30",
     # A packet holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early, but
     # all of its rows wait for Python's answer in the JVM. The bytes bound the memory where values are large.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

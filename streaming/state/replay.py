@@ -14,7 +14,6 @@ leaves behind for everything below the last stable offset (Kafka: `OffsetMetadat
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby, islice
 from typing import Final
 
 import numpy as np
@@ -24,7 +23,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, to_numbers
 from streaming.common.keys import PlacedGroup
 from streaming.common.pieces import take
-from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES, HELD_GROUPS
+from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES
 from streaming.packets.superseded import is_commit
 from streaming.state.changes import GroupTransition, group_changes, offset_changes
 from streaming.state.entries import MergedEntries, merge_entries
@@ -41,8 +40,6 @@ from streaming.state.groups import SIMPLE, Group, describe
 from streaming.state.layers import LayerChange, Layers
 
 GROUP_RECORD_TYPES: Final = pa.array(list(TYPE_OF_RECORD), pa.int16())
-
-_READ_AT_ONCE: Final = 10_000  # rows, where all groups are described
 
 LOOKED_THROUGH: Final = 5_000
 """Up to this many entries are merged as a whole: selecting those of some groups would take longer."""
@@ -114,22 +111,6 @@ def effect_of(shard: Shard, records: pa.Table) -> Effect:
     transitions = _group_transitions(group_records, merged, about_groups)
     changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
     return Effect(merged.change(numbers), about_groups.change(group_records), changes)
-
-
-def held_groups(group_records: pa.Table) -> pa.Table:
-    """Describe the groups (schema `HELD_GROUPS`) that consist of the records which a shard holds (schema
-    `GROUP_RECORDS`); simple groups have none."""
-    in_order = group_records.sort_by([("source_partition", "ascending"), ("group", "ascending")])
-    events = (GroupEvent(**row) for batch in in_order.to_batches(_READ_AT_ONCE) for row in batch.to_pylist())
-    rows = (
-        {"source_partition": partition, "group": name, **described.as_row()}
-        for (partition, name), of_group in groupby(events, key=lambda event: event.placed_group)
-        if (described := describe({(event.record_type, event.part): event for event in of_group}))
-    )
-    tables = [HELD_GROUPS.empty_table()]
-    while some := list(islice(rows, _READ_AT_ONCE)):
-        tables.append(pa.Table.from_pylist(some, HELD_GROUPS))
-    return pa.concat_tables(tables)
 
 
 def _entries_concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:

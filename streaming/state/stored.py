@@ -15,35 +15,49 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from streaming.model.errors import OffsetlakeError
+from streaming.model.errors import OffsetlakeError, OtherFormatError
 from streaming.packets import codec
 from streaming.state.layers import Layers
 
 STATE_FORMAT: Final = 2
 """Version of the state: of the values, their names and what they mean.
 
-1: as first written. 2: a value has further pieces where it is too large for one.
-
 The progress in the tables notes it too (`Progress.state_format`), so that another one is refused at start.
 """
+
+REBUILD: Final = "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
+"""What to do about a state that this release does not read."""
 
 _FORMAT_KEY: Final = b"offsetlake.format"
 _REPLACED_KEY: Final = b"offsetlake.replaced"
 _WRITTEN_KEY: Final = b"offsetlake.written"  # bytes of earlier changes to the same base
-_BASE_KEY: Final = b"offsetlake.base"  # digest of the base that the changes belong to; older states have none
+_BASE_KEY: Final = b"offsetlake.base"  # digest of the base that the changes belong to
+
+
+MIXED: Final = "state of the job: expected what one run has written, found parts of two"
+"""How the message of `MixedStateError` begins, which comes to the driver as text."""
+
+
+class MixedStateError(OffsetlakeError):
+    """Base and recent rows do not belong together, so that what they were before is not known.
+
+    A batch that is begun again after a crash may leave other bytes for the same rows. So a snapshot of the
+    first run is the wrong one for what followed the second.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"{MIXED}: {found}")
 
 
 @dataclass(frozen=True)
 class Values:
     """A table as it is kept: Arrow streams of its base and of the recent rows, which name the base.
 
-    `recent` None: an older release wrote the base, and nothing has changed since.
-
     `decoded` is the base as a table, where it is known.
     """
 
     base: bytes
-    recent: bytes | None = None
+    recent: bytes
     decoded: pa.Table | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -55,15 +69,16 @@ class Values:
         return cls(base, _recent_to_bytes(nothing, 0, _digest(base)), table)
 
     @classmethod
-    def read(cls, base: bytes, recent: bytes | None) -> "Values":
-        """Read the base of a table as it is kept."""
+    def read(cls, base: bytes, recent: bytes) -> "Values":
+        """Read the base of a table as it is kept; raises `MixedStateError` where it is not that of the recent
+        rows."""
+        if _base_of(recent) != _digest(base):
+            raise MixedStateError("recent rows and another base than theirs")
         return cls(base, recent, _base_table(base))
 
     def layers(self) -> Layers:
-        """Read the table; raises `OffsetlakeError` when a newer release wrote it."""
+        """Read the table; raises `OtherFormatError` when another release wrote it."""
         base = _base_table(self.base) if self.decoded is None else self.decoded
-        if self.recent is None:
-            return Layers.of(base)
         recent = _read(self.recent)
         replaced = np.frombuffer(recent.schema.metadata[_REPLACED_KEY], "<i4").astype(np.int64)
         return Layers(base, recent.replace_schema_metadata(None), replaced)
@@ -73,19 +88,17 @@ class Values:
         if len(layers.recent) >= len(layers.base):
             return Values.of(layers)
         written = self._written_since_base()
-        recent = _recent_to_bytes(layers, written, self.digest or _digest(self.base))
+        recent = _recent_to_bytes(layers, written, self.digest)
         if written + len(recent) >= len(self.base):
             return Values.of(layers)
         return Values(self.base, recent, self.decoded)
 
     @property
-    def digest(self) -> bytes | None:
-        """The digest of the base, as far as the recent rows say it."""
-        return None if self.recent is None else _base_of(self.recent)
+    def digest(self) -> bytes:
+        """The digest of the base."""
+        return _base_of(self.recent)
 
     def _written_since_base(self) -> int:
-        if self.recent is None:
-            return 0
         return int(_metadata(self.recent)[_WRITTEN_KEY]) + len(self.recent)
 
 
@@ -113,9 +126,8 @@ class Bases:
         """Hold the base of a shard, in place of its former one."""
         if (former := self._held.pop(shard, None)) is not None:
             self._bytes -= _size(former[1])
-        digest = values.digest
-        if digest is not None and self._bytes + _size(values) <= self._most_bytes:
-            self._held[shard] = digest, values
+        if self._bytes + _size(values) <= self._most_bytes:
+            self._held[shard] = values.digest, values
             self._bytes += _size(values)
 
 
@@ -139,8 +151,8 @@ def _metadata(recent: bytes) -> dict[bytes, bytes]:
     return metadata
 
 
-def _base_of(recent: bytes) -> bytes | None:
-    return _metadata(recent).get(_BASE_KEY)
+def _base_of(recent: bytes) -> bytes:
+    return _metadata(recent)[_BASE_KEY]
 
 
 def _base_table(base: bytes) -> pa.Table:
@@ -154,9 +166,6 @@ def _size(values: Values) -> int:
 def _read(data: bytes) -> pa.Table:
     table = codec.from_bytes(data)
     found = int(table.schema.metadata[_FORMAT_KEY])
-    if found > STATE_FORMAT:
-        raise OffsetlakeError(
-            f"state of the job: expected format {STATE_FORMAT} or older, found {found}. "
-            "A newer offsetlake wrote this checkpoint; use that release or a newer one."
-        )
+    if found != STATE_FORMAT:
+        raise OtherFormatError("state of the job", expected=STATE_FORMAT, found=found, if_older=REBUILD)
     return table

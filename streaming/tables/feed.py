@@ -18,7 +18,6 @@ from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, TIMESTAMP
-from streaming.tables.formats import columns_of, is_of_groups
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
@@ -132,7 +131,7 @@ def read_steps(
     conditions = [
         f""""kind" = 'offset' AND "sequence" <= {up_to}""",
         """NOT ("op" = 'remove' AND "before" IS NULL)""",  # of what was not held
-        *([] if groups is None else [is_of_groups(changes, groups)]),
+        *([] if groups is None else [is_one_of("group", groups)]),
         *([] if since is None else [written_after(since - 1)]),
         *([] if until is None else [written_until(until)]),
     ]
@@ -141,7 +140,7 @@ def read_steps(
         SELECT * FROM (
             SELECT "batch_time", "group", "topic", "partition",
                 "after"['committed_offset'] AS "committed_offset", {_EVENT} AS "event",
-                {columns_of(changes, [COMMITS])}, "cause", "after"['metadata'] AS "metadata",
+                "{COMMITS.name}", "cause", "after"['metadata'] AS "metadata",
                 "after"['commit_timestamp'] AS "commit_timestamp", "sequence",
                 "before"['committed_offset'] AS "earlier"
             FROM changes WHERE {" AND ".join(conditions)}
@@ -175,7 +174,7 @@ def commits_between(
         f""""kind" = 'offset' AND "sequence" <= {up_to}""",
         written_after(since - 1),
         *([] if until is None else [written_until(until)]),
-        *([] if groups is None else [is_of_groups(changes, groups)]),
+        *([] if groups is None else [is_one_of("group", groups)]),
     ]
     rows = select(
         f"""
@@ -217,7 +216,7 @@ def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) 
 def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read how groups were over the time that is kept (schema `GROUP_STEPS`), in no order; also how they were
     before their first change."""
-    of_groups = "true" if groups is None else is_of_groups(changes, groups)
+    of_groups = "true" if groups is None else is_one_of("group", groups)
 
     def value(side: str) -> str:
         return f'"{side}"[\'state\'] AS "state", "{side}"[\'members\'] AS "members"'
@@ -268,7 +267,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     """
     conditions = [
         f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",
-        "true" if groups is None else is_of_groups(changes, groups),
+        "true" if groups is None else is_one_of("group", groups),
     ]
     rows = select(
         f"""
@@ -284,7 +283,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
 def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read which keys changed up to a sequence (columns `KEY_NAMES`; for groups the last two are null):
     those of all groups or of the named ones, each once."""
-    of_groups = "true" if groups is None else is_of_groups(changes, groups)
+    of_groups = "true" if groups is None else is_one_of("group", groups)
     rows = select(
         f"""
         SELECT DISTINCT {names(KEY_NAMES)} FROM changes
@@ -334,13 +333,10 @@ def _topics(lists: str, **tables: DeltaTable) -> pa.Table:
 
 
 def rows_in_order(table: DeltaTable, schema: pa.Schema, condition: str = "true") -> pa.Table:
-    """Read the rows of `changes` or `quarantine` that fulfil a condition: batch by batch, in their order.
-
-    Columns of the schema that a table of an older format lacks are null.
-    """
+    """Read the rows of `changes` or `quarantine` that fulfil a condition: batch by batch, in their order."""
     rows = select(
         f"""
-        SELECT {columns_of(table, schema)} FROM log WHERE {condition}
+        SELECT {names(schema.names)} FROM log WHERE {condition}
         ORDER BY "sequence", "source_partition", "source_offset"
         """,
         log=table,

@@ -31,8 +31,7 @@ from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import CORES, NewFiles, removal, write_files
-from streaming.tables.formats import columns_of, fields_of, is_of_groups
-from streaming.tables.select import is_one_of, select, stream
+from streaming.tables.select import is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
 """The application id under which a folded table notes up to which sequence it was folded."""
@@ -148,14 +147,14 @@ def _live(
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
 
 
-def value_columns(name: str, value: Value, changes: DeltaTable, columns: Sequence[str] | None = None) -> str:
+def value_columns(name: str, value: Value, columns: Sequence[str] | None = None) -> str:
     """Write the columns `ROWS` of a folded table, or some of them, as rows of `changes` have them before or
-    after a change; null are those that these lack, being of an older format."""
+    after a change."""
     own = {*KEYS[name], "source_partition"}
-    wanted = [ROWS[name].field(column) for column in columns or ROWS[name].names]
-    fields = [field for field in wanted if field.name not in own]
-    written = dict(zip([field.name for field in fields], fields_of(changes, value, fields), strict=True))
-    return ", ".join(written.get(field.name, f'"{field.name}"') for field in wanted)
+    return ", ".join(
+        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
+        for column in columns or ROWS[name].names
+    )
 
 
 # --- a fold ----------------------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ class _Fold:
     def _base(self, schema: pa.Schema, buckets: Sequence[int]) -> Iterator[pa.Table]:
         if not any(map(self._files_in, buckets)):
             return  # a query takes time even so
-        sql = f"SELECT {columns_of(self.table, schema)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
+        sql = f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
         yield from (rows.cast(schema) for rows in stream(sql, base=self.table))
 
     def _files_in(self, bucket: int) -> Files:
@@ -307,9 +306,7 @@ def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
 
 
 def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:
-    rows = select(
-        f"SELECT {columns_of(base, columns)} FROM base WHERE {_in_buckets(base, groups)}", base=base
-    )
+    rows = select(f"SELECT {names(columns.names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
     return rows.cast(columns)
 
 
@@ -317,7 +314,7 @@ def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
     if groups is None:
         return "true"
     buckets = sorted(set(offsets_partitions(from_texts(groups), BUCKETS).tolist()))
-    return f"{is_one_of('bucket', buckets)} AND {is_of_groups(base, groups)}"
+    return f"{is_one_of('bucket', buckets)} AND {is_one_of('group', groups)}"
 
 
 def _changed(
@@ -338,7 +335,7 @@ def _changed(
     """
     columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
-    wanted = "true" if groups is None else is_of_groups(changes, groups)
+    wanted = "true" if groups is None else is_one_of("group", groups)
     sql = _changes_sql(name, changes, value, columns, above, up_to, wanted)
     rows = select(sql, changes=changes).cast(_change_schema(columns))  # at once: it takes as much again
     return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
@@ -349,7 +346,7 @@ def _changes_sql(
 ) -> str:
     """Write the query for the changes between two sequences (columns as `_change_schema` says)."""
     return f"""
-        SELECT {value_columns(name, value, changes, columns.names)},
+        SELECT {value_columns(name, value, columns.names)},
                "{value}" IS NULL AS "is_absent", "sequence"
         FROM changes
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}

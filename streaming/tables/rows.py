@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from streaming.common.pieces import PIECE_BYTES
 from streaming.common.times import FIRST_MS, LAST_MS, day_of
 from streaming.common.timestamps import to_timestamps
-from streaming.model.schemas import CHANGES, GROUPS, MEMBER_IDENTITY, PROGRESS, QUARANTINE, TIMESTAMP
+from streaming.model.schemas import CHANGES, MEMBER_IDENTITY, PROGRESS, QUARANTINE, TIMESTAMP
 
 _WITHOUT_MEMBERS: Final = pa.struct(
     [
@@ -53,11 +53,6 @@ def _has_members(values: pa.StructArray) -> bool:
 def _without_members(values: pa.StructArray) -> pa.StructArray:
     columns = [values.field(field.name).cast(field.type) for field in _WITHOUT_MEMBERS]
     return pa.StructArray.from_arrays(columns, fields=list(_WITHOUT_MEMBERS), mask=values.is_null())
-
-
-def group_rows(groups: pa.Table) -> pa.Table:
-    """Return rows of `groups` (schema `GROUPS`) of what the state holds (schema `HELD_GROUPS`)."""
-    return _rows(groups, GROUPS, sequence=0, batch_time=0)[0]
 
 
 def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:

@@ -73,8 +73,8 @@ class Snapshot:
 
     @cached_property
     def log_ends(self) -> DeltaTable | None:
-        """The samples of log ends, opened when they are first asked for; None: an older release wrote the
-        tables."""
+        """The samples of log ends, opened when they are first asked for; None: the table was not created
+        yet."""
         return self.open_log_ends()
 
     @cached_property

@@ -38,7 +38,7 @@ from streaming.tables.commits import (
 from streaming.tables.feed import rows_in_order
 from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
-from streaming.tables.formats import FORMAT_PROPERTY, format_of, renew_log, upgrade
+from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
 from streaming.tables.progress_rows import Observation, observation_row, observed_at
 from streaming.tables.rows import without_members
 from streaming.tables.select import FilesGoneError, in_one_line
@@ -82,10 +82,6 @@ class TablesUnreachableError(OffsetlakeError):
     """The storage under the given root refused, or could not be reached."""
 
 
-class TablesTooNewError(MisuseError):
-    """A newer release wrote the tables, in a format that this one does not know."""
-
-
 class OtherWriterError(MisuseError):
     """Another process has committed to tables that only one may write to."""
 
@@ -106,9 +102,9 @@ class Tables:
     # --- the root --------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Create the tables that do not exist yet, and bring those of an older format to the present one.
+        """Create the tables that do not exist yet.
 
-        Raises `TablesTooNewError` where a newer release wrote them.
+        Raises `OtherFormatError` where another release wrote those that do.
         """
         for name, schema in SCHEMAS.items():
             with self._writing(name):
@@ -122,7 +118,7 @@ class Tables:
                     storage_options=dict(self.storage_options),
                     raise_if_key_not_exists=False,  # for our own
                 )
-                committed(partial(self._upgrade, name, schema))
+            self.delta(name)
 
     def aside(self) -> "Tables":
         """Return the tables that are filled beside these while they are rebuilt."""
@@ -141,19 +137,14 @@ class Tables:
     def delta(self, name: str) -> DeltaTable:
         """Open one table as it stands now.
 
-        Raises `TablesMissingError`, `TablesUnreachableError` or `TablesTooNewError`.
+        Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`.
         """
         table = self._open(name)
-        found = format_of(table)
-        if found > TABLES_FORMAT:
-            raise TablesTooNewError(
-                f"opening {self._uri(name)}: expected a table of format {TABLES_FORMAT} or older, found "
-                f"format {found}. A newer offsetlake wrote it; use that release or a newer one."
-            )
+        refuse_other_format(table, self._uri(name))
         return table
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
-        """Open one table as `delta` does; None where an older release has written the others without it."""
+        """Open one table as `delta` does; None where it was not created yet."""
         try:
             return self.delta(name)
         except TablesMissingError:
@@ -379,11 +370,6 @@ class Tables:
         if found != progress and found not in after:
             raise OtherWriterError(self.root)
         return found == progress
-
-    def _upgrade(self, name: str, schema: pa.Schema) -> None:
-        table = self.delta(name)
-        upgrade(table, self.storage(table), schema)
-        renew_log(table, _LOG)
 
     def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
         table = self.delta(name)

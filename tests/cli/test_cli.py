@@ -487,7 +487,7 @@ def test_tables_of_a_newer_release_end_with_code_2(offsetlake: Any, tmp_path: Pa
     write_deltalake(tables.delta("changes"), CHANGES.empty_table(), mode="append", commit_properties=newer)
     code, _, err = offsetlake("status", "--table-root", str(tmp_path))
     assert code == 2
-    assert f"expected format {PROGRESS_FORMAT} or older, found {PROGRESS_FORMAT + 1}" in err
+    assert f"expected format {PROGRESS_FORMAT}, found format {PROGRESS_FORMAT + 1}" in err
 
 
 @pytest.mark.parametrize("count", [1, 20_000], ids=["small answer", "large answer"])

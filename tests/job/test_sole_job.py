@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import pytest
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.listener import Listener
 from streaming.job.run import rebuild_tables, run_job
-from streaming.job.sole_job import LOCK_FILE, sole_job
+from streaming.job.sole_job import LOCK_FILE, sole_job, temporary_folders
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -92,3 +93,123 @@ def test_the_job_is_refused_before_it_starts_spark(
     )
     with another_job(tmp_path / "checkpoint", tmp_path / "tables"), pytest.raises(MisuseError, match="Stop"):
         start(ours, Listener(*[lambda _: None] * 3, warn=lambda _: None), threading.Event())
+
+
+# --- temporary folders -------------------------------------------------------------------------------------
+
+HOLD_TEMPORARY = """
+import os, sys, tempfile
+from streaming.settings.reading import read_settings
+from streaming.job.sole_job import temporary_folders
+tempfile.tempdir = sys.argv[1]
+with temporary_folders(read_settings(options={"job.checkpoint": sys.argv[2]}), os.environ):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def folders_of(settings: Settings, environment: dict[str, str] | None = None) -> list[Path]:
+    """Return the local folders of Spark while a job runs, after it has left something there."""
+    environment = environment or {}
+    with temporary_folders(settings, environment):
+        folders = [Path(folder) for folder in environment["SPARK_LOCAL_DIRS"].split(",")]
+        for folder in folders:
+            assert [*folder.iterdir()] == []
+            (folder / "blockmgr-1" / "00").mkdir(parents=True)
+            (folder / "librocksdbjni1.so").touch()
+    return folders
+
+
+def test_what_a_killed_job_left_is_deleted_and_nothing_of_others(tmp_path: Path, temporary: Path) -> None:
+    [other] = folders_of(settings("s3://bucket/other", tmp_path))
+    (temporary / "blockmgr-2").mkdir()
+    [first] = folders_of(settings("s3://bucket/checkpoint", tmp_path))
+    (tmp_path / "kept").mkdir()
+    (first / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "kept" / "file").touch()
+    assert folders_of(settings("s3://bucket/checkpoint", tmp_path)) == [first] != [other]
+    assert (tmp_path / "kept" / "file").exists()
+    assert (temporary / "blockmgr-2").exists()
+    assert (other / "librocksdbjni1.so").exists()
+
+
+def test_temporary_files_are_private(tmp_path: Path, temporary: Path) -> None:
+    job = settings("s3://bucket/checkpoint", tmp_path)
+    [folder] = folders_of(job)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with temporary_folders(job, {}):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("in_place", ["link", "file"])
+def test_what_is_not_a_folder_of_ours_is_refused_and_left_alone(
+    tmp_path: Path, temporary: Path, in_place: str
+) -> None:
+    job = settings("s3://bucket/checkpoint", tmp_path)
+    [folder] = folders_of(job)
+    moved = folder.rename(tmp_path / "moved")
+    folder.touch() if in_place == "file" else folder.symlink_to(moved)
+    with pytest.raises(OffsetlakeError, match=f"expected a folder of user .* at {folder}, found"):
+        folders_of(job)
+    assert (moved / "librocksdbjni1.so").exists()
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 4_321)
+    job = settings("s3://bucket/checkpoint", tmp_path)
+    for _ in range(2):
+        with pytest.raises(OffsetlakeError, match=f"of user 4321 .* found one of user {ours}"):
+            folders_of(job)
+        [folder] = temporary.iterdir()
+        (folder / "file").touch()
+    assert (folder / "file").exists()
+
+
+def test_the_files_of_a_job_that_runs_are_left_alone(tmp_path: Path, temporary: Path) -> None:
+    """Its checkpoint is where no lock keeps a second job away."""
+    command = [sys.executable, "-c", HOLD_TEMPORARY, str(temporary), "s3://bucket/checkpoint"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        [folder] = temporary.iterdir()
+        (folder / "used").touch()
+        with pytest.raises(MisuseError, match=f"another process is already using {folder}"):
+            folders_of(settings("s3://bucket/checkpoint", tmp_path))
+        assert (folder / "used").exists()
+        process.kill()
+    assert folders_of(settings("s3://bucket/checkpoint", tmp_path)) == [folder]
+
+
+@pytest.mark.parametrize("by", ["environment", "setting"])
+def test_local_folders_that_a_user_chose_have_folders_of_the_job(
+    tmp_path: Path, temporary: Path, by: str
+) -> None:
+    chosen = f"{tmp_path}/one, {tmp_path}/two"
+    environment = {"SPARK_LOCAL_DIRS": chosen} if by == "environment" else {}
+    job = read_settings(
+        options={"job.checkpoint": str(tmp_path)} | {"spark.conf": {"spark.local.dir": chosen}}
+    )
+    for _ in range(2):
+        folders = folders_of(job, environment)
+        assert [folder.parent for folder in folders] == [tmp_path / "one", tmp_path / "two"]
+        assert environment == ({"SPARK_LOCAL_DIRS": chosen} if by == "environment" else {})
+
+
+def test_on_a_cluster_temporary_files_are_where_its_manager_says(tmp_path: Path, temporary: Path) -> None:
+    environment: dict[str, str] = {}
+    job = settings("s3://bucket/checkpoint", tmp_path, spark__master="spark://elsewhere:7077")
+    with temporary_folders(job, environment) as options:
+        assert (options, environment, [*temporary.iterdir()]) == ([], {}, [])

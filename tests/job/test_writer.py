@@ -12,18 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from group_records import classic, classic_member, commit, packed, record
 
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError, OffsetlakeError
-from streaming.model.progress import GROUPS_FORMAT, PartitionEnds, Progress, Retention
-from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, MEMBER, MEMBER_IDENTITY, QUARANTINE_IN_BATCH
+from streaming.model.progress import PartitionEnds, Progress, Retention
+from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.queries.completeness import AsOf
 from streaming.queries.status import partitions
 from streaming.spark.shard_results import ShardResults
-from streaming.state.replay import Shard, replay
 from streaming.tables.tables import Tables
 
 RETENTION = Retention(retention_ms=60_000, check_interval_ms=5_000, source="broker", read_at=0, known_since=0)
@@ -421,42 +419,3 @@ def test_the_first_batch_is_committed_even_if_it_changes_nothing(job: Job) -> No
 
 def test_fresh_tables_have_fresh_progress(tmp_path: Path) -> None:
     assert Tables(str(tmp_path / "none")).progress_if_any() == Progress()
-
-
-def test_groups_of_an_older_release_are_described_anew_once_the_state_has_their_batch(job: Job) -> None:
-    records = [record(2, classic(classic_member("m", "t", assignment=b"\0\1\0\0\0\0\0\0\0\0")))]
-    records += [commit(3), commit(4, group="simple")]
-    shard, changes = replay(Shard.empty(), packed(records))
-    later = [name for name in MEMBER.names if name not in MEMBER_IDENTITY.names]
-    former = changes.to_pylist()
-    for row in former:
-        for member in row["after"]["members"] or ():
-            member.update(dict.fromkeys(later))
-    writer = job.start()
-    writer.apply(results(*former), 0)
-    writer.progress = replace(writer.progress, groups_format=1)
-    writer.beat(ENDS)
-    asked: list[int] = []
-
-    def held(batch_id: int) -> pa.Table | None:
-        asked.append(batch_id)
-        return shard.group_records.table if len(asked) > 1 else None
-
-    versions = job.versions()
-    assert writer.describe_groups(held) is False
-    assert job.versions() == versions
-    assert [member["assignment"] for member in members_in(job)] == [None]
-    assert writer.describe_groups(held) is writer.describe_groups(held) is True
-    assert asked == [0, 0], "once is enough"
-    assert [member["assignment"] for member in members_in(job)] == [[]]
-    assert members_in(job)[0]["subscribed_topics"] == ["t"]
-    assert (writer.progress.sequence, writer.rows_since_fold) == (2, 5)
-    assert sorted(job.tables.read().groups["group"].to_pylist()) == ["g", "simple"]
-    writer.apply(results(set_offset("g", 4)), 1)
-    assert (job.tables.progress().sequence, job.tables.progress().groups_format) == (3, GROUPS_FORMAT)
-    assert job.start().describe_groups(held) is True
-    assert job.versions()[0] == versions[0] + 2
-
-
-def members_in(job: Job) -> list[dict[str, Any]]:
-    return [member for row in job.tables.read().groups.to_pylist() for member in row["members"]]

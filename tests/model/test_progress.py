@@ -10,16 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from totals_strategies import COUNTS, TOTALS
 
-from streaming.model.errors import OffsetlakeError
+from streaming.model.errors import OtherFormatError
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
-    GROUPS_FORMAT,
     PROGRESS_FORMAT,
     STALLED_AFTER_MS,
     PartitionEnds,
     PartitionProgress,
     Progress,
-    Reached,
     Retention,
 )
 
@@ -197,13 +195,6 @@ def test_up_to_when_everything_is_read(
     assert (partition.stable.as_of, partition.whole.as_of) == (stable, whole)
 
 
-def test_documents_without_what_is_reached_can_be_read() -> None:
-    document = json.loads(Progress().with_positions({0: 5}).to_json())
-    for name in ("stable", "whole"):
-        del document["partitions"]["0"][name]
-    assert Progress.from_json(json.dumps(document)).partitions == {0: PartitionProgress(position=5)}
-
-
 # --- all partitions --------------------------------------------------------------------------------------
 
 
@@ -247,33 +238,16 @@ def test_document_keeps_the_progress(progress: Progress) -> None:
     assert Progress.from_json(progress.to_json()) == progress
 
 
-def test_document_from_before_the_retention_was_kept_is_read() -> None:
-    document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
-    del document["retention"]
-    assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
-
-
-def test_document_from_before_batches_were_timed_is_read() -> None:
-    document: dict[str, Any] = json.loads(Progress(sequence=3, batch_ms=7).to_json())
-    assert document.pop("batch_ms") == 7
-    assert Progress.from_json(json.dumps(document)) == Progress(sequence=3)
-
-
-def test_document_of_format_1_is_read() -> None:
-    partition = {"position": 7, "loaded": True, "complete_as_of": 5, "target": 9, "target_at": 6}
-    document: dict[str, Any] = json.loads(Progress(sequence=3).to_json())
-    del document["generation"], document["rebuild"], document["state_format"]
-    read = Progress.from_json(json.dumps(document | {"format": 1, "partitions": {"0": partition}}))
-    reached = Reached(as_of=5, target=9, target_at=6)
-    expected = PartitionProgress(position=7, loaded=True, stable=reached, whole=reached)
-    assert read == Progress(sequence=3, partitions={0: expected})
-
-
-def test_document_of_a_newer_release_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("found", "advice"),
+    [(PROGRESS_FORMAT + 1, "A newer offsetlake"), (PROGRESS_FORMAT - 1, "new table root")],
+)
+def test_document_of_another_format_is_refused(found: int, advice: str) -> None:
     document: dict[str, Any] = json.loads(Progress().to_json())
-    newer = PROGRESS_FORMAT + 1
-    with pytest.raises(OffsetlakeError, match=f"expected format {PROGRESS_FORMAT} or older, found {newer}"):
-        Progress.from_json(json.dumps({**document, "format": newer}))
+    with pytest.raises(
+        OtherFormatError, match=f"expected format {PROGRESS_FORMAT}, found format {found}.* {advice}"
+    ):
+        Progress.from_json(json.dumps({**document, "format": found}))
 
 
 # --- retention -------------------------------------------------------------------------------------------
@@ -296,9 +270,3 @@ def test_what_waits_is_counted_where_the_end_is_known() -> None:
     assert progress.waiting == 15  # behind an open transaction nothing can be read
     assert progress.with_positions({0: 4, 1: 9}, NOW).waiting == 6
     assert Progress(partitions={0: PartitionProgress(position=3)}).waiting == 0
-
-
-def test_groups_of_releases_that_did_not_say_how_they_describe_them_are_of_the_first_format() -> None:
-    document = json.loads(Progress().to_json())
-    assert document.pop("groups_format") == GROUPS_FORMAT == Progress().groups_format
-    assert Progress.from_json(json.dumps(document)).groups_format == 1

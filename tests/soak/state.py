@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from streaming.jvm.jars import ensure_jars
 from streaming.settings.reading import read_settings
+from streaming.spark.processor import PIECES
 from streaming.spark.session import start_session
 from streaming.state.stored import Values
 
@@ -36,11 +37,12 @@ def rows_in_state(checkpoint: Path, scratch: Path) -> dict[str, int]:
 
 
 def _rows(spark: SparkSession, checkpoint: Path, name: str) -> int:
-    bases, recent = (_values(spark, checkpoint, variable) for variable in (name, f"{name}_recent"))
-    return sum(len(Values(base, recent.get(key)).layers().table) for key, base in bases.items())
-
-
-def _values(spark: SparkSession, checkpoint: Path, variable: str) -> dict[int, bytes]:
-    """Return the values of a state variable by offsets partition (none is so large that it was divided)."""
-    held = spark.read.format("statestore").option("stateVarName", variable).load(str(checkpoint))
-    return {key: bytes(data) for key, data in held.select("key.*", "value.data").collect()}
+    held = spark.read.format("statestore").option("stateVarName", PIECES).load(str(checkpoint))
+    values: dict[tuple[int, str], dict[int, bytes]] = {}
+    for row in held.select("key.shard", "user_map_key.*", "user_map_value.data").toLocalIterator():
+        values.setdefault((row["shard"], row["name"]), {})[row["place"]] = bytes(row["data"])
+    whole = {key: b"".join(pieces[place] for place in sorted(pieces)) for key, pieces in values.items()}
+    bases = {shard: data for (shard, of), data in whole.items() if of == name}
+    return sum(
+        len(Values.read(base, whole[shard, f"{name}_recent"]).layers()) for shard, base in bases.items()
+    )

@@ -20,7 +20,7 @@ from streaming.packets.packing import pack_by_shard
 from streaming.packets.quarantine import quarantined, with_kept_bytes
 from streaming.packets.shards import Shards
 from streaming.spark import layered_state
-from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState, group_records_in
+from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.shard_replay import replay_packets
 from streaming.spark.shard_results import Fingerprint
 from streaming.state import replay as replay_module
@@ -221,7 +221,5 @@ def test_parts_come_to_what_one_replay_comes_to(
             table = LayeredState(name, schema, state).read(7).layers().table
             assert table.schema == schema
             assert rows_of(table) == rows_of(held.table)
-        of_checkpoint = [(7, *place, *piece) for place, piece in state.values.items()]
-        assert rows_of(group_records_in(of_checkpoint)) == rows_of(shard.group_records.table)
         further = {name: count for (name, place), (_, count) in state.values.items() if not place}
         assert {*state.values} == {(name, n) for name, count in further.items() for n in range(1 + count)}

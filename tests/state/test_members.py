@@ -7,7 +7,6 @@ from group_records import (
     Record,
     classic,
     classic_member,
-    commit,
     consumer_current,
     consumer_member,
     packed,
@@ -20,7 +19,7 @@ from group_records import (
 
 from decoders.formats.consumer_protocol import ASSIGNMENT_VERSIONS, SUBSCRIPTION_VERSIONS
 from streaming.state import members
-from streaming.state.replay import Shard, held_groups, replay
+from streaming.state.replay import Shard, replay
 
 ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 DETAILS = (
@@ -47,11 +46,9 @@ def subscription(rack: str | None, *topics: str) -> bytes:
 
 def member_of(*records: Record) -> dict[str, Any]:
     """The only member of the group that consists of these records."""
-    shard, changes = replay(Shard.empty(), packed(records))
+    _, changes = replay(Shard.empty(), packed(records))
     [change] = changes.to_pylist()
     [member] = change["after"]["members"]
-    [held] = held_groups(shard.group_records.table).to_pylist()
-    assert held["members"] == [member]
     return {**member, "assignment_epoch": change["after"]["assignment_epoch"]}
 
 
@@ -179,12 +176,3 @@ def test_of_a_group_that_is_too_large_only_who_is_in_it_is_told(
     assert member_of(*records) == whole
     monkeypatch.setattr(members, "IN_DETAIL_UP_TO", size - 1)
     assert member_of(*records) == whole | dict.fromkeys(DETAILS)
-
-
-def test_groups_without_records_of_their_own_are_not_among_those_held() -> None:
-    shard, changes = replay(Shard.empty(), packed([commit(1), *consumer(), commit(1, group="simple")]))
-    after = {row["group"]: row["after"] for row in changes.to_pylist() if row["kind"] == "group"}
-    assert sorted(after) == ["g", "simple"]
-    [held] = held_groups(shard.group_records.table).to_pylist()
-    told = {**after["g"], "group": "g", "source_partition": 0}
-    assert held == {name: told[name] for name in held}

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.model.errors import OffsetlakeError
 from streaming.state.layers import Layers
-from streaming.state.stored import Bases, Values, _to_bytes
+from streaming.state.stored import MIXED, Bases, MixedStateError, Values
 
 SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary())])
 SHARD = ("entries", 7)
@@ -92,7 +91,6 @@ def test_few_changes_of_many_rows_write_little() -> None:
         if after.base is not values.base:
             written, bases = written + len(after.base), bases + 1
         else:
-            assert after.recent is not None
             written += len(after.recent)
         values = after
     assert bases > 1
@@ -110,7 +108,6 @@ def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
 def test_a_base_that_is_held_need_not_be_read_again() -> None:
     first, second, _ = _states()
     bases = held(first)
-    assert second.recent is not None
     found = bases.find(SHARD, second.recent)
     assert found is not None
     assert rows_of(found.layers().table) == rows_of(second.layers().table)
@@ -119,30 +116,27 @@ def test_a_base_that_is_held_need_not_be_read_again() -> None:
 def test_a_base_is_held_for_no_other_state_than_its_own() -> None:
     """A batch that wrote a new base was taken back; what was held before it is not taken for the new one."""
     first, second, rewritten = _states()
-    assert second.recent is not None
-    assert rewritten.recent is not None
     assert rewritten.base != first.base
     assert held(rewritten).find(SHARD, second.recent) is None
     assert held(first).find(SHARD, rewritten.recent) is None
     assert held(first).find(("entries", 8), second.recent) is None
 
 
-def test_a_state_that_does_not_name_its_base_is_read() -> None:
-    """As older releases wrote it."""
-    first, second, _ = _states()
-    layers = second.layers()
-    nameless = _to_bytes(layers.recent, {b"offsetlake.replaced": b"", b"offsetlake.written": b"0"})
-    bases = held(first)
-    assert bases.find(SHARD, nameless) is None
-    bases.hold(SHARD, Values(first.base, nameless))
-    assert bases.find(SHARD, nameless) is None
-    assert Values(first.base, nameless).updated(layers).digest == first.digest
+def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
+    """The same rows in another order, as a batch that is run again may write them."""
+    rows = {key: random_payload(0, key) for key in range(100)}
+    first, second = (
+        Values.of(Layers.of(to_table(dict(some)))) for some in (rows.items(), [*rows.items()][::-1])
+    )
+    after = second.updated(changed(second.layers(), frozenset(), {7: b"changed"}))
+    assert after.base is second.base
+    assert rows_of(Values.read(second.base, after.recent).layers().table) == rows | {7: b"changed"}
+    with pytest.raises(MixedStateError, match=MIXED):
+        Values.read(first.base, after.recent)
 
 
 def test_bases_are_held_as_long_as_there_is_room() -> None:
     first, _, rewritten = _states()
-    assert first.recent is not None
-    assert rewritten.recent is not None
     room = len(first.base) + first.layers().base.nbytes
     bases = Bases(room)
     bases.hold(("entries", 1), first)
@@ -168,9 +162,3 @@ def held(values: Values) -> Bases:
     bases = Bases(1_000_000)
     bases.hold(SHARD, values)
     return bases
-
-
-def test_values_of_a_newer_release_are_refused() -> None:
-    newer = Values(_to_bytes(to_table({}), {b"offsetlake.format": b"3"}))
-    with pytest.raises(OffsetlakeError, match="expected format 2 or older, found 3"):
-        newer.layers()

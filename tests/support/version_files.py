@@ -1,8 +1,9 @@
-"""Writes a small table root and state values as the release at hand writes them, to be kept in tests/data.
+"""Writes a small table root and state values as the code at hand writes them.
 
     python -m version_files tests/data/version-N
 
-Kept are those of every format there was: `test_upgrades` reads them and goes on from there.
+At a release the files of its formats are to be kept so, if they are others than those of the one before:
+`test_upgrades` reads all that are kept, and goes on from there.
 """
 
 import sys
@@ -34,12 +35,6 @@ SECOND: Final[Batch] = {AUDIT: offset(committed_offset=2, leader_epoch=4), GONE:
 THIRD: Final[Batch] = {BILLING: offset(committed_offset=3)}
 """Three batches; the first two are folded."""
 
-HIDDEN: Final = ("billing", "𠮷野家", "\U000e0041tag", "\U0010ffff last", "x" * 301)
-"""Groups that other engines, and those beyond U+FFFF that the command too, did not find in format 2."""
-
-IN_SECOND_BATCH: Final = ("billing", HIDDEN[-1])
-"""Those that commit again: the longest name is the last of them, so the file has no bounds of names."""
-
 BAD_KEY: Final = b"\x00\x01\x00"
 BAD_VALUE: Final = b"\x00\x03garbage"
 
@@ -57,19 +52,6 @@ def write_tables(root: Path) -> None:
     newest = tables.progress()
     tables.append_quarantine(rows, replace(newest, batch_id=newest.batch_id + 1))
     append(tables, THIRD, live=FIRST)
-
-
-def write_hidden(root: Path) -> None:
-    """Fill a table root with groups that hide one another: two batches, a fold after the first."""
-    tables = Tables(str(root))
-    tables.create()
-    first: Batch = {
-        (name, name[:249], 0): offset(committed_offset=number, metadata="m" * 300)
-        for number, name in enumerate(HIDDEN)
-    }
-    append(tables, first | {name: group() for name in HIDDEN}, partitions={3: PartitionProgress(loaded=True)})
-    tables.fold()
-    append(tables, {(name, "later", 1): offset(committed_offset=7) for name in IN_SECOND_BATCH})
 
 
 def bad_record() -> dict[str, object]:
@@ -98,7 +80,7 @@ def write_state(root: Path) -> None:
         np.arange(len(layers.table)) == 0, pa.Table.from_pylist([_entry(BILLING, 3)], ENTRIES)
     )
     values = before.updated(after)
-    assert values.recent is not None, "the base is large enough for the change to be kept beside it"
+    assert values.base is before.base, "the base is large enough for the change to be kept beside it"
     root.mkdir(parents=True)
     (root / "entries").write_bytes(values.base)
     (root / "entries_recent").write_bytes(values.recent)
@@ -112,5 +94,4 @@ def _entry(key: tuple[str, str, int], committed: int) -> dict[str, object]:
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     write_tables(target / "tables")
-    write_hidden(target / "hidden")
     write_state(target / "state")

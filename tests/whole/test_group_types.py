@@ -1,6 +1,5 @@
 """Groups of every type on a real broker: the `groups` table says what the broker lists and describes."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import kafka_clients as kafka
 import pytest
 import raw_requests
 from consumer_groups_tool import PrintedMember, partitions_in, printed_members
-from former_tables import make_former
 from group_actors import QUICK, GroupActors, assert_tables_say, start_group_actors
 from kafka_versions import Feature, KafkaVersion
 from pyspark.sql import SparkSession
@@ -164,7 +162,6 @@ def test_the_groups_table_equals_what_the_broker_lists_and_describes(
         actors.join("upgraded-new", "consumer", "upgraded", "orders")
     answers = settled(actors, while_there)
     assert_tables_say(job.run_once(), answers)
-    assert_described_anew(job, answers)
     if kafka_version.has(Feature.SUBSCRIPTION_PATTERNS):  # else the tool has less to print
         printed = members_of(job)
         assert printed == printed_members(bootstrap, {member.group for member in printed})
@@ -177,7 +174,6 @@ def test_the_groups_table_equals_what_the_broker_lists_and_describes(
     actors.delete(["simple"])
     answers = settled(actors, after)
     assert_tables_say(job.run_once(), answers)
-    assert_described_anew(job, answers)
 
     actors.delete(sorted(after.keys() - AFTER_DELETIONS.keys()))
     kind = "consumer" if kafka_version.has(Feature.CONSUMER_PROTOCOL) else "classic"
@@ -214,21 +210,6 @@ def members_of(job: RunningJob) -> set[PrintedMember]:
         )
         for row in rows
     }
-
-
-def assert_described_anew(job: RunningJob, answers: dict[str, dict[str, Any]]) -> None:
-    """Tables that an older release filled say it as soon as the job runs, without a record of any group."""
-    make_former(job.tables)
-    rows = job.tables.read().groups.to_pylist()  # before a job has added the columns
-    assert {member["member_epoch"] for row in rows for member in row["members"]} == {None}
-    sequence, concerned = job.tables.progress().sequence, {row["group"] for row in rows if row["members"]}
-    assert_tables_say(job.run_once(), answers)
-    job.run_once()
-    changes = job.tables.read_changes().select(["sequence", "kind", "group"]).to_pylist()
-    told = Counter(row["group"] for row in changes if row["sequence"] > sequence and row["kind"] == "group")
-    assert concerned <= told.keys()
-    often = [group for group in concerned if told[group] > 1]  # as a record of their own came, too
-    assert len(often) < len(concerned) / 2, "once is enough"
 
 
 def is_stable(actors: GroupActors, group: str) -> bool:

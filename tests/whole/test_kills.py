@@ -20,6 +20,7 @@ from history_checks import Reader, check_history, check_quarantine, table_offset
 from job_process import JobProcess
 from kafka_versions import KafkaVersion
 from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
+from state_files import versions_behind
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -38,6 +39,7 @@ POINTS = (
 )
 MORE_POINTS = (*POINTS, "in a state update")
 MOMENTS = ("a moment", "a moment", "a moment", "the driver alone", "the JVM alone")
+MOST_REPLAYED = 20  # versions of the state, at a start
 LONGEST_S = 12.0  # from the start of a process to the moment at which it is killed
 
 
@@ -72,7 +74,9 @@ def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
     chance = random.Random(SEED)
     steps = list(plan(KILLS, chance))
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
-    job = JobProcess(tmp_path, bootstrap)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    job = JobProcess(tmp_path, bootstrap, environment={"TMPDIR": str(temporary)})
     with start_group_actors(java_jars, bootstrap) as actors:
         traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=SEED)
         try:
@@ -86,6 +90,8 @@ def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
                 wait_for_markers(bootstrap)
                 job.start("run", "--once")
                 assert job.wait() == 0, job.output
+                [folder] = temporary.iterdir()
+                assert [*folder.iterdir()] == [], "temporary files of a process that was killed"
         finally:
             job.kill()
         assert reader.failure is None
@@ -102,6 +108,7 @@ def test_killed_again_and_again_the_tables_equal_the_brokers_answers(
     assert job.tables.aside().existing() == []
     generations = [entry.name for entry in (tmp_path / "checkpoint").iterdir() if entry.is_dir()]
     assert generations == [str(progress.generation)]
+    assert versions_behind(tmp_path / "checkpoint" / str(progress.generation)) <= MOST_REPLAYED
     totals = progress.totals
     assert totals.malformed == len(traffic.unreadable)
     assert totals.decoded + totals.malformed == written

@@ -261,7 +261,7 @@ def _alerts(tables: "Tables") -> list[str]:
 
     try:
         return describe_alerts(tables)
-    except TablesMissingError:  # an older release wrote these tables
+    except TablesMissingError:  # not created yet
         return []
 
 

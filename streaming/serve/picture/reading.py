@@ -208,7 +208,7 @@ class _Growing:
 def _with_all_samples(tables: Tables, reading: Reading, until: int) -> Reading:
     table = tables.delta_if_any("log_ends")
     if table is None and reading.log_ends is None:
-        return reading  # an older release writes these tables
+        return reading  # not created yet
     picture = reading.picture.without_ends()
     if table is None:
         return replace(reading, picture=picture, log_ends=None)

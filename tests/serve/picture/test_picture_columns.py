@@ -1,6 +1,5 @@
 """What pictures are made of: names in order, texts by slots, and tables of any release with any names."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,18 +97,6 @@ def test_names_and_metadata_of_any_length_and_characters(tables: Tables) -> None
         assert offsets_in(picture) == offsets_answered(tables)
         assert groups_in(picture) == groups_answered(tables)
         assert picture.offsets_of("\0" * 32_767).committed_offset.tolist() == [2**63 - 1]
-
-
-@pytest.mark.parametrize("release", sorted(path.name for path in DATA.glob("version-*")))
-def test_tables_of_former_releases_are_read_as_they_are(release: str, tmp_path: Path) -> None:
-    root = tmp_path / "tables"
-    shutil.copytree(DATA / release / "tables", root)
-    tables = Tables(str(root))
-    picture = whole(tables)
-    check_whole(picture)
-    assert len(picture.offsets) > 0
-    assert offsets_in(picture) == offsets_answered(tables)
-    assert groups_in(picture) == groups_answered(tables)
 
 
 def test_columns_that_the_table_of_groups_lacks_are_null(tables: Tables, tmp_path: Path) -> None:
