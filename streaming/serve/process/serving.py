@@ -71,7 +71,9 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
         telling = Telling(settings, tables, follower, warn, listeners=listeners) if http.listen else None
         opened = []
         if telling is not None:
-            door = stack.enter_context(Door(*address(http.listen), telling, warn, token=token))
+            is_behind_proxy = http.behind_proxy == "on"
+            door = Door(*address(http.listen), telling, warn, token=token, behind_proxy=is_behind_proxy)
+            stack.enter_context(door)
             opened.append(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
         asyncio.run(_serve(listeners, opened, follower, telling or nullcontext(), stack, say))
 
