@@ -32,8 +32,8 @@ class HttpDoorError(OffsetlakeError):
 class Door:
     """Answers HTTP at one address within a `with` block.
 
-    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one, so requests have to
-    name this machine, unless they come `behind_proxy`, which knows who may ask.
+    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one, so requests have
+    to name this machine, unless they come `behind_proxy`, which knows who may ask.
     """
 
     def __init__(

@@ -188,7 +188,7 @@ def test_get_and_head_only(door: Opened) -> None:
         answer = door.ask("/metrics", method)
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
     for path in ("/nowhere", "/metrics/", "/healthz/", "//metrics"):
-        answer = door.ask(path, host="elsewhere.example")
+        answer = door.ask(path, host="127.0.0.2:1")
         assert (answer.status, "location" in answer.headers) == (404, False)
     assert b"/metrics" in door.ask("/").body
 
