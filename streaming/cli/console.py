@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TextIO
 
-from streaming.cli.output import let_go, standard_error
+from streaming.cli.output import for_programs, let_go, standard_error
 from streaming.common.escapes import json_text, shown
 from streaming.common.times import iso, now_ms
 from streaming.job.listener import BatchReport
@@ -54,6 +54,7 @@ class Console:
     ) -> None:
         self._log = _Log(err or standard_error(), log_format, clock)
         self._out = out or sys.stdout
+        for_programs(self._out)  # which alerts are for
         self._catching_up_since: float | None = None
         self._moved = 0
         self._told_unknown: set[tuple[int, int | None]] = set()
@@ -160,6 +161,8 @@ class _Log:
     def __init__(self, out: TextIO, log_format: LogFormat, clock: Callable[[], int]) -> None:
         self._out = out
         self._is_json = log_format == "json"
+        if self._is_json:
+            for_programs(out)
         self._clock = clock
         self._lock = threading.Lock()
         self._is_quiet = False

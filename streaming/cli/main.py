@@ -22,7 +22,7 @@ from streaming.cli.commands import (
     restore,
     serve,
 )
-from streaming.cli.output import complain, finish, telling, watched_output
+from streaming.cli.output import complain, finish, open_closed_streams, telling, watched_output
 from streaming.model.errors import MisuseError, OffsetlakeError
 
 
@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
 
 def main() -> None:
     """Run the command; errors that a user can act on are one message without a traceback."""
+    open_closed_streams()
     with watched_output(), warnings.catch_warnings():
         if not sys.warnoptions:  # of libraries, who do not address users
             warnings.simplefilter("ignore")

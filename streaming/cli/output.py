@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from streaming.common.escapes import shown, shown_lines
 from streaming.model.errors import OffsetlakeError
@@ -54,6 +54,19 @@ def _named() -> Iterator[None]:
         ) from error
 
 
+def write_for_programs(lines: Iterable[str]) -> None:
+    """Write lines that programs read to standard output."""
+    for_programs(sys.stdout)
+    sys.stdout.writelines(lines)
+
+
+def for_programs(out: TextIO) -> None:
+    """Write UTF-8 from here on, as programs expect, whatever encoding the terminal has."""
+    if isinstance(out, io.TextIOWrapper):
+        with _named():
+            out.reconfigure(encoding="utf-8", errors=out.errors)
+
+
 def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
     """Write bytes to standard output; raises `OutputError`, `BrokenPipeError` if the reader has gone."""
     with _named():
@@ -62,9 +75,30 @@ def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
         sys.stdout.buffer.flush()
 
 
+def open_closed_streams() -> None:
+    """Let closed standard streams lead nowhere.
+
+    The next file that is opened would get the descriptor of one, and what is printed for people would get
+    into that; and Python prints on standard output what is for a stream that is not there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.set_inheritable(nowhere, True)
+    if sys.stdin is None:
+        sys.stdin = _nowhere("r")
+    if sys.stderr is None:
+        sys.stderr = _nowhere("w")
+
+
 @contextmanager
 def watched_output() -> Iterator[None]:
-    """Let what is printed within raise `OutputError`; where there is no standard output it goes nowhere."""
+    """Let what is printed within raise `OutputError`; where there is no standard output it goes nowhere.
+
+    Characters that its encoding lacks are shown as escapes.
+    """
     before = sys.stdout
     sys.stdout = _watched(before)
     try:
@@ -109,13 +143,11 @@ def telling() -> Iterator[None]:
 
 
 def standard_error() -> TextIO:
-    """Return standard error with a descriptor of its own; nowhere, if it was closed.
+    """Return standard error with a descriptor of its own.
 
     While Spark starts, descriptor 2 leads to its log, for the processes that inherit it.
     """
     err = sys.stderr
-    if err is None:
-        return Path(os.devnull).open("w")
     if err is not sys.__stderr__:  # replaced by a caller, as in tests
         return err
     assert isinstance(err, io.TextIOWrapper)
@@ -133,16 +165,20 @@ def let_go(stream: TextIO) -> None:
     os.close(nowhere)
 
 
+def _nowhere(mode: Literal["r", "w"]) -> TextIO:
+    return Path(os.devnull).open(mode, encoding="utf-8")
+
+
 def _watched(out: TextIO | None) -> TextIO:
     if out is None:  # it was closed before this process started
-        return Path(os.devnull).open("w")
+        return _nowhere("w")
     if out is not sys.__stdout__:  # replaced by a caller, as in tests
         return out
     assert isinstance(out, io.TextIOWrapper)
     return _Output(
         io.BufferedWriter(io.FileIO(out.fileno(), "w", closefd=False)),
         encoding=out.encoding,
-        errors=out.errors,
+        errors="backslashreplace",
         line_buffering=out.line_buffering or out.write_through,  # as with PYTHONUNBUFFERED
         write_through=out.write_through,
     )

@@ -18,6 +18,7 @@ import pyarrow as pa
 from streaming.cli.layout.cells import parts_of
 from streaming.cli.layout.forms import Form
 from streaming.cli.layout.tables import brief_lines, uncut_lines
+from streaming.cli.output import for_programs
 from streaming.cli.plain_values import plain_values, refuse_repeated, refuse_unprintable
 from streaming.common.escapes import json_text, shown
 
@@ -48,6 +49,8 @@ def print_rows(rows: pa.Table, output: Format, form: Form, view: View, out: Text
     """
     out = out or sys.stdout
     _refuse_unprintable(rows, output)
+    if output != "table":
+        for_programs(out)
     match output:
         case "table":
             _print_table(rows, form, view, out)
@@ -64,6 +67,7 @@ def print_document(about: dict[str, Any], rows: pa.Table, out: TextIO | None = N
     """
     out = out or sys.stdout
     _refuse_unprintable(rows, "json")
+    for_programs(out)
     out.write("{")
     for name, value in about.items():
         out.write(f"{json_text(name)}: {json_text(value)}, ")

@@ -1,19 +1,30 @@
 """Prints an answer again and again: on a terminal in place of the last one, elsewhere below it."""
 
 import os
+import signal
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from itertools import accumulate
+from typing import Final
 
 from rich.text import Text
 
-from streaming.common.times import now_ms
-from streaming.demo.layout import clock
-from streaming.demo.screen import Screen
+from streaming.common.screen import Screen
+from streaming.common.times import clock, now_ms
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+"""Signals that end or suspend this process; before, the terminal gets its screen back."""
+
+
+class _Signalled(BaseException):
+    """One of `_ENDING` came."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def watched(ask: Callable[[], int], every_s: float) -> int:
@@ -31,9 +42,23 @@ def watched(ask: Callable[[], int], every_s: float) -> int:
 
 
 def _on_screen(ask: Callable[[], int], every_s: float) -> int:
-    """Show what `ask` prints on a screen that is gone at the end."""
-    screen, code = Screen(sys.stdout), 0
-    screen.open()
+    """Show what `ask` prints on a screen that is gone at the end, and while this process is suspended."""
+    screen = Screen(sys.stdout)
+    while True:
+        try:
+            with _signals_raised():
+                screen.open()
+                return _drawn(screen, ask, every_s)
+        except _Signalled as signalled:
+            number = signalled.number
+        finally:
+            _close(screen)
+        os.kill(os.getpid(), number)  # with its usual effect
+
+
+def _drawn(screen: Screen, ask: Callable[[], int], every_s: float) -> int:
+    """Draw what `ask` prints every so many seconds, until Ctrl-C; return its last exit code."""
+    code = 0
     try:
         while True:
             code, printed, said = _printed(ask)
@@ -44,7 +69,30 @@ def _on_screen(ask: Callable[[], int], every_s: float) -> int:
             time.sleep(every_s)
     except KeyboardInterrupt:
         return code
+
+
+@contextmanager
+def _signals_raised() -> Iterator[None]:
+    """Raise `_Signalled` where a signal would end or suspend this process; those that are ignored stay so."""
+
+    def raised(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one does not come in between
+        raise _Signalled(number)
+
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    taken = {number: one for number, one in before.items() if one == signal.SIG_DFL}
+    for number in taken:
+        signal.signal(number, raised)
+    try:
+        yield
     finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def _close(screen: Screen) -> None:
+    """Go back to the usual screen, unless the terminal has gone."""
+    with suppress(OSError):
         screen.close()
 
 

@@ -177,3 +177,8 @@ def as_clock(milliseconds: int) -> str:
     days, hours = divmod(hours, 24)
     sign = "-" if milliseconds < 0 else ""
     return f"{sign}{f'{days}d ' if days else ''}{hours:02}:{minutes:02}:{seconds:02}"
+
+
+def clock(moment: int) -> str:
+    """Write the time of day (UTC) of a moment (ms)."""
+    return from_ms(moment).strftime("%H:%M:%S")

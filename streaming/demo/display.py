@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from streaming.common.patience import Every
-from streaming.common.times import now_ms
+from streaming.common.screen import Screen, with_style
+from streaming.common.times import clock, now_ms
 from streaming.demo.layout import (
     ENDING,
     EVENTS_HEAD,
     INTRODUCTION,
     Step,
-    clock,
     event_text,
     folded,
     group_lines,
@@ -26,7 +26,6 @@ from streaming.demo.layout import (
     waiting_screen,
 )
 from streaming.demo.scene import Scene
-from streaming.demo.screen import Screen, with_style
 
 _TICK_S: Final = 0.25
 _TELL_EVERY_MS: Final = 10_000  # of a step that takes long, where there is no screen

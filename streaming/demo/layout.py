@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from streaming.common.escapes import printable
-from streaming.common.times import from_ms
+from streaming.common.times import clock
 from streaming.demo.broker_offsets import OffsetKey
 from streaming.demo.scene import Event, LiveGroup, Scene
 from streaming.demo.traffic import PURPOSES
@@ -111,11 +111,6 @@ def offset_lines(scene: Scene, most: int | None = None) -> list[Text]:
 def event_text(event: Event) -> str:
     """Write an event in a line, after the time (UTC) at which it was seen."""
     return f"{clock(event.seen_at)}  {event.sentence}"
-
-
-def clock(moment: int) -> str:
-    """Write the time of day (UTC) of a moment (ms)."""
-    return from_ms(moment).strftime("%H:%M:%S")
 
 
 def fairly_chosen(keys: Collection[OffsetKey], count: int) -> list[OffsetKey]:

@@ -11,7 +11,6 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import Row
 
-from streaming.common.arrow_stream import narrow
 from streaming.common.pieces import pieces
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import ENTRIES
@@ -21,6 +20,7 @@ from streaming.packets.quarantine import quarantined
 from streaming.packets.unpacking import Packets
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.worker_memory import hand_over, handled_rows, spare_modules_from_collection
+from streaming.state.arrow_stream import narrow
 from streaming.state.changes import newest_removal
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from streaming.common.arrow_stream import narrow
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.packets import codec
@@ -19,6 +18,7 @@ from streaming.packets.unpacking import Packets
 from streaming.spark import shard_results
 from streaming.spark.shard_results import ShardResults
 from streaming.spark.udfs import decode_record, packing_udf
+from streaming.state.arrow_stream import narrow
 from streaming.state.replay import Shard, replay
 from streaming.tables.rows import change_rows
 from tests.benchmarks.workloads import Workload, chunks

@@ -249,6 +249,40 @@ def test_watching_on_a_terminal_draws_a_screen_that_is_gone_at_the_end(
     assert all(one != other for one, other in pairwise(shapes)), text  # drawn anew for a reason
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP])
+def test_a_signal_gives_the_terminal_its_screen_back(world: LagTables, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "streaming.cli", "lag", "--watch", "--table-root", world.tables.root]
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env={**BUFFERED, "TERM": "xterm"}, process_group=0
+    )
+    os.close(slave)
+    try:
+        assert seen_until(master, b"Ctrl-C ends it").startswith(b"\x1b[?1049h")
+        process.send_signal(number)
+        assert seen_until(master, b"\x1b[?1049l").endswith(b"\x1b[?25h\x1b[?1049l")
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if number != signal.SIGTSTP:
+            assert os.waitstatus_to_exitcode(status) == -number
+            return
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)  # and it goes on where it was
+        again = seen_until(master, b"Ctrl-C ends it")
+        assert (again.startswith(b"\x1b[?1049h"), b"GROUP" in again) == (True, True)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait(20)
+        os.close(master)
+
+
+def seen_until(master: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(master, 65_536)
+    return seen
+
+
 def test_what_is_said_stays_on_a_screen_that_has_no_room_for_all_groups() -> None:
     lines, below = [Text(f"group {number}") for number in range(30)], [Text("w" * 50), Text("note")]
     shown = fitting(lines, below, os.terminal_size((40, 10)))

@@ -15,10 +15,10 @@ from rich.text import Text
 from small_terminal import SmallTerminal
 from test_demo_layout import COMMANDS, NOW, cast_scene
 
+from streaming.common.screen import Screen
 from streaming.demo.display import Display
 from streaming.demo.layout import live_screen
 from streaming.demo.scene import Event, Scene
-from streaming.demo.screen import Screen
 
 RESIZES = [(60, 24), (80, 12), (120, 40), (40, 10), (200, 60), (79, 23), (20, 3)]
 

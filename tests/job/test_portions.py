@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 from test_writer import ENDS, Job, out_of_reach, results, set_offset
 
-from streaming.common.arrow_stream import narrow
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals, totals_to_json
@@ -18,6 +17,7 @@ from streaming.packets import codec
 from streaming.spark import shard_results
 from streaming.spark.processor import SHARD_RESULT
 from streaming.spark.shard_results import ShardResults
+from streaming.state.arrow_stream import narrow
 from streaming.tables.files import NewFiles
 from streaming.tables.tables import Tables
 

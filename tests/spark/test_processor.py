@@ -11,7 +11,6 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streaming.common import pieces
-from streaming.common.arrow_stream import widen
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH, KEY
 from streaming.model.totals import Totals, totals_from_json
@@ -21,6 +20,7 @@ from streaming.packets.unpacking import Packets
 from streaming.spark import layered_state, shard_replay
 from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.shard_results import ShardResults
+from streaming.state.arrow_stream import widen
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Bases
 from tests.benchmarks.bench_growth import Case, shard_records

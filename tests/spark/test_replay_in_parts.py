@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.common import pieces
-from streaming.common.arrow_stream import widen
 from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES, PACKED_RECORDS, QUARANTINE_IN_BATCH
 from streaming.model.totals import Position, Totals, totals_from_json
 from streaming.packets import codec, unpacking
@@ -24,6 +23,7 @@ from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.shard_replay import replay_packets
 from streaming.spark.shard_results import Fingerprint
 from streaming.state import replay as replay_module
+from streaming.state.arrow_stream import widen
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Bases

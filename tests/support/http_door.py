@@ -51,6 +51,7 @@ def opened(
     tables: Tables,
     *,
     token: str | None = None,
+    behind_proxy: bool = False,
     limits: HttpLimits | None = None,
     every_s: float = 0.1,
     follows: bool = True,
@@ -67,7 +68,15 @@ def opened(
             stack.enter_context(follower)
         stack.enter_context(telling)
         door = stack.enter_context(
-            Door("127.0.0.1", 0, telling, said.append, token=token, limits=limits or HttpLimits())
+            Door(
+                "127.0.0.1",
+                0,
+                telling,
+                said.append,
+                token=token,
+                behind_proxy=behind_proxy,
+                limits=limits or HttpLimits(),
+            )
         )
         yield Opened(door, follower, telling, said)
 

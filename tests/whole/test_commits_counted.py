@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets_read import read_all
 
-from streaming.common.arrow_stream import narrow, widen
 from streaming.job.change_over import change_over
 from streaming.job.writer import BatchWriter
 from streaming.model.schemas import CHANGES_IN_BATCH, PACKED_RECORDS, QUARANTINE_IN_BATCH
@@ -23,6 +22,7 @@ from streaming.packets.shards import Shards
 from streaming.queries.queries import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.spark.shard_results import ShardResults
+from streaming.state.arrow_stream import narrow, widen
 from streaming.state.replay import Shard, replay
 from streaming.tables.tables import Tables
 

@@ -16,7 +16,7 @@ from streaming.cli.options import (
     settings_of,
     tables_of,
 )
-from streaming.cli.output import warn
+from streaming.cli.output import for_programs, warn
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
@@ -84,6 +84,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
         warn([f"a job wrote to the tables {seconds:.0f} s ago and evaluates alerts itself: nothing to do"])
         return
     tables.create()
+    for_programs(sys.stdout)
     watch = AlertWatch(
         tables,
         settings.alerts,

@@ -1,11 +1,12 @@
 """The command that decodes records given as JSON lines."""
 
 import json
+import sys
 from typing import Any, TextIO
 
 import click
 
-from streaming.cli.output import warn
+from streaming.cli.output import for_programs, warn
 from streaming.common.escapes import json_text
 from streaming.model.errors import MisuseError
 
@@ -22,6 +23,7 @@ def decode(file: TextIO) -> int:
       echo '{"key": "000100016700017400000003", "value": null}' | offsetlake decode
     """
     code = 0
+    for_programs(sys.stdout)
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:

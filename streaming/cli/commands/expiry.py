@@ -1,6 +1,5 @@
 """The commands about offsets that will expire, and offsets that were removed."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +23,7 @@ from streaming.cli.options import (
     topic_option,
     within_option,
 )
+from streaming.cli.output import write_for_programs
 from streaming.cli.reset_csv import groups_left_out, reset_lines
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
@@ -142,7 +142,7 @@ def retired(
         found.show(listing.rows.select(PRINTED.names), output, forms.RETIRED, with_line=False)
         return found.tell(remarks)
     lost = restorable(listing.rows)
-    sys.stdout.writelines(reset_lines(lost, "removed_offset"))
+    write_for_programs(reset_lines(lost, "removed_offset"))
     remarks += (left_out := groups_left_out(lost))
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
     return found.tell(remarks) or int(bool(left_out))

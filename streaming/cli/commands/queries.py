@@ -23,7 +23,7 @@ from streaming.cli.options import (
     topic_option,
     words_of,
 )
-from streaming.cli.output import warn
+from streaming.cli.output import for_programs, warn
 from streaming.common.escapes import printable, shown
 from streaming.common.times import in_words, iso, now_ms
 from streaming.model.errors import MisuseError
@@ -279,9 +279,11 @@ def _print_names(answer: "Answer", about: "AsOf") -> None:
 
     A terminal gets quotes around those that would not be seen.
     """
-    show = printable if sys.stdout.isatty() else shown
+    is_seen = sys.stdout.isatty()
+    if not is_seen:
+        for_programs(sys.stdout)
     for group in answer.rows["group"].to_pylist():
-        print(show(group))
+        print(printable(group) if is_seen else shown(group))
     print(about, file=sys.stderr)
 
 

@@ -1,6 +1,5 @@
 """The command that prints where groups were, to put them back."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from streaming.cli.options import (
     table_root_option,
     topic_option,
 )
+from streaming.cli.output import write_for_programs
 from streaming.cli.reset_csv import groups_left_out, reset_lines
 from streaming.model.errors import MisuseError
 
@@ -52,7 +52,7 @@ def restore(
     answer = LagQueries(question.tables).restore(question.groups, question.topics, as_of=asking.as_of)
     rows = answer.rows
     found = question.answered(rows, answer.as_of, nothing="committed offsets")
-    sys.stdout.writelines(reset_lines(rows, "committed_offset"))
+    write_for_programs(reset_lines(rows, "committed_offset"))
     warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
     left_out = groups_left_out(rows)
     is_whole = not left_out and not rows["committed_offset"].null_count

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import ipaddress
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
@@ -37,6 +38,13 @@ _ALWAYS: Final = {
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """What is answered without a token: it says yes or no."""
 
+_HOST: Final = re.compile(r"(\[(?P<bracketed>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(:\d*)?", re.IGNORECASE)
+
+_OTHER_NAME: Final = (
+    "expected a request to this machine under a name of its own (localhost, 127.0.0.1, [::1]), found another "
+    "Host; give offsetlake serve --token-file, or --behind-proxy if a proxy lets in only those who may ask\n"
+)
+
 _HOME: Final = (
     "offsetlake serve\n\n/metrics  for Prometheus\n/healthz  this process\n/readyz   the tables and the job\n"
 )
@@ -53,8 +61,12 @@ class Known(Protocol):
         """Whether the tables can be read, and the job is alive."""
 
 
-def app_of(known: Known, *, token: str | None, wait_s: float) -> Starlette:
-    """Return the application; `token` None: nobody is asked for one."""
+def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | None = None) -> Starlette:
+    """Return the application; `token` None: nobody is asked for one.
+
+    `own_host` is the host that is listened on, if nobody may come under other names than that and those of
+    loopback; None: the name does not matter.
+    """
 
     async def home(_: Request) -> Response:
         return PlainTextResponse(_HOME)
@@ -86,7 +98,7 @@ def app_of(known: Known, *, token: str | None, wait_s: float) -> Starlette:
             ("/readyz", readyz),
         )
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token)])
+    app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token, own_host=own_host)])
     app.router.redirect_slashes = False  # it would send clients to whatever host they have named
     return app
 
@@ -186,11 +198,35 @@ def _is_known(request: Request, etag: str) -> bool:
     return not {etag, "*"}.isdisjoint(one.strip().removeprefix("W/") for one in known)
 
 
-class _Guard:
-    """Lets in who sends the token, answers GET and HEAD alone, and adds the headers of every answer."""
+def is_own_name(header: str, own_host: str) -> bool:
+    """Tell whether a `Host` header names loopback, or the host that is listened on.
 
-    def __init__(self, app: Callable[..., Awaitable[None]], token: str | None) -> None:
-        self._app = app
+    A browser sends the name of the page's address: one that its owner lets lead to 127.0.0.1 (DNS rebinding)
+    is none of these.
+
+    >>> is_own_name("LOCALHOST:8720", "127.0.0.1"), is_own_name("[::1]", "127.0.0.1")
+    (True, True)
+    >>> is_own_name("evil.example:8720", "127.0.0.1"), is_own_name("127.0.0.1.evil.example", "127.0.0.1")
+    (False, False)
+    """
+    found = _HOST.fullmatch(header.strip())
+    if found is None:
+        return False
+    name = (found["bracketed"] or found["name"]).lower()
+    if name in ("localhost", own_host.lower()):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class _Guard:
+    """Lets in who names this host and sends the token, answers GET and HEAD alone, and adds the headers of
+    every answer."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]], token: str | None, own_host: str | None) -> None:
+        self._app, self._own_host = app, own_host
         self._expected = None if token is None else token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -212,6 +248,9 @@ class _Guard:
             return PlainTextResponse(
                 "GET and HEAD only\n", 405, {"allow": "GET, HEAD", "connection": "close"}
             )
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if self._own_host is not None and not all(is_own_name(host, self._own_host) for host in hosts):
+            return PlainTextResponse(_OTHER_NAME, 421, {"connection": "close"})
         if self._expected is None or scope["path"] in _OPEN:
             return None
         sent = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -32,7 +32,8 @@ class HttpDoorError(OffsetlakeError):
 class Door:
     """Answers HTTP at one address within a `with` block.
 
-    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one.
+    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one, so requests have
+    to name this machine, unless they come `behind_proxy`, which knows who may ask.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class Door:
         say: Callable[[str], None],
         *,
         token: str | None = None,
+        behind_proxy: bool = False,
         limits: HttpLimits | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.limits = limits or HttpLimits()
         self._known, self._token = known, token
+        self._own_host = host if token is None and not behind_proxy else None
         self._seldom = Seldom(say)
         self._connections: set[LimitedConnection] = set()
         self._of_address: Counter[str] = Counter()
@@ -59,7 +62,7 @@ class Door:
         self._socket = self._listening()
         self.port = self._socket.getsockname()[1]
         config = uvicorn.Config(
-            app_of(self._known, token=self._token, wait_s=self.limits.wait_s),
+            app_of(self._known, token=self._token, wait_s=self.limits.wait_s, own_host=self._own_host),
             http=partial(LimitedConnection, door=self),  # type: ignore[arg-type]  # called as a class is
             ws="none",
             loop="asyncio",

@@ -81,7 +81,15 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
             stack.enter_context(told(Seldom(warn).tell))
         else:
             limits = HttpLimits(connections=int(HttpLimits().connections * share))
-            door = Door(*address(http.listen), telling, warn, token=token, limits=limits)
+            is_behind_proxy = http.behind_proxy == "on"
+            door = Door(
+                *address(http.listen),
+                telling,
+                warn,
+                token=token,
+                behind_proxy=is_behind_proxy,
+                limits=limits,
+            )
             stack.enter_context(door)
             opened.append(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
         asyncio.run(_serve(listeners, opened, follower, telling or nullcontext(), stack, say))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from http_door import Opened, opened, quick
@@ -18,7 +19,7 @@ from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
-from streaming.serve.http.app import _cut
+from streaming.serve.http.app import _cut, is_own_name
 from streaming.serve.metrics.publisher import Body
 from streaming.tables.tables import Tables
 
@@ -187,7 +188,7 @@ def test_get_and_head_only(door: Opened) -> None:
         answer = door.ask("/metrics", method)
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
     for path in ("/nowhere", "/metrics/", "/healthz/", "//metrics"):
-        answer = door.ask(path, host="elsewhere.example")
+        answer = door.ask(path, host="127.0.0.2:1")
         assert (answer.status, "location" in answer.headers) == (404, False)
     assert b"/metrics" in door.ask("/").body
 
@@ -228,7 +229,7 @@ def ends(client: socket.socket) -> bytes:
     return received
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nhost: x\r\nx-"])
+@pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nx-"])
 def test_who_does_not_finish_a_request_loses_the_connection(tables: Tables, begun: bytes) -> None:
     with opened(tables, limits=quick(head_s=0.5)) as door, door.connect() as client:
         client.sendall(begun)
@@ -249,7 +250,7 @@ def test_a_request_that_drips_is_not_waited_for(tables: Tables) -> None:
 
 def test_a_long_request_is_refused(tables: Tables) -> None:
     with opened(tables) as door, door.connect() as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000)
         assert ends(client).startswith((b"HTTP/1.1 4", b""))
         assert door.ask("/healthz").status == 200
 
@@ -257,7 +258,7 @@ def test_a_long_request_is_refused(tables: Tables) -> None:
 def test_an_idle_connection_is_kept_and_then_closed(tables: Tables) -> None:
     with opened(tables, limits=quick(head_s=0.3, idle_s=2, answer_s=1)) as door, door.connect() as client:
         for _ in range(2):
-            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
             received = b""
             while not received.endswith(b"ok\n"):
                 received += client.recv(65_536)
@@ -283,7 +284,7 @@ def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> Non
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             client.connect(("127.0.0.1", door.door.port))
-            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
             wait_until(lambda: len(door.door._connections) == 1, "the connection")
             wait_until(lambda: not door.door._connections, "its end")
         assert door.ask("/metrics").status == 200
@@ -297,7 +298,7 @@ def test_a_client_that_takes_an_answer_bit_by_bit_loses_the_connection(tables: T
         wait_until(lambda: not door.door._connections, "the end of the first")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.connect(("127.0.0.1", door.door.port))
-        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
         began = time.monotonic()
         assert client.recv(4_096)
         while door.door._connections and time.monotonic() - began < 10:
@@ -323,7 +324,7 @@ def test_nothing_is_sent_to_a_client_that_has_gone(
         for _ in range(5):
             cut.clear()
             with door.connect() as client:
-                client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+                client.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 client.recv(1_000)
             wait_until(lambda: not door.door._connections, "its end")
             assert 0 < sum(cut) < total
@@ -366,7 +367,7 @@ def asks_forever(client: socket.socket, port: int) -> None:
     """Ask for metrics, and take nothing of them."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     client.connect(("127.0.0.1", port))
-    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
 
 
 @pytest.mark.parametrize("is_made", [True, False])
@@ -407,7 +408,7 @@ def test_there_are_only_so_many_connections(tables: Tables) -> None:
         b"\0" * 100,
         b"GET / HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
-        b"GET /%ff%00 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
 def test_nonsense_harms_nobody(tables: Tables, sent: bytes) -> None:
@@ -415,3 +416,38 @@ def test_nonsense_harms_nobody(tables: Tables, sent: bytes) -> None:
         client.sendall(sent)
         ends(client)
         assert door.ask("/healthz").status == 200
+
+
+# --- names under which it is asked (DNS rebinding) --------------------------------------------------------
+
+
+def status(door: Opened, host: str, path: str = "/metrics", **headers: str) -> int:
+    return door.ask(path, Host=host, **headers).status
+
+
+OWN = ["127.0.0.1", "127.0.0.1:8720", "127.9.9.9:1", "localhost", "LocalHost:8720", "[::1]", "[::1]:8720"]
+OTHERS = [
+    *("evil.example", "evil.example:8720", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"),
+    *("0.0.0.0:8720", "[fe80::1]:8720", "localhost@evil.example", "localhost:8720.evil.example", "", "[::1"),
+    *("::1", "2130706433"),
+]
+
+
+def test_without_a_token_only_names_of_this_machine_are_answered(door: Opened) -> None:
+    assert [status(door, host) for host in OWN] == [200] * len(OWN)
+    for path in ("/", "/metrics", "/healthz", "/readyz", "/none"):
+        assert status(door, "evil.example", path) == 421
+    assert {host: status(door, host) for host in OTHERS} == dict.fromkeys(OTHERS, 421)
+    assert b"--behind-proxy" in door.ask("/metrics", Host="evil.example").body
+
+
+@pytest.mark.parametrize("open_to", [{"token": TOKEN}, {"behind_proxy": True}], ids=["token", "proxy"])
+def test_with_a_token_or_a_proxy_the_name_does_not_matter(tables: Tables, open_to: dict[str, Any]) -> None:
+    fill(tables)
+    with opened(tables, **open_to) as door:
+        assert status(door, "lake.example:8720", Authorization=f"Bearer {TOKEN}") == 200
+
+
+def test_the_name_that_is_listened_on_is_answered() -> None:
+    assert is_own_name("Lake.internal:8720", "lake.internal")
+    assert not is_own_name("lake.internal.evil.example", "lake.internal")

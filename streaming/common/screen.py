@@ -44,7 +44,8 @@ class Screen:
         return _USUAL_SIZE
 
     def open(self) -> None:
-        """Go to the alternate screen."""
+        """Go to the alternate screen, where the next frame is drawn anew."""
+        self._shape = ()
         self._write(_OPEN)
 
     def close(self) -> None:
