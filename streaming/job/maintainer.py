@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from streaming.common.patience import Complaints
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain
 from streaming.maintenance.trimming import KeepTimes
@@ -55,7 +56,8 @@ class Maintainer(threading.Thread):
     def _round(self) -> None:
         try:
             maintain(self._tables, self._keep, clock=self._clock, should_stop=self._done.is_set)
-        except Exception as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
+        except BaseException as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
+            raise_if_ending(error)
             self._complaints.make("", in_one_line(error))
         else:
             self._complaints.settle("", "maintenance of the tables works again")

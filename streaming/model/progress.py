@@ -236,7 +236,8 @@ class Progress:
     `fingerprint` is that of the newest batch's changes (`ShardResults`; None: an older release wrote this).
     `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `groups_format` says how groups
     are described in the tables. `batch_ms` is how long the last batch took that Spark has told of, which it
-    does after the commit: the next one carries it (None: of none yet). Times are milliseconds since 1970
+    does after the commit: the next one carries it (None: of none yet). `alerts_evaluated_at` is when the
+    job last evaluated the alert rules (None: never). Times are milliseconds since 1970
     (UTC).
     """
 
@@ -258,6 +259,7 @@ class Progress:
     tombstones_kept_ms: int | None = None
     groups_format: int = GROUPS_FORMAT
     batch_ms: int | None = None
+    alerts_evaluated_at: int | None = None
 
     @property
     def is_loaded(self) -> bool:

@@ -167,6 +167,7 @@ def _progress(began: int) -> Progress:
         cluster_id="shop",
         retention=retention,
         batch_ms=800,
+        alerts_evaluated_at=began,
     )
 
 
