@@ -70,11 +70,11 @@ class MetricsWorld:
         """Write what a job would have read in the last second: commits, rewinds, drops, and odd records."""
         now = now_ms()
         self._steps += 1
-        back_and_forth = self._end(now) - (100 if self._steps % 2 else 50)
+        ever_further_back = self._end(self._begins + HOUR_MS) - self._steps
         batch: Batch = {
             ("billing", "orders", 0): _commit(self._end(now) - 1, now),
             ("billing", "payments", 0): _commit(self._end(now) - 1, now),
-            ("returned", "orders", 1): _commit(back_and_forth, now),
+            ("returned", "orders", 1): _commit(ever_further_back, now - 2 * MINUTE_MS),
             ("gone", "payments", self._steps): None,
         }
         odd = Totals(malformed=1, misplaced=1, clamped=1, unknown_others=1)

@@ -59,7 +59,8 @@ class Tally(Protocol):
 
 
 TALLY_COLUMNS: Final = [
-    *("sequence", "batch_time", "kind", "op", "group", "topic", "before", "after", "cause"),
+    *("sequence", "batch_time", "kind", "op", "group", "topic", "partition", "before", "after", "cause"),
+    *("source_partition", "source_offset"),
     COMMITS.name,
 ]
 """What is read of changes, beside what the picture takes of them, to be counted."""

@@ -180,7 +180,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_below_log_start_max",
-        help="How far these offsets are below the start of their log at most; 1 may be a transaction's marker.",
+        help="How far these offsets are below the start of their log at most; 1 may be a marker.",
         level="topic",
         labels=_TOPIC,
         absent="there are none, or no log start is known",
