@@ -1,32 +1,39 @@
-"""Delivers alerts to receivers, and retries each delivery until it succeeds.
+"""Delivers alerts to receivers, and retries each delivery until it succeeds, or the receiver has refused this
+one message for long.
 
 A delivery is recorded in the table of alerts afterwards. A crash in between delivers it again, with the same
 id and revision, so nothing is lost; without a crash nothing is delivered twice.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
+from streaming.alerts.pauses import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.receivers import DeliveryError, Receiver
 from streaming.alerts.table import AlertTable, Delivery, Told
 from streaming.common.patience import Complaints
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
-
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 300.0
-"""Between attempts; each pause is twice the one before."""
 
 _NOTE_EVERY: Final = 50
 """How many deliveries are recorded at a time; a crash may send as many twice."""
 
+_MOST_IN_A_ROW: Final = 20
+"""After so many refusals, and nothing taken in between, the receiver is left alone for a while."""
+
 
 class Courier:
-    """Delivers pending news to one receiver, and repeats open alerts if the receiver requires it."""
+    """Delivers pending news to one receiver, and repeats open alerts if the receiver requires it.
+
+    `clock` dates deliveries; `steady` (s), which is never set, times pauses and repetitions. A receiver that
+    repeats is asked again after its interval at the latest, as what is open ends there otherwise.
+    """
 
     def __init__(
         self,
@@ -34,73 +41,120 @@ class Courier:
         receiver: Receiver,
         say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
+        every_ms = receiver.repeat_every_ms
+        self._every_s = None if every_ms is None else every_ms / 1_000
+        longest_s = LONGEST_PAUSE_S if self._every_s is None else min(LONGEST_PAUSE_S, self._every_s)
         self._alerts = alerts
         self._receiver = receiver
+        self._say = say
         self._complaints = Complaints(say)
         self._clock = clock
+        self._steady = steady
         self._unnoted: dict[str, Delivery] = {}  # arrived, but not noted yet: not to be sent again for that
-        self._repeated_at: int | None = None
+        self._refusals = Refusals(longest_s)
+        self._away = Backoff(longest_s)
+        self._is_cut_short = False
+        self._repeated_at: float | None = None
+        self._not_repeated: str | None = None  # why some of the last repetition did not arrive
 
     def deliver(self) -> bool:
-        """Deliver what is pending; return whether all of it arrived. A failure is reported once."""
+        """Deliver what is pending, but for what is in a pause of its own; return whether nothing is left. A
+        failure is reported once."""
+        about = f"alerts for {self._receiver.name}"
+        self._is_cut_short, is_done = False, False
         try:
             self._note({})
-            failure = self._deliver()
-        except (OffsetlakeError, DeltaError, OSError) as error:
-            failure = str(error)
-        except Exception as error:  # whatever it is, the next attempt may succeed, and no one else delivers
-            failure = f"{type(error).__name__}: {error}"
-        about = f"alerts for {self._receiver.name}"
-        if failure is None:
-            self._complaints.settle(about, f"{about} are delivered again")
+            is_done, failure = self._deliver()
+        except BaseException as error:  # whatever it is, the next attempt may succeed
+            raise_if_ending(error)
+            self._is_cut_short = True
+            is_known = isinstance(error, OffsetlakeError | DeltaError | OSError)
+            failure = str(error) if is_known else f"{type(error).__name__}: {error}"
+        if self._is_cut_short:
+            self._away.begin(self._steady())
         else:
+            self._away.end()
+        if is_done and failure is None:
+            self._complaints.settle(about, f"{about} are delivered again")
+        elif failure is not None:
             self._complaints.make(about, f"{about} cannot be delivered, retrying: {failure}")
-        return failure is None
+        return is_done and failure is None
 
     @property
-    def repeat_pause_s(self) -> float | None:
-        """How long until open alerts are sent again; None: never."""
-        every_ms = self._receiver.repeat_every_ms
-        return None if every_ms is None else every_ms / 1_000
-
-    def _deliver(self) -> str | None:
-        """Deliver what is pending, repeat what is due; return why something did not arrive."""
-        state, name = self._alerts.read(), self._receiver.name
-        pending = state.pending(name)
-        failures = [self._deliver_some(some) for some in _chunks(pending, max(_NOTE_EVERY, self._batch_size))]
-        if self._is_repeat_due():
-            just_sent = {told.episode.id for told in pending}
-            repeated = [told for told in state.open_episodes() if told.episode.id not in just_sent]
-            failures += [self._deliver_some(some) for some in _chunks(repeated, self._batch_size)]
-        return next((failure for failure in failures if failure is not None), None)
+    def pause_s(self) -> float | None:
+        """How long until there is something to deliver again; None: until there is news."""
+        moments = (
+            [self._away.until] if self._away.until is not None else [self._refusals.next_at, self._repeat_at]
+        )
+        known = [at for at in moments if at is not None]
+        return max(0.0, min(known) - self._steady()) if known else None
 
     @property
-    def _batch_size(self) -> int:
-        return self._receiver.batch_size
+    def _repeat_at(self) -> float | None:
+        """When open alerts are to be sent again; None: never, or as soon as possible."""
+        if self._every_s is None or self._repeated_at is None:
+            return None
+        return self._repeated_at + self._every_s
 
-    def _is_repeat_due(self) -> bool:
-        every_ms, now = self._receiver.repeat_every_ms, self._clock()
-        if every_ms is None or (self._repeated_at is not None and now - self._repeated_at < every_ms):
-            return False
-        self._repeated_at = now
-        return True
+    def _deliver(self) -> tuple[bool, str | None]:
+        """Deliver what is pending and due, repeat what is due; return whether nothing is left, and why
+        something did not arrive."""
+        state, name, began = self._alerts.read(), self._receiver.name, self._steady()
+        pending = {told.episode.id: told for told in state.pending(name)}
+        self._refusals.keep(pending)
+        due = [told for told in pending.values() if self._refusals.is_due(told, began)]
+        arrived, failure = self._deliver_due(due)
+        if not self._is_cut_short and self._is_repeat_due(began):
+            others = [told for told in state.open_episodes() if told.episode.id not in pending]
+            errors = [
+                error for _, error in self._sent([one for one in others if not one.is_refused_by(name)])
+            ]
+            self._not_repeated = next((str(error) for error in errors if error is not None), None)
+            self._repeated_at = self._repeated_at if self._is_cut_short else began
+        return arrived == len(pending), failure or self._not_repeated
 
-    def _deliver_some(self, some: Sequence[Told]) -> str | None:
-        """Send some episodes and record the outcomes; return why one did not arrive."""
-        before = {told.episode.id: told.to(self._receiver.name) for told in some}
+    def _is_repeat_due(self, now: float) -> bool:
+        return self._every_s is not None and (self._repeat_at is None or self._repeat_at <= now)
+
+    def _deliver_due(self, due: Sequence[Told]) -> tuple[int, str | None]:
+        """Send some episodes and record the outcomes; return how many are done with, and why one is not."""
         outcomes: dict[str, Delivery] = {}
-        failure = None
-        for batch in _chunks(some, self._batch_size):
+        done, failure = 0, None
+        for told, error in self._sent(due):
+            outcome = self._outcome(told, error)
+            is_done = outcome.revision == told.episode.revision
+            done, failure = done + is_done, failure or (None if is_done else str(error))
+            if _is_news(told.to(self._receiver.name), outcome):
+                outcomes[told.episode.id] = outcome
+            if len(outcomes) >= max(_NOTE_EVERY, self._receiver.batch_size):
+                self._note(outcomes)
+                outcomes = {}
+        self._note(outcomes)
+        return done, failure
+
+    def _sent(self, told: Sequence[Told]) -> Iterator[tuple[Told, DeliveryError | None]]:
+        """Send episodes in batches, and give of each why it did not arrive (None: it did).
+
+        A batch that is refused is divided, until it is clear which message is. Without an answer, and where
+        nothing is taken any more, the rest is left: it would only wait for the same.
+        """
+        waiting = list(_chunks(told, self._receiver.batch_size))[::-1]
+        refusals = 0
+        while waiting and not self._is_cut_short:
+            batch = waiting.pop()
             error = self._send(batch)
-            failure = failure or error
-            for told in batch:
-                delivery = before[told.episode.id]
-                outcomes[told.episode.id] = self._failed(delivery, error) if error else self._arrived(told)
-            if error is not None and not error.is_answer:
-                break  # the others would wait for the same silence
-        self._note({i: new for i, new in outcomes.items() if _is_news(before[i], new)})
-        return None if failure is None else str(failure)
+            refusals = 0 if error is None else refusals + 1
+            self._is_cut_short = error is not None and (not error.is_answer or refusals >= _MOST_IN_A_ROW)
+            if error is None:
+                self._away.end()
+                self._refusals.take(batch)
+            elif len(batch) > 1 and not self._is_cut_short:
+                half = len(batch) // 2
+                waiting += [batch[half:], batch[:half]]
+                continue
+            yield from ((one, error) for one in batch)
 
     def _send(self, batch: Sequence[Told]) -> DeliveryError | None:
         try:
@@ -111,17 +165,25 @@ class Courier:
             return DeliveryError(f"unexpected {type(error).__name__}.", is_answer=False)
         return None
 
-    def _arrived(self, told: Told) -> Delivery:
-        return Delivery(
-            receiver=self._receiver.name,
-            revision=told.episode.revision,
-            severity=told.episode.finding.severity,
-            delivered_at=self._clock(),
-        )
-
-    def _failed(self, before: Delivery, error: DeliveryError) -> Delivery:
+    def _outcome(self, told: Told, error: DeliveryError | None) -> Delivery:
+        """Return what is to be recorded of an attempt."""
+        before, episode = told.to(self._receiver.name), told.episode
+        if error is None:
+            return Delivery(
+                receiver=self._receiver.name,
+                revision=episode.revision,
+                severity=episode.finding.severity,
+                delivered_at=self._clock(),
+            )
         since = self._clock() if before.failing_since is None else before.failing_since
-        return replace(before, failing_since=since, error=str(error))
+        failed = replace(before, failing_since=since, error=str(error))
+        if not error.is_answer or not self._refusals.refuse(told, self._steady()):
+            return failed
+        self._say(
+            f"{self._receiver.name} has refused the alert {episode.rule} of {episode.finding.subject} "
+            f"{MOST_REFUSALS} times while it took others, so it is not sent again before it changes: {error}"
+        )
+        return replace(failed, revision=episode.revision)
 
     def _note(self, outcomes: Mapping[str, Delivery]) -> None:
         """Record the outcomes of deliveries, including those that could not be recorded before."""
@@ -132,7 +194,7 @@ class Courier:
 
 
 class CourierThread(threading.Thread):
-    """Delivers to one receiver whenever it is woken, with growing pauses while that fails."""
+    """Delivers to one receiver whenever it is woken, and when the courier has something to deliver again."""
 
     def __init__(self, courier: Courier, name: str) -> None:
         super().__init__(name=f"offsetlake-alerts-{name}", daemon=True)
@@ -142,15 +204,11 @@ class CourierThread(threading.Thread):
 
     def run(self) -> None:
         """Deliver what is left from before, then whatever follows, until told to end."""
-        pause_s = FIRST_PAUSE_S
         while not self._done.is_set():
             self._news.clear()
-            if self._courier.deliver():
-                pause_s = FIRST_PAUSE_S
-                self._news.wait(self._courier.repeat_pause_s)
-            else:
-                self._done.wait(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            self._courier.deliver()
+            if not self._done.is_set():
+                self._news.wait(self._courier.pause_s)
 
     def wake(self) -> None:
         """Deliver soon: there is news."""

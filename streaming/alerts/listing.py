@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from streaming.alerts.episodes import SEVERITIES
 from streaming.alerts.messages import summary
-from streaming.alerts.table import AlertTable, Told
+from streaming.alerts.table import AlertState, AlertTable, Told
 from streaming.common.arrays import no_rows
-from streaming.common.times import from_ms, iso
+from streaming.common.times import from_ms, in_words, iso
+from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.tables.tables import Tables
 
@@ -27,6 +28,10 @@ ALERT_LIST: Final = pa.schema(
         ("summary", pa.string()),
     ]
 )
+
+WAITING: Final = "waiting"
+REFUSED: Final = "refused"
+"""Why a receiver has not got an alert."""
 
 
 def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
@@ -45,9 +50,51 @@ def listed(told: Sequence[Told]) -> pa.Table:
 def describe_alerts(tables: Tables) -> list[str]:
     """Say in a few lines how many alerts are open, and what could not be delivered."""
     state = AlertTable(tables).read()
-    severities = Counter(told.episode.finding.severity for told in state.open_episodes())
+    still_open = state.open_episodes()
+    severities = Counter(told.episode.finding.severity for told in still_open)
     counts = ", ".join(f"{severities[name]} {name}" for name in SEVERITIES if severities[name])
-    return [f"open alerts: {counts or 'none'}", *_undelivered_lines(state.undelivered())]
+    return [
+        f"open alerts: {counts or 'none'}",
+        *_undelivered_lines(state.undelivered()),
+        *_refused_lines(still_open),
+    ]
+
+
+def describe_evaluation(progress: Progress, now: int) -> str:
+    """Say when the job last evaluated alerts."""
+    at = progress.alerts_evaluated_at
+    return (
+        "the job has not evaluated alerts yet" if at is None else f"alerts evaluated {in_words(now - at)} ago"
+    )
+
+
+def undelivered_counts(state: AlertState) -> dict[tuple[str, str], int]:
+    """Return how many alerts each receiver (of those that are named in the table) has not got: `WAITING`,
+    they will be sent, or `REFUSED`, they are open, and will not."""
+    receivers = {name: None for told in state.episodes() for name in told.deliveries}
+    waiting, still_open = state.undelivered(), state.open_episodes()
+    return {
+        (name, reason): count
+        for name in sorted(receivers)
+        for reason, count in (
+            (WAITING, sum(told.is_pending_for(name) for told in waiting)),
+            (REFUSED, sum(told.is_refused_by(name) for told in still_open)),
+        )
+    }
+
+
+def waiting_in_all(tables: Tables) -> int:
+    """Return how many alerts wait to be delivered to some receiver."""
+    return len(AlertTable(tables).read().undelivered())
+
+
+def _refused_lines(still_open: list[Told]) -> list[str]:
+    lines = []
+    for name in sorted({name for told in still_open for name in told.deliveries}):
+        errors = [told.to(name).error for told in still_open if told.is_refused_by(name)]
+        if errors:
+            lines.append(f"alerts that {name} has refused, not sent again: {len(errors)}: {errors[-1]}")
+    return lines
 
 
 def _undelivered_lines(undelivered: list[Told]) -> list[str]:

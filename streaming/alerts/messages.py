@@ -16,7 +16,9 @@ def summary(episode: Episode) -> str:
     offsets = _counted(finding.facts.get("offsets", 0), "committed offset")
     if "groups" in finding.facts:
         offsets += f" of {_counted(finding.facts['groups'], 'group')}"
-    return rule_of(episode).sentence.format_map(
+    sentence = rule_of(episode).sentence
+    text = sentence if isinstance(sentence, str) else sentence(finding)
+    return text.format_map(
         {
             **{name: shown(fact) if isinstance(fact, str) else fact for name, fact in finding.facts.items()},
             "subject": shown(finding.subject),

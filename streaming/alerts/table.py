@@ -47,7 +47,10 @@ class AlertsConflictError(OffsetlakeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What was delivered of an episode to one receiver; revision 0: nothing yet. Times in milliseconds."""
+    """What was delivered of an episode to one receiver; revision 0: nothing yet. Times in milliseconds.
+
+    A revision that the receiver has refused for good is done with as one that was delivered; it has an error.
+    """
 
     receiver: str
     revision: int = 0
@@ -72,6 +75,10 @@ class Told:
         """Whether a delivery to the receiver is pending; never for one that was added after the closing."""
         is_meant = self.episode.is_open or receiver in self.deliveries
         return is_meant and self.to(receiver).revision < self.episode.revision
+
+    def is_refused_by(self, receiver: str) -> bool:
+        """Whether the receiver has refused the newest revision for good."""
+        return not self.is_pending_for(receiver) and self.to(receiver).error is not None
 
 
 @dataclass(frozen=True)

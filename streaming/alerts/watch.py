@@ -13,6 +13,8 @@ from streaming.alerts.log_starts import AskLogRanges
 from streaming.alerts.receivers import Receiver
 from streaming.alerts.table import AlertTable
 from streaming.common.patience import Complaints
+from streaming.common.retries import raise_if_ending
+from streaming.common.times import now_ms
 from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.tables import Tables
 
@@ -49,6 +51,7 @@ class AlertWatch(threading.Thread):
         self._every_s = settings.evaluate_every_ms / 1_000
         self._complaints = Complaints(say)
         self._done = threading.Event()
+        self._evaluated_at: int | None = None
 
     def run(self) -> None:
         """Evaluate immediately, then at the configured interval, until told to end."""
@@ -61,6 +64,10 @@ class AlertWatch(threading.Thread):
         is_evaluated = self._evaluate()
         is_delivered = [courier.deliver() for courier in self._couriers.values()]  # none left out
         return is_evaluated and all(is_delivered)
+
+    def evaluated_at(self) -> int | None:
+        """Return when the last evaluation ended that went well (ms); None: there was none."""
+        return self._evaluated_at
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -80,9 +87,11 @@ class AlertWatch(threading.Thread):
     def _evaluate(self) -> bool:
         try:
             changed = self._evaluator.evaluate()
-        except Exception as error:  # whatever it is, the job goes on
+        except BaseException as error:  # whatever it is, the job goes on
+            raise_if_ending(error)
             self._complaints.make("", f"evaluating alerts failed, retrying: {type(error).__name__}: {error}")
             return False
+        self._evaluated_at = now_ms()
         self._complaints.settle("", "alerts are evaluated again")
         if changed:
             for thread in self._threads:

@@ -1,4 +1,4 @@
-"""Retries what fails only because another process was faster."""
+"""Retries what fails only because another process was faster, and tells failures from what ends a process."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,3 +20,12 @@ def retried(failure: type[Exception], act: Callable[[], T], attempts: int = ATTE
         with suppress(failure):
             return act()
     return act()
+
+
+def raise_if_ending(error: BaseException) -> None:
+    """Raise what tells the process to end; anything else is a failure, which a thread outlives.
+
+    Panics of delta-rs are such failures, and no `Exception`.
+    """
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise error

@@ -69,6 +69,9 @@ RULES: Final = (
 UNKNOWN_RULES: Final = frozenset(rule.name for rule in RULES if rule.is_unknown)
 """The names of the rules that say that nothing can be said."""
 
+UNSUBSCRIBED_RULES: Final = frozenset(rule.name for rule in RULES if rule.when_subscribed is not None)
+"""The names of the rules about topics that a group, which runs, does not subscribe to."""
+
 Codes = npt.NDArray[np.int8]
 
 _CODES: Final = {rule: code for code, rule in enumerate(RULES)}

@@ -40,6 +40,7 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
         sequence=sequence if len(rows) else old.progress.sequence,
         batch_time=now if len(rows) else old.progress.batch_time,
         heartbeat=now,
+        alerts_evaluated_at=old.progress.alerts_evaluated_at,
     )
     failed = not_in(aside.read_quarantine(), live.read_quarantine())
     live.append_quarantine(_in_batch(failed, progress), progress)

@@ -51,7 +51,14 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
     watch = reader.alert_watch(tables)
     samplers = reader.log_end_samplers(tables)
     beside: Beside = [Maintainer(tables, reader.settings, reader.listener.warn), watch, *samplers]
-    house = reader.read(tables, progress, topic, once=once, beside=beside)
+    house = reader.read(
+        tables,
+        progress,
+        topic,
+        once=once,
+        beside=beside,
+        alerts_evaluated_at=watch.evaluated_at,
+    )
     if once:  # what was read now was not evaluated yet
         for sampler in samplers:
             sampler.sample()

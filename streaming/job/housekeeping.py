@@ -10,6 +10,7 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.brokers.retention import RetentionReader
 from streaming.common.patience import Complaints, Every
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
@@ -40,7 +41,8 @@ class Patience:
             work()
         except (MisuseError, AccessRefusedError):
             raise
-        except Exception as error:  # whatever the storage and its library raise
+        except BaseException as error:  # whatever the storage and its library raise, panics too
+            raise_if_ending(error)
             self._failures += 1
             if self._failures == ATTEMPTS:
                 raise
@@ -79,7 +81,8 @@ class Housekeeping(threading.Thread):
     """Keeps house for one writer until the end of its `with` block.
 
     `failure` and `reason_to_rebuild` are for the main thread: with one of them set the job is to end. With
-    `frozen`, the writer of tables that stay as they are meanwhile, these get heartbeats as well.
+    `frozen`, the writer of tables that stay as they are meanwhile, these get heartbeats as well. Those
+    of the tables that alerts are evaluated on say when that was last done (`alerts_evaluated_at`, ms).
     """
 
     def __init__(
@@ -92,10 +95,12 @@ class Housekeeping(threading.Thread):
         say: Callable[[str], None],
         *,
         frozen: BatchWriter | None = None,
+        alerts_evaluated_at: Callable[[], int | None] = lambda: None,
     ) -> None:
         super().__init__(name="offsetlake-housekeeping", daemon=True)
         self._writer = writer
         self._frozen = frozen
+        self._alerts_evaluated_at = alerts_evaluated_at
         self._broker = broker
         self._watch = watch
         self._retention = retention
@@ -176,9 +181,10 @@ class Housekeeping(threading.Thread):
             self._retention_if_due() if is_answered else None,
             asked_at=asked_at,
             tombstones_kept_ms=self._watch.tombstones_kept_ms,
+            alerts_evaluated_at=self._alerts_evaluated_at() if self._frozen is None else None,
         )
         if self._frozen is not None:
-            self._frozen.beat({})
+            self._frozen.beat({}, alerts_evaluated_at=self._alerts_evaluated_at())
 
     def _ends(self) -> Mapping[int, PartitionEnds]:
         """Ask where the partitions end, and report leaders that do not answer."""

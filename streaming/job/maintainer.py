@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from streaming.common.patience import Complaints
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain, note_kept_files
 from streaming.maintenance.trimming import KeepTimes
@@ -63,7 +64,8 @@ class Maintainer(threading.Thread):
     def _try(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
+        except BaseException as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
+            raise_if_ending(error)
             self._complaints.make("", in_one_line(error))
         else:
             self._complaints.settle("", "maintenance of the tables works again")

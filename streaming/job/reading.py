@@ -7,7 +7,7 @@ one since the process started, or since a rebuild was interrupted.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -126,11 +126,13 @@ class TopicReader:
         once: bool,
         frozen: BatchWriter | None = None,
         beside: Beside = (),
+        alerts_evaluated_at: Callable[[], int | None] = lambda: None,
     ) -> Housekeeping:
         """Read from the position of the progress into its tables, until told to stop or (`once`) to the
         current end.
 
-        `frozen` is the writer of tables that stay as they are meanwhile. Returns what kept house, which tells
+        `frozen` is the writer of tables that stay as they are meanwhile. `alerts_evaluated_at` tells when
+        alerts were last evaluated (ms). Returns what kept house, which tells
         a reason to rebuild that was found.
         """
         checkpoint = self.checkpoint(progress.generation)
@@ -146,7 +148,14 @@ class TopicReader:
         evaluation.choose(self.spark, progress.waiting)
         writer = self.writer(tables, progress, checkpoint, evaluation, said=said)
         house = Housekeeping(
-            writer, self.broker, self.watch, retention, self.settings, self.listener.warn, frozen=frozen
+            writer,
+            self.broker,
+            self.watch,
+            retention,
+            self.settings,
+            self.listener.warn,
+            frozen=frozen,
+            alerts_evaluated_at=alerts_evaluated_at,
         )
         self._run_query(checkpoint, topic.partition_count, writer, house, once=once, beside=beside)
         if house.failure is not None:

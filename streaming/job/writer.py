@@ -144,13 +144,15 @@ class BatchWriter:
         *,
         asked_at: int | None = None,
         tombstones_kept_ms: int | None = None,
+        alerts_evaluated_at: int | None = None,
     ) -> None:
         """Commit a heartbeat: the progress as it stands, with the partitions' ends as the brokers give them,
         and the retention if it was read again.
 
         `asked_at` (ms) is when the brokers were asked for all ends, and before they answered. What is read to
         these ends is complete as of then: a process may have been suspended since. None: not all were asked.
-        `tombstones_kept_ms` is `delete.retention.ms` of the topic; None leaves what is known.
+        `tombstones_kept_ms` is `delete.retention.ms` of the topic, `alerts_evaluated_at` (ms) when alerts
+        were last evaluated; None leaves what is known.
         """
         with self._lock:
             if self._is_broken:
@@ -163,7 +165,10 @@ class BatchWriter:
                 else self.progress.with_answers(ends, asked_at)
             ).with_retention(retention)
             kept = seen.tombstones_kept_ms if tombstones_kept_ms is None else tombstones_kept_ms
-            self.progress = replace(seen, heartbeat=now, tombstones_kept_ms=kept)
+            evaluated_at = seen.alerts_evaluated_at if alerts_evaluated_at is None else alerts_evaluated_at
+            self.progress = replace(
+                seen, heartbeat=now, tombstones_kept_ms=kept, alerts_evaluated_at=evaluated_at
+            )
             self._commits.append(CHANGES.empty_table(), self.progress, is_batch=False)
 
     def took(self, batch_ms: int) -> None:

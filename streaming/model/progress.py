@@ -229,7 +229,8 @@ class Progress:
     `fingerprint` is that of the newest batch's changes (`ShardResults`; None: there was none yet).
     `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `batch_ms` is how long the last
     batch took that Spark has told of, which it does after the commit: the next one carries it (None: of none
-    yet). Times are milliseconds since 1970 (UTC).
+    yet). `alerts_evaluated_at` is when the job last evaluated the alert rules (None: never). Times are
+    milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
@@ -249,6 +250,7 @@ class Progress:
     fingerprint: str | None = None
     tombstones_kept_ms: int | None = None
     batch_ms: int | None = None
+    alerts_evaluated_at: int | None = None
 
     @property
     def is_loaded(self) -> bool:

@@ -10,6 +10,7 @@ from alert_tables import DAY, EMPTY, HOUR, RETENTION, START, Lake, alert_setting
 from deltalake import DeltaTable
 
 from streaming.alerts.episodes import Episode, Finding
+from streaming.alerts.messages import summary
 from streaming.alerts.rules import (
     EMPTY_GROUP_ID,
     JOB_BEHIND,
@@ -17,6 +18,7 @@ from streaming.alerts.rules import (
     OFFSET_EXPIRED,
     OFFSET_EXPIRING,
     PARTITION_STALLED,
+    RETENTION_UNKNOWN,
     RULES,
     UNKNOWN_RECORD_VERSION,
 )
@@ -135,8 +137,62 @@ def test_nothing_is_said_of_expiry_while_it_is_not_known_how_long_offsets_are_ke
     (opened,) = lake.evaluate()
     lake.retention = None
     lake.commit("billing")
+    (unknown,) = lake.evaluate()
+    assert (unknown.rule, unknown.finding.severity) == (RETENTION_UNKNOWN.id, "warning")
+    assert "nothing warns of offsets that expire" in summary(unknown)
     assert lake.evaluate() == []
-    assert lake.episodes() == [opened]
+    assert lake.episodes(OFFSET_EXPIRING.id) == [opened]
+
+
+def test_unknown_retention_is_said_once_it_could_be_asked_and_until_it_is_known(lake: Lake) -> None:
+    known, lake.retention = lake.retention, None
+    lake.beat()
+    lake.rebuild = Rebuild(since=lake.now, reason="test")
+    lake.beat()
+    assert RETENTION_UNKNOWN.id not in [episode.rule for episode in lake.evaluate()]
+    lake.rebuild = None
+    lake.beat()
+    assert news(lake.evaluate()) == [(RETENTION_UNKNOWN.id, "warning", None, True)]
+    lake.rebuild = Rebuild(since=lake.now, reason="test")
+    lake.beat()
+    assert lake.evaluate() == []
+    lake.rebuild = None
+    lake.beat()
+    lake.retention = known
+    lake.beat()
+    assert news(lake.evaluate()) == [(RETENTION_UNKNOWN.id, "warning", None, False)]
+
+
+def test_offsets_of_topics_that_a_running_group_has_left_are_no_reason_to_start_it(lake: Lake) -> None:
+    stable = EMPTY | {"state": "Stable", "subscribed_topics": ["orders"], "protocol": "range"}
+    lake.commit("billing", ("orders", 0), ("former", 0), group_value=stable)
+    lake.pass_time(RETENTION - HOUR)
+    (opened,) = lake.evaluate()
+    assert (opened.rule, opened.finding.severity) == (OFFSET_EXPIRING.id, "info")
+    assert (opened.finding.topic, opened.finding.facts["offsets"]) == ("former", 1)
+    assert "no longer subscribes to" in summary(opened)
+    assert "unless the group commits again" not in summary(opened)
+    lake.set_group("billing", state_timestamp=lake.now - RETENTION + HOUR)  # and stops
+    (worse,) = lake.evaluate()
+    assert (worse.id, worse.finding.severity, worse.finding.facts["offsets"]) == (opened.id, "critical", 2)
+    assert "unless the group commits again" in summary(worse)
+
+
+def test_one_offset_below_the_start_of_a_log_may_be_a_marker_of_a_transaction(lake: Lake) -> None:
+    starts = {("orders", 0): 101, ("orders", 1): 100}
+
+    def ask(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
+        return {place: LogRange(starts[place], 1_000) for place in places}
+
+    lake.commit("slow", *starts)
+    (opened,) = lake.evaluate(ask_log_ranges=ask)
+    assert (opened.rule, opened.finding.severity) == (OFFSET_BELOW_LOG_START.id, "info")
+    assert "marker of a transaction" in summary(opened)
+    assert "deleted unread records" not in summary(opened)
+    starts["orders", 1] = 102
+    (worse,) = lake.evaluate(ask_log_ranges=ask)
+    assert (worse.finding.severity, worse.finding.facts["offsets"]) == ("warning", 2)
+    assert "up to 2 unread records" in summary(worse)
 
 
 # --- groups that are treated otherwise -------------------------------------------------------------------

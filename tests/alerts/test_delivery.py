@@ -2,7 +2,8 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
 
 from streaming.alerts.delivery import Courier, CourierThread
+from streaming.alerts.episodes import Episode
+from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.listing import describe_alerts, list_alerts
 from streaming.alerts.receivers import DeliveryError, LogLines, Receiver, post, receivers
 from streaming.alerts.rules import OFFSET_EXPIRING
-from streaming.alerts.table import AlertTable, Told
+from streaming.alerts.table import AlertState, AlertTable, Told
 from streaming.alerts.watch import AlertWatch
 
 
@@ -36,10 +39,20 @@ class Sender:
     def __init__(self, lake: Lake, receiver: Receiver) -> None:
         self.said: list[str] = []
         self.receiver = receiver
-        self._courier = Courier(AlertTable(lake.tables), receiver, self.said.append, clock=lambda: lake.now)
+        self._courier = Courier(
+            AlertTable(lake.tables),
+            receiver,
+            self.said.append,
+            clock=lambda: lake.now,
+            steady=lambda: lake.now / 1_000,
+        )
 
     def deliver(self) -> bool:
         return self._courier.deliver()
+
+    @property
+    def pause_s(self) -> float | None:
+        return self._courier.pause_s
 
 
 def webhook(hook: HttpReceiver, **options: object) -> Receiver:
@@ -392,3 +405,234 @@ def test_evaluation_that_fails_is_said_once_and_ends_nothing(lake: Lake, tmp_pat
         wait_until(lambda: len(said) == 2, "the end of it")
     assert said[0].startswith("evaluating alerts failed, retrying: TablesMissingError")
     assert said[1] == "alerts are evaluated again"
+
+
+class Panic(BaseException):
+    """As those of delta-rs, which are no `Exception`."""
+
+
+def test_a_panic_of_an_evaluation_ends_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    evaluate, calls = Evaluator.evaluate, list[int]()
+
+    def fail_first(evaluator: Evaluator) -> list[Episode]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Panic("index out of bounds")
+        return evaluate(evaluator)
+
+    monkeypatch.setattr(Evaluator, "evaluate", fail_first)
+    watch = AlertWatch(
+        lake.tables, alert_settings(evaluate_every="20ms"), [], ask_log_ranges=None, say=said.append
+    )
+    with watch:
+        wait_until(lambda: watch.evaluated_at() is not None, "the second evaluation")
+        assert watch.is_alive()
+    assert said == [
+        "evaluating alerts failed, retrying: Panic: index out of bounds",
+        "alerts are evaluated again",
+    ]
+
+
+def test_a_panic_of_a_delivery_ends_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    said: list[str] = []
+    read, calls = AlertTable.read, list[int]()
+
+    def fail_first(table: AlertTable) -> AlertState:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Panic("index out of bounds")
+        return read(table)
+
+    open_alert(lake, receiver="log")
+    monkeypatch.setattr(AlertTable, "read", fail_first)
+    thread = CourierThread(Courier(AlertTable(lake.tables), LogLines(lines.append), said.append), "log")
+    thread.start()
+    wait_until(lambda: len(lines) == 1, "the second attempt")
+    thread.end()
+    thread.join(10)
+    assert said == [
+        "alerts for log cannot be delivered, retrying: Panic: index out of bounds",
+        "alerts for log are delivered again",
+    ]
+
+
+def test_what_tells_the_process_to_end_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AlertTable, "read", interrupt)
+    watch = AlertWatch(lake.tables, alert_settings(), [LogLines(print)], ask_log_ranges=None, say=print)
+    with pytest.raises(KeyboardInterrupt):
+        watch.evaluate_and_deliver()
+    with pytest.raises(KeyboardInterrupt):
+        Sender(lake, LogLines(print)).deliver()
+
+
+# --- messages that are refused ---------------------------------------------------------------------------
+
+
+class Picky:
+    """A receiver, of the API of Alertmanager if it repeats, that refuses alerts about some groups."""
+
+    def __init__(self, *refused: str, repeat_every_ms: int | None = None, batch_size: int = 1) -> None:
+        self.name = "webhook"
+        self.batch_size = batch_size
+        self.repeat_every_ms = repeat_every_ms
+        self.refused = set(refused)
+        self.got: list[tuple[str, int]] = []
+        self.requests = 0
+        self.is_silent = False
+
+    def send(self, news: Sequence[Told], now: int) -> None:
+        self.requests += 1
+        if self.is_silent:
+            raise DeliveryError("no answer", is_answer=False)
+        groups = [str(told.episode.finding.group) for told in news]
+        taken = [group for group in groups if group not in self.refused]
+        if len(taken) < len(groups):  # as Alertmanager, which takes none or some of them
+            raise DeliveryError("HTTP status 400", is_answer=True)
+        self.got += [(group, now) for group in taken]
+
+    def times(self, group: str) -> list[int]:
+        return [at for of, at in self.got if of == group]
+
+
+def run_for(lake: Lake, sender: Sender, span_ms: int) -> None:
+    """Let a courier deliver as its thread does, for a while that passes on the clock of the tables."""
+    end = lake.now + span_ms
+    while True:
+        sender.deliver()
+        pause_s = sender.pause_s
+        if pause_s is None or lake.now + pause_s * 1_000 > end:
+            lake.now = end
+            return
+        assert pause_s > 0
+        lake.now += round(pause_s * 1_000)
+
+
+def test_open_alerts_are_repeated_within_their_validity_beside_one_that_is_refused(lake: Lake) -> None:
+    receiver = Picky("bad", repeat_every_ms=60_000, batch_size=500)
+    for group in ("a", "bad", "c"):
+        open_alert(lake, group)
+    began = lake.now
+    run_for(lake, Sender(lake, receiver), HOUR)
+    for group in ("a", "c"):
+        times = receiver.times(group)
+        assert times[0] == began
+        assert max(later - earlier for earlier, later in pairwise([*times, lake.now])) <= 60_000
+        assert len(times) <= 62, "and no more often than that"
+
+
+def test_a_new_alert_is_sent_at_once_beside_one_that_is_refused(lake: Lake) -> None:
+    receiver = Picky("bad")
+    open_alert(lake, "bad")
+    sender = Sender(lake, receiver)
+    run_for(lake, sender, 20 * 60_000)
+    before = receiver.requests
+    open_alert(lake, "new")
+    assert not sender.deliver()  # as the thread does when it is woken
+    assert receiver.times("new") == [lake.now]
+    assert receiver.requests == before + 1, "the one that was refused has its own pause"
+
+
+def test_waking_a_thread_ends_its_pause(lake: Lake) -> None:
+    receiver = Picky("bad")
+    open_alert(lake, "bad")
+    calls: list[int] = []
+
+    class Counting(Courier):
+        def deliver(self) -> bool:
+            calls.append(1)
+            return super().deliver()
+
+    now = [0.0]
+    courier = Counting(AlertTable(lake.tables), receiver, print, steady=lambda: now[0])
+    for _ in range(10):
+        courier.deliver()
+        now[0] += 500
+    now[0] -= 500
+    thread = CourierThread(courier, "picky")
+    thread.start()
+    wait_until(lambda: len(calls) == 11, "the attempt before the pause of minutes")
+    assert courier.pause_s is not None
+    assert courier.pause_s > 100
+    open_alert(lake, "new")
+    thread.wake()
+    wait_until(lambda: receiver.times("new") != [], "the delivery")
+    thread.end()
+    thread.join(10)
+
+
+def test_what_is_refused_for_long_while_others_are_taken_is_given_up_and_said(lake: Lake) -> None:
+    receiver = Picky("bad", repeat_every_ms=60_000, batch_size=500)
+    for group in ("a", "bad"):
+        open_alert(lake, group)
+    sender = Sender(lake, receiver)
+    run_for(lake, sender, HOUR)
+    (given_up,) = [line for line in sender.said if "not sent again" in line]
+    assert 'offset_expiring of group "bad"' in given_up
+    assert "HTTP status 400" in given_up
+    assert "delivered again" in sender.said[-1]
+    counted = describe_alerts(lake.tables)
+    assert counted[0] == "open alerts: 2 warning"
+    assert counted[1:] == ["alerts that webhook has refused, not sent again: 1: HTTP status 400"]
+    receiver.refused, before = set(), len(receiver.got)
+    run_for(lake, sender, HOUR)
+    assert receiver.times("bad") == []
+    assert len(receiver.got) > before
+    lake.pass_time(21 * HOUR)
+    (worse,) = (one for one in lake.evaluate() if one.finding.group == "bad")
+    assert worse.revision == 2
+    assert sender.deliver()
+    assert receiver.times("bad") == [lake.now], "a change of it is sent"
+    assert len(describe_alerts(lake.tables)) == 1
+
+
+def test_nothing_is_given_up_while_a_receiver_takes_nothing(lake: Lake) -> None:
+    receiver = Picky("a", "b", "c")
+    for group in ("a", "b", "c"):
+        open_alert(lake, group)
+    sender = Sender(lake, receiver)
+    run_for(lake, sender, 12 * HOUR)
+    assert receiver.requests < 3 * 12 * 15
+    receiver.refused = set()
+    run_for(lake, sender, 5 * 60_000)
+    assert sorted(group for group, _ in receiver.got) == ["a", "b", "c"]
+    assert len(sender.said) == 2
+
+
+def test_a_receiver_that_refuses_everything_is_not_asked_for_each_message(lake: Lake) -> None:
+    receiver = Picky(*(f"g{number}" for number in range(60)), batch_size=50)
+    for number in range(60):
+        lake.commit(f"g{number}", at=lake.now - RETENTION + DAY)
+    lake.evaluate(receivers=["webhook"])
+    assert not Sender(lake, receiver).deliver()
+    assert receiver.requests <= 30
+
+
+def test_a_receiver_that_is_silent_is_asked_more_and_more_seldom(lake: Lake) -> None:
+    receiver = Picky(repeat_every_ms=60_000, batch_size=500)
+    receiver.is_silent = True
+    for group in ("a", "b"):
+        open_alert(lake, group)
+    sender = Sender(lake, receiver)
+    run_for(lake, sender, HOUR)
+    assert 60 <= receiver.requests <= 70, "never longer than it repeats, or what was open ends there"
+    receiver.is_silent = False
+    run_for(lake, sender, 60_000)
+    assert len(receiver.times("a")) in (1, 2)
+
+
+def test_a_clock_that_is_set_back_ends_no_repetition(lake: Lake) -> None:
+    receiver, passed = Picky(repeat_every_ms=60_000), [0.0]
+    courier = Courier(
+        AlertTable(lake.tables), receiver, print, clock=lambda: lake.now, steady=lambda: passed[0]
+    )
+    open_alert(lake, "a")
+    assert courier.deliver()
+    lake.now -= DAY
+    passed[0] += 60
+    assert courier.deliver()
+    assert receiver.times("a") == [lake.now + DAY, lake.now]

@@ -108,6 +108,22 @@ def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lak
     code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (code, out) == (0, "")
     assert "s ago and evaluates alerts itself: nothing to do" in err
+    assert "the job has not evaluated alerts yet, 2 undelivered" in err
+
+
+@pytest.mark.parametrize(("since", "code"), [(4 * 60_000, 0), (6 * 60_000, 1)])
+def test_a_running_job_that_no_longer_evaluates_alerts_is_told_of(
+    offsetlake: Any, lake: Lake, since: int, code: int
+) -> None:
+    lake.now = now_ms()
+    lake.evaluated_at = lake.now - since
+    lake.beat()
+    found, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
+    assert (found, out) == (code, "")
+    assert re.search(r"; alerts evaluated [3-6] min( \d+ s)? ago, 2 undelivered\n", err)
+    assert ("expected the job to evaluate alerts all along, found none since" in err) == bool(code)
+    status = offsetlake("status", "--table-root", lake.tables.root).out
+    assert re.search(r"^alerts evaluated [3-6] min( \d+ s)? ago$", status, re.MULTILINE)
 
 
 def test_evaluating_fails_if_something_cannot_be_delivered(

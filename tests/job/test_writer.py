@@ -142,6 +142,16 @@ def test_what_is_read_is_complete_as_of_the_time_when_the_brokers_were_asked(job
     assert progress.partitions[0].stable.as_of == 1_000
 
 
+def test_a_heartbeat_says_when_alerts_were_last_evaluated(job: Job) -> None:
+    writer = job.start()
+    writer.beat(ENDS)
+    assert job.tables.progress().alerts_evaluated_at is None
+    writer.beat(ENDS, alerts_evaluated_at=1_500)
+    writer.apply(results(set_offset("g", 1)), 0)
+    writer.beat(ENDS)
+    assert job.tables.progress().alerts_evaluated_at == 1_500
+
+
 def test_a_leader_that_does_not_answer_is_noted_until_it_does(job: Job) -> None:
     writer = job.start()
     job.positions = {0: 10, 1: 10}

@@ -51,6 +51,7 @@ class Lake:
         self.ends = dict.fromkeys(range(partitions), 0)
         self.held_back: set[int] = set()  # partitions with an open transaction
         self.rebuild: Rebuild | None = None
+        self.evaluated_at: int | None = None  # as the job says with heartbeats
         self._next_offset = 0
         self._live: dict[tuple[str, str | None, int | None], Any] = {}
         self.retention: Retention | None = Retention(
@@ -162,6 +163,7 @@ class Lake:
             cluster_id="c",
             retention=self.retention,
             rebuild=self.rebuild,
+            alerts_evaluated_at=self.evaluated_at,
         )
         self._write([], progress, 0)
 

@@ -304,7 +304,7 @@ class _Job:
     def beat_until(self, now: int) -> None:
         """Write that nothing has happened since, up to now."""
         observed = pa.concat_tables(list(self._observations(now)))
-        self._progress = replace(self._at(now), heartbeat=now)
+        self._progress = replace(self._at(now), heartbeat=now, alerts_evaluated_at=now)
         self.tables.append_changes(observed, self._progress, is_batch=False)
 
     def _observations(self, until: int) -> Iterable[pa.Table]:

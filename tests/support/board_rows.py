@@ -41,6 +41,7 @@ def _is_it_right() -> list[Builder]:
             unit="s",
             steps=AGES,
             if_none="not known",
+            width=3,
         ),
         number(
             "Commits known up to",
@@ -50,6 +51,7 @@ def _is_it_right() -> list[Builder]:
             unit="s",
             steps={0: GREEN, 60: ORANGE, 300: RED},
             if_none="not known",
+            width=3,
         ),
         number(
             "Log ends sampled",
@@ -59,6 +61,7 @@ def _is_it_right() -> list[Builder]:
             unit="s",
             steps={0: GREEN, 120: ORANGE, 300: RED},
             if_none="not known",
+            width=3,
         ),
         number(
             "Tables",
@@ -67,6 +70,7 @@ def _is_it_right() -> list[Builder]:
             unit="none",
             words={"0": ("unreadable", RED), "1": ("readable", GREEN)},
             if_none="not known",
+            width=3,
         ),
         number(
             "Topic read again",
@@ -76,6 +80,25 @@ def _is_it_right() -> list[Builder]:
             unit="none",
             words={"0": ("no", GREEN), "1": ("in progress", ORANGE)},
             if_none="not known",
+            width=3,
+        ),
+        number(
+            "Alerts evaluated",
+            f"time() - {of('alerts_evaluated_timestamp_seconds')}",
+            "How long ago the job evaluated the rules of its own alerts.",
+            unit="s",
+            steps={0: GREEN, 120: ORANGE, 300: RED},
+            if_none="not known",
+            width=3,
+        ),
+        number(
+            "Undelivered alerts",
+            f"sum({of('alerts_undelivered')})",
+            "Alerts of offsetlake itself that have not reached a receiver: `offsetlake status` says why.",
+            unit="none",
+            steps=ANY,
+            if_none="not known",
+            width=3,
         ),
         number(
             "Open alerts",
@@ -85,6 +108,7 @@ def _is_it_right() -> list[Builder]:
             steps=ANY,
             legend="{{severity}}",
             if_none="not known",
+            width=3,
         ),
         lines(
             "Groups by status",

@@ -14,11 +14,14 @@ import pyarrow as pa
 from log_end_rows import Sample, of_topic, rows_of
 from table_batches import QUERY, Batch, Key, Row, change, group, offset
 
+from streaming.alerts.evaluation import Evaluator
+from streaming.alerts.table import AlertTable
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild, Retention
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH
 from streaming.model.totals import Totals
+from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
@@ -39,8 +42,8 @@ _SECOND_TOPIC: Final = "AAAAAAAAAAEAAAAAAAAAAg"
 class MetricsWorld:
     """A record a second in each log. `billing` is well, `dead` has stopped, `stuck` commits one offset,
     `returned` went back, `slow` is two hours behind, `late` has lost records, `former` has offsets of a
-    deleted topic, `garbled` one that cannot be read, `leaving` expires within an hour, and `gone` is dropped
-    bit by bit."""
+    deleted topic, `garbled` one that cannot be read, `leaving` expires within an hour, `gone` is dropped
+    bit by bit, `left` no longer subscribes to a topic, and `marker` is one below the start of a log."""
 
     def __init__(self, root: Path, now: int) -> None:
         self.tables = Tables(str(root))
@@ -53,16 +56,25 @@ class MetricsWorld:
             at = now - (MINUTES - minute) * MINUTE_MS
             self._write(at, self._at_first(now) if minute == 0 else self._commits(at, minute))
         self._sample(range(now - 3 * HOUR_MS, now + 1, MINUTE_MS))
+        Evaluator(
+            self.tables,
+            AlertTable(self.tables),
+            read_settings().alerts,
+            receivers=["webhook"],
+            ask_log_ranges=None,
+            say=print,
+            clock=lambda: now,
+        ).evaluate()
 
     def go_on(self) -> None:
         """Write what a job would have read in the last second: commits, rewinds, drops, and odd records."""
         now = now_ms()
         self._steps += 1
-        back_and_forth = self._end(now) - (100 if self._steps % 2 else 50)
+        ever_further_back = self._end(self._begins + HOUR_MS) - self._steps
         batch: Batch = {
             ("billing", "orders", 0): _commit(self._end(now) - 1, now),
             ("billing", "payments", 0): _commit(self._end(now) - 1, now),
-            ("returned", "orders", 1): _commit(back_and_forth, now),
+            ("returned", "orders", 1): _commit(ever_further_back, now - 2 * MINUTE_MS),
             ("gone", "payments", self._steps): None,
         }
         odd = Totals(malformed=1, misplaced=1, clamped=1, unknown_others=1)
@@ -73,7 +85,18 @@ class MetricsWorld:
     def _at_first(self, now: int) -> Batch:
         at = now - MINUTES * MINUTE_MS
         since = now - RETENTION_MS + HOUR_MS // 2
-        named = ("billing", "dead", "stuck", "returned", "slow", "late", "former", "garbled")
+        named = (
+            "billing",
+            "dead",
+            "stuck",
+            "returned",
+            "slow",
+            "late",
+            "former",
+            "garbled",
+            "left",
+            "marker",
+        )
         groups: Batch = {
             name: group(members=[_member(name)], subscribed_topics=["orders", "clicks", "views"])
             for name in named
@@ -84,6 +107,8 @@ class MetricsWorld:
             ("former", "views", 0): _commit(7, at, topic_id="first"),
             ("garbled", "orders", 0): _commit(None, at, unreadable_since=3),
             ("leaving", "orders", 0): _commit(7, since),
+            ("left", "payments", 0): _commit(7, since),
+            ("marker", "clicks", 0): _commit(499, at),
         }
         dropped: Batch = {("gone", "payments", number): _commit(7, since) for number in range(TO_GO)}
         return {**groups, **empty, **old, **dropped}
@@ -149,7 +174,9 @@ def write_dead_world(root: Path, now: int) -> Tables:
     world = MetricsWorld(root, now - 2 * HOUR_MS)
     progress = world.tables.progress()
     rebuild = Rebuild(since=now - 2 * HOUR_MS, reason="the topic was made anew")
-    world.tables.append_changes(CHANGES.empty_table(), replace(progress, rebuild=rebuild), is_batch=False)
+    world.tables.append_changes(
+        CHANGES.empty_table(), replace(progress, rebuild=rebuild, retention=None), is_batch=False
+    )
     return world.tables
 
 
@@ -167,6 +194,7 @@ def _progress(began: int) -> Progress:
         cluster_id="shop",
         retention=retention,
         batch_ms=800,
+        alerts_evaluated_at=began,
     )
 
 

@@ -98,6 +98,7 @@ class StandingWorld:
             "cluster_id": "cluster-1",
             "retention": retention,
             "batch_ms": 1_500,
+            "alerts_evaluated_at": at - 5_000,
         }
         partitions = {number: self.partition(at) for number in (3, 4)}
         beat(self.tables, at, **{**facts, "partitions": partitions, **changed})

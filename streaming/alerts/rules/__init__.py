@@ -20,6 +20,7 @@ from streaming.alerts.rules.offsets import (
     OFFSET_BELOW_LOG_START,
     OFFSET_EXPIRED,
     OFFSET_EXPIRING,
+    RETENTION_UNKNOWN,
 )
 from streaming.alerts.rules.reading import JOB_BEHIND, PARTITION_STALLED, UNKNOWN_RECORD_VERSION
 from streaming.alerts.rules.rule import Rule
@@ -39,6 +40,7 @@ __all__ = [
     "OFFSET_EXPIRING",
     "OFFSET_OF_FORMER_TOPIC",
     "PARTITION_STALLED",
+    "RETENTION_UNKNOWN",
     "RULES",
     "UNKNOWN_RECORD_VERSION",
     "judge",
@@ -47,6 +49,7 @@ __all__ = [
 
 RULES: Final[tuple[Rule, ...]] = (
     OFFSET_EXPIRING,
+    RETENTION_UNKNOWN,
     OFFSET_EXPIRED,
     OFFSET_BELOW_LOG_START,
     UNKNOWN_RECORD_VERSION,

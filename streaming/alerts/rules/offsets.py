@@ -6,12 +6,13 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Judgement
+from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Finding, Judgement, Severity
 from streaming.alerts.rules.rule import Rule, is_recent, text
 from streaming.alerts.rules.subjects import (
     BELOW_START_COLUMNS,
     EXPIRING_COLUMNS,
     GroupPolicies,
+    Worst,
     below_start_of_each_subject,
     expiring_of_each_subject,
     worst_of_each_subject,
@@ -19,6 +20,7 @@ from streaming.alerts.rules.subjects import (
 from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions, not_history, of_partitions
 from streaming.common.arrays import to_mask, where
 from streaming.common.timestamps import timestamp
+from streaming.expiry.rules import UNSUBSCRIBED_RULES
 from streaming.lag.log_ends import Partition
 from streaming.settings.model import AlertSettings
 
@@ -37,7 +39,7 @@ def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
     return Judgement(
         findings=[
             worst.finding(
-                CRITICAL if worst.is_critical else WARNING,
+                _severity_of_expiry(worst),
                 {
                     **worst.counts(),
                     "committed_offset": worst.row["committed_offset"],
@@ -52,11 +54,46 @@ def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
     )
 
 
+def _severity_of_expiry(worst: Worst) -> Severity:
+    """Return how grave it is: what a group that runs no longer subscribes to, it does not miss."""
+    if worst.row["rule"] in UNSUBSCRIBED_RULES:
+        return INFO
+    return CRITICAL if worst.is_critical else WARNING
+
+
+def _sentence_of_expiry(finding: Finding) -> str:
+    if finding.facts["expiry_rule"] in UNSUBSCRIBED_RULES:
+        return (
+            "{subject} runs and no longer subscribes to the topics of {offsets}, which the broker will drop; "
+            "the first is {place}, {committed_offset}, at {expires_at} ({expiry_rule})"
+        )
+    return (
+        "{subject}: the broker will drop {offsets} unless the group commits again; the first is "
+        "{place}, {committed_offset}, at {expires_at} ({expiry_rule})"
+    )
+
+
 OFFSET_EXPIRING: Final = Rule(
-    id="offset_expiring",
-    judge=_judge_offset_expiring,
-    sentence="{subject}: the broker will drop {offsets} unless the group commits again; the first is "
-    "{place}, {committed_offset}, at {expires_at} ({expiry_rule})",
+    id="offset_expiring", judge=_judge_offset_expiring, sentence=_sentence_of_expiry
+)
+
+
+# --- retention_unknown ----------------------------------------------------------------------------------
+
+
+def _judge_retention_unknown(view: View, settings: AlertSettings) -> Judgement:
+    """Find that nobody says how long the brokers keep offsets, so that no other rule warns of expiry."""
+    if not judged_partitions(view.progress, settings, view.now):
+        return Judgement(findings=[], stays=lambda _: True)
+    finding = Finding(severity=WARNING, subject="the retention of offsets")
+    return Judgement(findings=[] if view.is_predicted else [finding], stays=lambda _: False)
+
+
+RETENTION_UNKNOWN: Final = Rule(
+    id="retention_unknown",
+    judge=_judge_retention_unknown,
+    sentence="it is not known how long the brokers keep offsets, so nothing warns of offsets that expire: "
+    "the job may not describe the configuration of the brokers, and [expiry] retention is not set",
 )
 
 
@@ -110,7 +147,7 @@ def _judge_offset_below_log_start(view: View, settings: AlertSettings) -> Judgem
     return Judgement(
         findings=[
             worst.finding(
-                WARNING,
+                WARNING if worst.row["gone"] > 1 else INFO,
                 {
                     **worst.counts(),
                     "committed_offset": worst.row["committed_offset"],
@@ -130,11 +167,20 @@ def _is_unanswered(episode: Episode, log_starts: Mapping[Partition, int | None])
     return log_starts.get(partition, 0) is None
 
 
+def _sentence_below_log_start(finding: Finding) -> str:
+    if finding.facts["offsets_gone"] == 1:
+        return (
+            "{subject}: the log starts one above {offsets}, such as {place}, committed {committed_offset}: "
+            "what was deleted may be the marker of a transaction, which is not read, or one record"
+        )
+    return (
+        "{subject}: the log starts above {offsets}; the worst is {place}, committed {committed_offset}, "
+        "where it now starts at {log_start}: up to {offsets_gone} unread records were deleted"
+    )
+
+
 OFFSET_BELOW_LOG_START: Final = Rule(
-    id="offset_below_log_start",
-    judge=_judge_offset_below_log_start,
-    sentence="{subject}: data retention has deleted unread records of {offsets}; the worst is {place}, "
-    "committed {committed_offset}, where the log now starts at {log_start}",
+    id="offset_below_log_start", judge=_judge_offset_below_log_start, sentence=_sentence_below_log_start
 )
 
 

@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,12 +17,16 @@ from streaming.cli.options import (
     tables_of,
 )
 from streaming.cli.output import for_programs, warn
+from streaming.common.times import MINUTE_MS, iso
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
     from streaming.cli.options import Output
+    from streaming.model.progress import Progress
+
+_LATE_MS: Final = 5 * MINUTE_MS
 
 
 @click.command()
@@ -80,8 +84,7 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
 
     progress, now = tables.progress(), now_ms()
     if is_written_by_a_job(progress, settings.job.heartbeat_every_ms, now):
-        seconds = (now - progress.heartbeat) / 1_000
-        warn([f"a job wrote to the tables {seconds:.0f} s ago and evaluates alerts itself: nothing to do"])
+        _leave_to_the_job(tables, progress, settings, now)
         return
     tables.create()
     for_programs(sys.stdout)
@@ -98,4 +101,22 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
         health=settings.health,
     )
     if not watch.evaluate_and_deliver():
+        sys.exit(1)
+
+
+def _leave_to_the_job(tables: Tables, progress: "Progress", settings: Settings, now: int) -> None:
+    """Say what a running job does about alerts; exit with 1 if it has not evaluated them for long."""
+    from streaming.alerts.listing import describe_evaluation, waiting_in_all
+
+    seconds = (now - progress.heartbeat) / 1_000
+    waiting = waiting_in_all(tables)
+    warn(
+        [
+            f"a job wrote to the tables {seconds:.0f} s ago and evaluates alerts itself: nothing to do; "
+            f"{describe_evaluation(progress, now)}, {waiting or 'none'} undelivered"
+        ]
+    )
+    at = progress.alerts_evaluated_at
+    if at is not None and progress.heartbeat - at > max(_LATE_MS, 3 * settings.alerts.evaluate_every_ms):
+        warn([f"expected the job to evaluate alerts all along, found none since {iso(at)}: see its output"])
         sys.exit(1)

@@ -236,7 +236,7 @@ def status(
             print()
         print_answer(status.totals(about.progress), output, forms.TOTALS, about)
     if output == "table":
-        alerts = [] if asking.as_of else _alerts(tables)
+        alerts = [] if asking.as_of else _alerts(tables, about)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _last_heartbeat(about)]), sep="\n")
     warn(about.silence())
 
@@ -255,12 +255,13 @@ def _last_heartbeat(about: "AsOf") -> str:
     return f"topic {about.progress.topic}; last heartbeat {in_words(about.age_ms)} ago{states}"
 
 
-def _alerts(tables: "Tables") -> list[str]:
-    from streaming.alerts.listing import describe_alerts
+def _alerts(tables: "Tables", about: "AsOf") -> list[str]:
+    from streaming.alerts.listing import describe_alerts, describe_evaluation
     from streaming.tables.tables import TablesMissingError
 
+    now = about.progress.heartbeat + about.age_ms
     try:
-        return describe_alerts(tables)
+        return [*describe_alerts(tables), describe_evaluation(about.progress, now)]
     except TablesMissingError:  # not created yet
         return []
 

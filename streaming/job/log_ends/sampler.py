@@ -12,6 +12,7 @@ from typing import Final, Self
 from streaming.brokers.broker import Broker
 from streaming.brokers.log_ends import LIMIT_MS, ROUND_LIMIT_MS, LogEndReader, Round
 from streaming.common.patience import Complaints
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import HOUR_MS, now_ms
 from streaming.job.log_ends.rows import RowMaker
 from streaming.model.schemas import TOPIC_DENIED, TOPIC_GONE
@@ -112,7 +113,8 @@ class LogEndSampler(threading.Thread):
         with self._turn:
             try:
                 is_kept = self._round()
-            except Exception as error:  # whatever it is, the job goes on
+            except BaseException as error:  # whatever it is, the job goes on
+                raise_if_ending(error)
                 self._complaints.make(
                     "", f"sampling log ends failed, retrying: {type(error).__name__}: {error}"
                 )

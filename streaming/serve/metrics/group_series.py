@@ -144,8 +144,9 @@ def _of_topics(source: Source, names: Names) -> Iterator[Series]:
     yield own.moments("group_topic_oldest_commit_timestamp_seconds", sums.oldest_commit)
     is_subscribed, is_known = subscribed(source.standing.picture, sums.groups, sums.topics)
     yield own.series("group_topic_subscribed", is_subscribed.astype(np.int64), is_known)
-    below, former = sums.below_log_start, sums.of_former_topic
+    (below, furthest), former = sums.below_log_start, sums.of_former_topic
     yield own.series("group_topic_offsets_below_log_start", below, below > 0)
+    yield own.series("group_topic_below_log_start_max", furthest, below > 0)
     yield own.series("group_topic_offsets_of_former_topic", former, former > 0)
 
 

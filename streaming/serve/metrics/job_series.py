@@ -35,6 +35,9 @@ def job_series(source: Source) -> Iterator[Series]:
     yield from _partitions(source)
     if source.was_read:
         yield _alerts(source)
+        counts = source.picture.undelivered
+        labels = {"receiver": [name for name, _ in counts], "reason": [reason for _, reason in counts]}
+        yield _labelled("alerts_undelivered", labels, counts.values())
     yield from _counters(source)
     if source.kafka is not None:
         requests = source.kafka.requests
@@ -62,6 +65,7 @@ def _facts(source: Source) -> Iterator[Series]:
         "heartbeat_timestamp_seconds": _in_seconds(progress.heartbeat or None),
         "batch_timestamp_seconds": _in_seconds(progress.batch_time),
         "batch_duration_seconds": _in_seconds(progress.batch_ms),
+        "alerts_evaluated_timestamp_seconds": _in_seconds(progress.alerts_evaluated_at),
         "tables_readable": int(not source.failures),
         "offset_retention_seconds": _in_seconds(retention_ms),
         "log_ends_timestamp_seconds": _in_seconds(newest_at if newest_at > 0 else None),

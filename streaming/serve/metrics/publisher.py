@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from streaming.common.patience import Complaints, OnDemand
+from streaming.common.retries import raise_if_ending
 from streaming.serve.metrics.exposition import CONTENT_TYPES, Exposition, Format, Pieces, written, zipped
 from streaming.serve.metrics.source import Source
 
@@ -106,7 +107,8 @@ class Publisher(OnDemand):
         """Make the bytes; what goes wrong is said."""
         try:
             self.make()
-        except Exception as error:  # the next ones may be made all the same
+        except BaseException as error:  # the next ones may be made all the same
+            raise_if_ending(error)
             kind = type(error).__name__
             self._complaints.make("metrics", f"metrics could not be made, retrying: {kind}: {error}")
         else:

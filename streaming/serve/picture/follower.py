@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Final, Self
 
 from streaming.common.patience import Complaints
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.serve.picture.picture import Picture
 from streaming.serve.picture.reading import Reading, Tally, read_alerts, read_batches, read_log_ends
@@ -81,8 +82,7 @@ class Follower(threading.Thread):
             try:
                 reading = read(self._tables, reading, now)
             except BaseException as error:  # a panic of delta-rs, too: what is known is still known
-                if isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise
+                raise_if_ending(error)
                 failures[about] = in_one_line(error)
                 wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
                 self._not_before[about] = monotonic() + wait

@@ -33,7 +33,8 @@ _AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads ma
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Picture:
     """What the tables hold: `groups` and `offsets` of one batch, `topics` with the newest log ends, and the
-    open `alerts` (schema `ALERT_LIST`). `progress` is that of the batch, with the newest heartbeat.
+    open `alerts` (schema `ALERT_LIST`), with how many of them and of closed ones are `undelivered`
+    (`listing.undelivered_counts`). `progress` is that of the batch, with the newest heartbeat.
 
     Of each of m topic partitions `committing` says how many groups have a committed offset of it,
     `is_assigned` whether members of groups have it or are to have it, and `end_offsets` where its log ends:
@@ -46,6 +47,7 @@ class Picture:
     offsets: Offsets
     topics: Topics
     alerts: pa.Table
+    undelivered: Mapping[tuple[str, str], int]
     committing: Index
     is_assigned: Mask
     end_offsets: Index
@@ -60,6 +62,7 @@ class Picture:
             offsets=Offsets.none(),
             topics=Topics.none(),
             alerts=no_rows(ALERT_LIST),
+            undelivered={},
             committing=nothing,
             is_assigned=fixed(np.empty(0, np.bool_)),
             end_offsets=nothing,

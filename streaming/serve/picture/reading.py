@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol, Self
 
 import pyarrow as pa
 
-from streaming.alerts.listing import listed
+from streaming.alerts.listing import listed, undelivered_counts
 from streaming.alerts.table import AlertTable
 from streaming.common.retries import retried
 from streaming.common.times import MINUTE_MS
@@ -59,7 +59,8 @@ class Tally(Protocol):
 
 
 TALLY_COLUMNS: Final = [
-    *("sequence", "batch_time", "kind", "op", "group", "topic", "before", "after", "cause"),
+    *("sequence", "batch_time", "kind", "op", "group", "topic", "partition", "before", "after", "cause"),
+    *("source_partition", "source_offset"),
     COMMITS.name,
 ]
 """What is read of changes, beside what the picture takes of them, to be counted."""
@@ -117,7 +118,9 @@ def read_alerts(tables: Tables, reading: Reading, now: int) -> Reading:
     if tables.delta_if_any("alerts") is None:
         return reading
     state = AlertTable(tables).read()
-    picture = replace(reading.picture, alerts=listed(state.open_episodes()))
+    picture = replace(
+        reading.picture, alerts=listed(state.open_episodes()), undelivered=undelivered_counts(state)
+    )
     return replace(reading, picture=picture, alerts=LogTail.of(tables, state.table))
 
 
@@ -141,7 +144,8 @@ def _whole(tables: Tables, reading: Reading, at: Snapshot) -> Reading:
                 for name, mark in marks.items():
                     growing.changes.add_changes(rows, of=name, after=mark, up_to=at.progress.sequence)
     growing.grow()
-    picture = replace(growing.picture, progress=at.progress, alerts=reading.picture.alerts)
+    picture = replace(growing.picture, progress=at.progress)
+    picture = replace(picture, alerts=reading.picture.alerts, undelivered=reading.picture.undelivered)
     pa.default_memory_pool().release_unused()
     return replace(reading, picture=picture, changes=followed, log_ends=None, places=len(picture.committing))
 

@@ -19,7 +19,14 @@ from streaming.common.times import HOUR_MS
 from streaming.model.schemas import COMMITS
 from streaming.model.totals import COUNTERS, Totals
 from streaming.serve.picture.picture import Picture
-from streaming.serve.standing.went_back import WENT_BACK, settled, went_back
+from streaming.serve.standing.went_back import (
+    COMMITTED,
+    WENT_BACK,
+    commits_of,
+    of_positions,
+    settled,
+    went_back,
+)
 from streaming.tables.tail.rows import field_of
 
 Key = TypeVar("Key")
@@ -76,6 +83,8 @@ class Counters:
     records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
     back: pa.Table = field(default_factory=lambda: no_rows(WENT_BACK))
     """Commits that went back, and may prove to be rewinds."""
+    since: pa.Table = field(default_factory=lambda: no_rows(COMMITTED))
+    """The commits of their positions from then on."""
     gone: Mapping[str, int] = field(default_factory=dict)
     """Groups that have lost all, and when the job said so (ms), the first ones first."""
     seen: "Seen | None" = None
@@ -91,7 +100,8 @@ class Counters:
         names = groups.to_pylist()
         committed = numbers_or(field_of(own, COMMITS.name, COMMITS.type), 0)
         is_set = _is(own["op"], "set")
-        back = went_back(own, is_set)
+        back = pa.concat_tables([self.back, went_back(own, is_set)])
+        since = pa.concat_tables([self.since, commits_of(back, own, is_set)]) if len(back) else self.since
         went = ~is_set & to_mask(own["before"].is_valid())
         causes, words = numbered(_words(own["cause"]))
         pairs, counts = np.unique(codes[went] * len(words) + causes[went], return_counts=True)
@@ -106,7 +116,8 @@ class Counters:
         return replace(
             self,
             commits=_added(self.commits, _by_name(names, codes, committed)),
-            back=pa.concat_tables([self.back, back]) if len(back) else self.back,
+            back=back if len(back) else self.back,
+            since=since,
             retired=_added(self.retired, retired),
             retired_in_all=_added(self.retired_in_all, in_all),
             commits_in_all=self.commits_in_all + int(committed.sum()),
@@ -133,11 +144,12 @@ class Counters:
         """Count those that went back and of which it is clear by now that the log is the same."""
         if not len(self.back):
             return self
-        rewinds, back = settled(self.back, picture)
+        rewinds, back = settled(self.back, self.since, picture)
         codes, groups = numbered(rewinds["group"])
         counts = _by_name(groups.to_pylist(), codes, np.ones(len(rewinds), np.int64))
         held = back.combine_chunks() if len(back) else no_rows(WENT_BACK)
-        return replace(self, rewinds=_added(self.rewinds, counts), back=held)
+        since = of_positions(held, self.since).combine_chunks() if len(back) else no_rows(COMMITTED)
+        return replace(self, rewinds=_added(self.rewinds, counts), back=held, since=since)
 
     def _with_gone(self, picture: Picture) -> Self:
         """Note which groups are gone, and forget those that are for long, or too many."""

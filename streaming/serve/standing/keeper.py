@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.common.patience import Complaints, OnDemand
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
 from streaming.serve.picture.picture import Picture
@@ -85,8 +86,7 @@ class Keeper(OnDemand):
                 bases=[],
             )
         except BaseException as error:  # a panic of delta-rs, too
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
+            raise_if_ending(error)
             self._complaints.make("standing", f"lag and status are not renewed: {in_one_line(error)}")
             made, self._pause_s = self._standing, self._every_s
         else:

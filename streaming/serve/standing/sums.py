@@ -151,13 +151,15 @@ class Summed:
         return self.runs.sum(np.where(is_known, columns.committed_offset, 0)), self.runs.any(is_known)
 
     @cached_property
-    def below_log_start(self) -> Index:
-        """How many offsets are below the start of their log, as far as that is known."""
+    def below_log_start(self) -> tuple[Index, Index]:
+        """How many offsets are below the start of their log, as far as that is known, and by how much at
+        most."""
         columns, ends = self.standing.picture.offsets.columns, self.standing.picture.topics.ends
         starts, offsets = ends.log_start[columns.place], columns.committed_offset
         ids, sampled = columns.topic_id, ends.sample_id[columns.place]
         is_same_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
-        return self.runs.count((starts != NONE) & (offsets != NONE) & (offsets < starts) & is_same_log)
+        is_below = (starts != NONE) & (offsets != NONE) & (offsets < starts) & is_same_log
+        return self.runs.count(is_below), self.runs.largest(np.where(is_below, starts - offsets, 0))
 
     @cached_property
     def of_former_topic(self) -> Index:

@@ -4,10 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from alert_tables import DAY, RETENTION, Lake
 from metrics_read import Maker, by
 from standing_world import StandingWorld
 from table_batches import append, offset
 
+from streaming.alerts.table import AlertTable, Delivery
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
 from streaming.model.progress import PartitionProgress, Reached
@@ -100,6 +102,25 @@ def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: Standing
     assert maker.read()[told] == {(): 60.001}
     world.live(world.now, batch_ms=None)  # as an older release leaves it
     assert told not in maker.read()
+
+
+def test_what_receivers_of_alerts_have_not_got_is_told(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.evaluated_at = lake.now
+    for name in ("one", "two"):
+        lake.commit(name, at=lake.now - RETENTION + DAY)
+    maker = Maker(lake.tables)
+    assert maker.read().get("offsetlake_alerts_undelivered", {}) == {}
+    refused, other = (episode.id for episode in lake.evaluate(receivers=["webhook"]))
+    alerts = AlertTable(lake.tables)
+    alerts.note({refused: Delivery(receiver="webhook", revision=1, error="HTTP status 400")})
+    told = maker.read()
+    counts = by(told["offsetlake_alerts_undelivered"], "receiver", "reason")
+    assert counts == {("webhook", "waiting"): 1, ("webhook", "refused"): 1}
+    assert told["offsetlake_alerts_evaluated_timestamp_seconds"] == {(): lake.now / 1_000}
+    alerts.note({other: Delivery(receiver="webhook", revision=1)})
+    counts = by(maker.read()["offsetlake_alerts_undelivered"], "receiver", "reason")
+    assert counts == {("webhook", "waiting"): 0, ("webhook", "refused"): 1}
 
 
 def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:

@@ -68,7 +68,7 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(a
 def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(alert: str) -> None:
     text = alerts()[alert]
     assert alert.startswith("Offsetlake")
-    assert re.search(r"labels: \{severity: (critical|warning)\}", text)
+    assert re.search(r"labels: \{severity: (critical|warning|info)\}", text)
     summary, description = (
         re.search(rf"{name}: (?:>-\n)?((?:.+\n)+?)(?= *description|\Z|\n)", text) for name in ANNOTATIONS
     )

@@ -162,19 +162,19 @@ AT_REST = {"Commits and rewinds B"}
 NUMBERS = {
     "Commits known up to": pytest.approx(STUCK_MS / 1_000, abs=60),  # of the partition that is held back
     "First offset expires in": pytest.approx(HOUR_MS / 2_000, abs=120),
-    "Groups that lose offsets within a day": 2,
-    "Offsets below the log start": 1,
+    "Groups that lose offsets within a day": 3,
+    "Offsets below the log start": 2,
     "Offsets of former topics": 1,
     "Unreadable offsets": 1,
     "Offsets partitions not loaded": 1,
     "Tables": 1,
-    "Groups": 10,
+    "Groups": 12,
 }
 GROUPS = {
-    "Next to expire": {"leaving", "gone", "billing"},
-    "Groups that have lost records": {"late"},
+    "Next to expire": {"leaving", "gone", "left", "billing"},
+    "Groups that have lost records": {"late", "marker"},
     "Groups with offsets of former topics": {"former"},
-    "Groups that are not well": {"dead", "stuck", "returned", "leaving", "gone"},
+    "Groups that are not well": {"dead", "stuck", "returned", "leaving", "gone", "left"},
 }
 
 
@@ -200,7 +200,7 @@ def test_groups_are_counted_under_their_status(scraped: Scraped) -> None:
         for target in panel["targets"]
     }
     assert set(counts) == set(STATUSES)
-    assert (counts["STOPPED"], counts["STALLED"], counts["REWOUND"]) == ([3], [1], [1])
+    assert (counts["STOPPED"], counts["STALLED"], counts["REWOUND"]) == ([4], [1], [1])
 
 
 @pytest.mark.parametrize("variable", BOARD["templating"]["list"][1:], ids=lambda variable: variable["name"])
@@ -246,11 +246,13 @@ def test_each_trouble_is_that_of_the_group_that_has_it(scraped: Scraped) -> None
     assert troubles == {
         "expiring": {"leaving", "gone"},
         "expiring_soon": {"leaving", "gone"},
+        "unsubscribed_expiring": {"left"},
         "stopped": {"dead"},
         "stalled": {"stuck"},
         "rewound": {"returned"},
-        "lagging": {"slow", "late", "former"},
+        "lagging": {"slow", "late", "former", "marker"},
         "below_log_start": {"late"},
+        "one_below_log_start": {"marker"},
         "former_topic": {"former"},
         "unreadable": {"garbled"},
     }

@@ -179,6 +179,14 @@ OF_TOPICS: Final = (
         example="offsetlake_group_topic_offsets_below_log_start",
     ),
     Metric(
+        name="group_topic_below_log_start_max",
+        help="How far these offsets are below the start of their log at most; 1 may be a marker.",
+        level="topic",
+        labels=_TOPIC,
+        absent="there are none, or no log start is known",
+        example="offsetlake_group_topic_below_log_start_max > 1",
+    ),
+    Metric(
         name="group_topic_offsets_of_former_topic",
         help="Committed offsets of a deleted topic of the same name: they point into another log.",
         level="topic",

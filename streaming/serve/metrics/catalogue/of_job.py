@@ -148,6 +148,22 @@ OF_JOB: Final = (
         example='sum by (rule) (offsetlake_alerts_open{severity="critical"}) > 0',
     ),
     Metric(
+        name="alerts_evaluated_timestamp_seconds",
+        help="When the job last evaluated the rules of its own alerts.",
+        level="job",
+        unit=SECONDS,
+        absent="it never has",
+        example="time() - offsetlake_alerts_evaluated_timestamp_seconds > 300",
+    ),
+    Metric(
+        name="alerts_undelivered",
+        help="Alerts of offsetlake that a receiver has not got: they wait, or it has refused them for good.",
+        level="job",
+        labels=("receiver", "reason"),
+        absent="no alert was ever meant for a receiver",
+        example='offsetlake_alerts_undelivered{reason="refused"} > 0',
+    ),
+    Metric(
         name="series_withheld",
         help=f"Series that are left out of this answer, by the reason: {', '.join(WITHHELD)}.",
         level="job",
