@@ -4,6 +4,8 @@ The lag time of a position is the time from the moment at which the end of the l
 sample. That moment lies between two samples, and is taken to be where the straight line between them reaches
 the offset after the committed one: the record at the committed offset was there then. Nothing is
 extrapolated: where the first sample was beyond the position already, it is "at least" the time since then.
+So it is where nothing was sampled for longer than samples count: the record may have come at any time of
+that gap.
 """
 
 from typing import Final
@@ -17,9 +19,9 @@ from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.log_ends import LAG, lag
 from streaming.lag.samples import NONE, Samples
 
-CLOCKS_DIFFER_MS: Final = 5_000
-"""So far the clocks of brokers and job are taken to differ at most: commits carry the time of the first,
-samples that of the second."""
+CLOCKS_DIFFER_MS: Final = 60_000
+"""The clocks of brokers and job may differ by this much: commits carry the time of the first, samples that of
+the second. A position beyond the end is shown as such once its commit is that much older than the sample."""
 
 _COMMIT_TIMES: Final = ("commit_timestamp", "source_timestamp")
 _LAST: Final = 2**63 - 1
@@ -66,7 +68,7 @@ def _with_lag(
     is_ahead = is_committed & (committed > sampled_end)
     is_later = is_ahead & (_committed_at(rows) > sampled_at - CLOCKS_DIFFER_MS)
     end = from_numbers(np.where(is_later, committed, sampled_end), is_known)
-    seconds, is_timed, is_older = _lag_seconds(committed, sampled_at, sampled_end, crossed)
+    seconds, is_timed, is_older = _lag_seconds(committed, sampled_at, sampled_end, crossed, max_age_ms)
     has_lag = is_known & is_committed
     columns = [
         end,
@@ -82,17 +84,17 @@ def _with_lag(
 
 
 def _lag_seconds(
-    committed: Index, sampled_at: Index, sampled_end: Index, crossed: pa.Table
+    committed: Index, sampled_at: Index, sampled_end: Index, crossed: pa.Table, max_gap_ms: int
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
     """Return the lag time of n positions in seconds, whether it is known, and whether it may be longer: the
-    position is older than the samples.
+    position is older than the samples, or the end passed it while none came for longer than `max_gap_ms`.
 
     The end passed a position at `above_at`, or before: by as much as it was beyond the next offset then.
     """
     is_passed = _is_valid(crossed["above_at"])
     above_at, above_end = (numbers_or(column, 0) for column in _pair(crossed, "above"))
-    is_between = is_passed & _is_valid(crossed["below_at"])
     below_at, below_end = (numbers_or(column, 0) for column in _pair(crossed, "below"))
+    is_between = is_passed & _is_valid(crossed["below_at"]) & (above_at - below_at <= max_gap_ms)
     is_behind = committed < sampled_end
     is_timed = ~is_behind | (is_passed & (above_at <= sampled_at))  # else it is of another log of that name
     rise = np.where(is_between, above_end - below_end, 1)

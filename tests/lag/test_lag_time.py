@@ -186,25 +186,53 @@ def bursts(random: Random, until: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_lag_time_is_the_age_of_the_record_within_one_sample_interval(seed: int) -> None:
+@pytest.mark.parametrize("max_gap", [10**9, 90_000])
+def test_lag_time_is_the_age_of_the_record_within_one_sample_interval_or_at_least(
+    seed: int, max_gap: int
+) -> None:
     random = Random(seed)
     log = Log(bursts(random, 4_000_000))
     moments = sorted(random.sample(range(500_000, 4_000_000), 60))
     samples = log.samples(moments)
+    in_gaps = 0
     for as_of in random.sample(range(moments[0], 4_000_000), 25):
         newest = max(moment for moment in moments if moment <= as_of)
+        as_of = min(as_of, newest + max_gap)
         committed = [random.randrange(log.end_at(newest) + 1) for _ in range(40)]
-        found = lags([commit(offset) for offset in committed], samples, as_of, max_age_ms=10**9)
+        found = lags([commit(offset) for offset in committed], samples, as_of, max_age_ms=max_gap)
         for offset, row in zip(committed, found, strict=True):
             age = log.age(offset, newest)
             assert row["lag"] == log.end_at(newest) - offset
+            passed = min((one for one in moments if log.end_at(one) > offset), default=newest)
+            before = max((one for one in moments if log.end_at(one) <= offset), default=newest)
             if row["lag_is_at_least"]:
-                assert offset < log.end_at(moments[0])
-                assert row["lag_seconds"] == (newest - moments[0]) / 1_000 <= age / 1_000
+                assert before == newest or passed - before > max_gap
+                assert row["lag_seconds"] == (newest - passed) / 1_000 <= age / 1_000
+                in_gaps += before != newest
             else:
-                passed = min((one for one in moments if log.end_at(one) > offset), default=newest)
-                before = max((one for one in moments if log.end_at(one) <= offset), default=newest)
+                assert passed - before <= max_gap or row["lag"] == 0
                 assert abs(row["lag_seconds"] * 1_000 - age) <= max(0, passed - before) + 1e-6  # of float64
+    assert (in_gaps > 0) == (max_gap < 10**9)
+
+
+def test_what_came_while_nothing_was_sampled_waits_at_least_since_the_first_sample_after_it() -> None:
+    """The job was down for eight hours; the records came a minute before it was back, or eight hours."""
+    start = 8 * 3_600_000
+    samples = [sample(0, 500), sample(start, 1_500), sample(start + MINUTE_MS, 1_500)]
+    assert one(500, samples, start) == [1_500, 1_000, 0.0, True]
+    assert one(500, samples, start + MINUTE_MS) == [1_500, 1_000, 60.0, True]
+    assert one(500, [sample(0, 500), sample(AGE, 1_500)], AGE)[2:] == [pytest.approx(299.7), False]
+
+
+@pytest.mark.parametrize("skew", [-30_000, -6_000, 0, 6_000, 30_000])
+def test_brokers_and_job_with_different_clocks_make_no_negative_lag(skew: int) -> None:
+    """A consumer that keeps up and commits every 5 s; ends are sampled every minute."""
+    log = Log(range(0, 3_600_000, 1_000))
+    samples = log.samples(range(600_000, 1_800_000, MINUTE_MS))
+    for now in range(900_000, 1_500_000, 7_000):
+        at = now - now % 5_000
+        row = lags([commit(log.end_at(at), at + skew)], samples, now)[0]
+        assert row["lag"] == 0, (now, row)
 
 
 @pytest.mark.parametrize("seed", range(5))
