@@ -1,5 +1,38 @@
-"""`python -m streaming.cli` is `offsetlake`."""
+"""The process of the command: `offsetlake`, or `python -m streaming.cli`."""
 
-from streaming.cli.main import main
+import atexit
+import os
+import sys
+from contextlib import suppress
 
-main()
+
+def run() -> None:
+    """Run the command, also where Ctrl-C comes while its modules are loaded, and end the process.
+
+    The process ends before Python takes its interpreter down. Threads of Arrow and delta-rs may still be
+    reading ahead for a question that was broken off: one that asks for the interpreter then, as a file
+    system in Python makes it, ends the process by SIGABRT.
+    """
+    code = 1  # of errors that nobody expected
+
+    def end() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # not there, full, closed
+                stream.flush()
+        os._exit(code)
+
+    atexit.register(end)  # before all others, so that it is called after them
+    try:
+        from streaming.cli.main import main  # takes some tenths of a second
+
+        main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+        raise
+    except KeyboardInterrupt:
+        code = 130
+        raise SystemExit(code) from None
+
+
+if __name__ == "__main__":
+    run()
