@@ -26,6 +26,7 @@ from streaming.job.sole_job import sole_job, temporary_folders
 from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
+from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.model import Settings
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
@@ -89,6 +90,7 @@ def _with_reader(
     *,
     ends: bool,
 ) -> None:
+    refuse_contradictions_of_job(settings)
     expect_many_rows()
     find_java()  # the jars may be there without it
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):

@@ -28,9 +28,15 @@ _OWN: Final[Mapping[str, str]] = {
 
 def refuse_contradictions(settings: Settings) -> None:
     """Raise `MisuseError` for the first contradiction: the settings, what is wrong, and what to change."""
-    for contradiction in (*_of_times(settings), *_of_places(settings), *_of_spark(settings)):
+    for contradiction in _of_times(settings):
         raise MisuseError(f"conflicting settings: {contradiction}")
     _refuse_critical_before_warning(settings.alerts)
+
+
+def refuse_contradictions_of_job(settings: Settings) -> None:
+    """Raise `MisuseError` for the first contradiction of settings that the job alone uses, as above."""
+    for contradiction in (*_of_places(settings), *_of_spark(settings)):
+        raise MisuseError(f"conflicting settings: {contradiction}")
 
 
 def _of_times(settings: Settings) -> Iterator[str]:

@@ -142,6 +142,16 @@ def test_query_answers_in_json_and_names_what_is_missing(
     assert [re.sub(r"^offsetlake: (COORDINATOR_\w+: )?", "", line) for line in err.splitlines()] == complaints
 
 
+def test_tables_are_read_from_within_their_folder_and_the_job_alone_refuses_a_checkpoint_there(
+    offsetlake: Any, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    code, out, _ = offsetlake("offsets", "shop", "--table-root", ".", "--output", "json")
+    assert (code, len(json.loads(out))) == (0, 1)
+    code, _, err = offsetlake("run", "--table-root", ".", "--bootstrap-server", "127.0.0.1:1")
+    assert (code, "tables.root (.) and job.checkpoint (checkpoints/offsetlake) overlap" in err) == (2, True)
+
+
 def test_a_list_of_groups_is_their_names_alone_as_kafkas_own_tool_prints_it(
     offsetlake: Any, root: str
 ) -> None:

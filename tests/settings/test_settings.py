@@ -11,7 +11,11 @@ from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.errors import MisuseError
-from streaming.settings.contradictions import LONGEST_HEARTBEAT_MS, LONGEST_SAMPLING_MS
+from streaming.settings.contradictions import (
+    LONGEST_HEARTBEAT_MS,
+    LONGEST_SAMPLING_MS,
+    refuse_contradictions_of_job,
+)
 from streaming.settings.kinds import Duration, kinds_of
 from streaming.settings.model import Settings
 from streaming.settings.reading import _flatten, read_settings
@@ -194,19 +198,6 @@ MISTAKES = {
         'health.window = "90s"\nlog_ends.every = "2m"',
         "health.window is 90 s, but log ends are sampled every 120 s",
     ),
-    "checkpoint among the tables": (
-        'tables.root = "lake"\njob.checkpoint = "lake/changes"',
-        "tables.root (lake) and job.checkpoint (lake/changes) overlap",
-    ),
-    "tables in the checkpoint": (
-        'tables.root = "s3://lake/offsets/tables/"\njob.checkpoint = "s3://lake/offsets"',
-        "overlap",
-    ),
-    "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "overlap"),
-    "state partitions in Spark's words": (
-        'spark.conf."spark.sql.shuffle.partitions" = 4',
-        "Remove it and set job.state_partitions",
-    ),
     "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
     "no TOML": ("job.trigger", "expected TOML, found an error"),
 }
@@ -220,6 +211,33 @@ def test_mistake_in_a_file_is_named(settings_file: Any, text: str, message: str)
     assert raised.value.exit_code == 2
 
 
+MISTAKES_OF_JOB = {
+    "checkpoint among the tables": (
+        'tables.root = "lake"\njob.checkpoint = "lake/changes"',
+        "tables.root (lake) and job.checkpoint (lake/changes) overlap",
+    ),
+    "tables in the checkpoint": (
+        'tables.root = "s3://lake/offsets/tables/"\njob.checkpoint = "s3://lake/offsets"',
+        "overlap",
+    ),
+    "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "overlap"),
+    "state partitions in Spark's words": (
+        'spark.conf."spark.sql.shuffle.partitions" = 4',
+        "Remove it and set job.state_partitions",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES_OF_JOB.values(), ids=MISTAKES_OF_JOB.keys())
+def test_contradiction_of_the_job_is_refused_by_the_job_alone(
+    settings_file: Any, text: str, message: str
+) -> None:
+    settings = read_settings(settings_file(text))
+    with pytest.raises(MisuseError, match=r"^conflicting settings") as raised:
+        refuse_contradictions_of_job(settings)
+    assert message in str(raised.value)
+
+
 def test_heartbeats_that_are_allowed_leave_no_gap() -> None:
     assert LONGEST_HEARTBEAT_MS + OBSERVED_EVERY_MS <= GAP_MS
 
@@ -231,7 +249,8 @@ def test_a_round_of_samples_that_fails_leaves_lag_known() -> None:
 
 
 def test_places_beside_each_other_are_no_contradiction() -> None:
-    read_settings(options={"tables.root": "s3://lake/offsets", "job.checkpoint": "s3://lake/offsets-state"})
+    places = {"tables.root": "s3://lake/offsets", "job.checkpoint": "s3://lake/offsets-state"}
+    refuse_contradictions_of_job(read_settings(options=places))
 
 
 def test_mistake_names_the_place_it_was_made_in(settings_file: Any) -> None:
