@@ -133,7 +133,7 @@ def _rules(offsets: pa.Table, groups: pa.Table, group_rows: Index, stalled: Coll
     partitions = pa.array(sorted(stalled), pa.int32())
     return np.select(
         [
-            offsets["unreadable_since"].is_valid().to_numpy(),
+            offsets["unreadable_source_offset"].is_valid().to_numpy(),
             pc.is_in(offsets["source_partition"], value_set=partitions).to_numpy(),
             is_explicit,
         ],

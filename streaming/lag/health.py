@@ -93,9 +93,9 @@ def partition_health(
     """Append the columns `PARTITION_HEALTH` to n positions, as they are at a moment (ms).
 
     `positions` are the live offsets: the columns `KEY`, committed_offset, commit_timestamp, `LAG` and, if
-    known, unreadable_since and is_current (false: newer commits may not have been read). `commits` (schema
-    `COMMITS`) are those up to the position itself, those of its window and one before that; a key may have
-    none: of what is not behind no more than the position is looked at. `samples` (topic, topic_id,
+    known, unreadable_source_offset and is_current (false: newer commits may not have been read). `commits`
+    (schema `COMMITS`) are those up to the position itself, those of its window and one before that; a key may
+    have none: of what is not behind no more than the position is looked at. `samples` (topic, topic_id,
     partition, sampled_at, log_end) begin before these commits, and no later than a window before now.
     """
     keys, codes = Numbering.of(positions, KEY_NAMES)
@@ -231,8 +231,8 @@ def _milliseconds(seconds: pa.ChunkedArray) -> Index:
 def _of_positions(positions: pa.Table) -> Commits:
     """Return each position as its own newest commit."""
     readable = to_mask(positions["committed_offset"].is_valid())
-    if "unreadable_since" in positions.schema.names:  # the newest commit could not be read
-        readable &= ~to_mask(positions["unreadable_since"].is_valid())
+    if "unreadable_source_offset" in positions.schema.names:  # the newest commit could not be read
+        readable &= ~to_mask(positions["unreadable_source_offset"].is_valid())
     own = positions.select(["committed_offset"]).append_column("committed_at", positions["commit_timestamp"])
     own = own.append_column("is_removed", from_mask(np.zeros(len(positions), np.bool_)))
     commits = Commits.of(np.arange(len(positions)), own)

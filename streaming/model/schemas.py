@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from decoders import RECORD_SCHEMA
 
-TABLES_FORMAT: Final = 3
+TABLES_FORMAT: Final = 4
 """Version of the tables: it grows with every column or meaning that another release does not know."""
 
 KEY: Final = [
@@ -38,7 +38,9 @@ OFFSET_VALUE: Final = [
     pa.field("commit_timestamp", pa.int64()),
     pa.field("expire_timestamp", pa.int64()),  # null = none
     pa.field("topic_id", pa.string()),  # null = none
-    pa.field("unreadable_since", pa.int64()),  # source offset of a newer commit that could not be read
+    pa.field(
+        "unreadable_source_offset", pa.int64()
+    ),  # source offset of a newer commit that could not be read
 ]
 
 MEMBER_IDENTITY: Final = pa.struct(

@@ -27,7 +27,7 @@ STATES: Final = (*LOGGED_STATES, "PreparingRebalance", "CompletingRebalance", "D
 class PartitionOffset:
     """A committed offset as OffsetFetch gives it: offset -1, epoch -1 and no metadata where there is none.
 
-    `unreadable_since` is the source offset of a newer commit that could not be read (None: there is none).
+    `unreadable_source_offset` is that of the first newer commit that could not be read (None: there is none).
     """
 
     topic: str
@@ -35,7 +35,7 @@ class PartitionOffset:
     committed_offset: int = -1
     leader_epoch: int = -1
     metadata: str = ""
-    unreadable_since: int | None = None
+    unreadable_source_offset: int | None = None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def base_commits(tables: Tables, groups: Sequence[str] | None, moment: int) -> p
         offsets = tables.ask(lambda at: at.offsets(groups), as_of=moment, bases=["offsets"])
     except HistoryGoneError:
         return COMMITS.empty_table()
-    is_readable = pc.is_null(offsets["unreadable_since"])
+    is_readable = pc.is_null(offsets["unreadable_source_offset"])
     columns = [
         *(offsets[field.name] for field in list(COMMITS)[:3]),
         pc.if_else(is_readable, offsets["committed_offset"], pa.scalar(None, pa.int64())),

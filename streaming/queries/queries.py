@@ -45,7 +45,7 @@ _FETCHED: Final = [
     "committed_offset",
     "leader_epoch",
     "metadata",
-    "unreadable_since",
+    "unreadable_source_offset",
 ]
 _DESCRIBED: Final = [
     "group",
@@ -290,7 +290,7 @@ def _partition_offset(row: Mapping[str, Any]) -> PartitionOffset:
         number("committed_offset"),
         number("leader_epoch"),
         row["metadata"] or "",
-        row["unreadable_since"],
+        row["unreadable_source_offset"],
     )
 
 

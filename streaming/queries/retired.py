@@ -22,7 +22,7 @@ from streaming.tables.tables import Tables
 PRINTED: Final = pa.schema(
     [
         *(field for field in REMOVALS if field.name != "sequence"),
-        pa.field("committed_since", pa.int64()),  # the current offset; null = nothing was committed since
+        pa.field("committed_offset", pa.int64()),  # the current offset; null = nothing was committed since
     ]
 )
 """What people are shown of an offset that was removed."""
@@ -60,7 +60,7 @@ def list_retired(
         as_of=as_of,
     )
     gone, offsets = of_topics(gone, topics), of_topics(offsets, topics)
-    live = offsets.select([*KEY_NAMES, "committed_offset"]).rename_columns([*KEY_NAMES, "committed_since"])
+    live = offsets.select([*KEY_NAMES, "committed_offset"])
     live = live.append_column("is_back", pa.repeat(True, len(live)))
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))

@@ -68,7 +68,7 @@ class MergedEntries:
     touched_row: Index
     is_outdated: Mask
     commits: Index
-    unreadable_since: Index
+    unreadable_source_offset: Index
     hidden_before: Mask
     hidden_after: Mask
     slot_groups: Index
@@ -142,9 +142,9 @@ class MergedEntries:
 
     def rows(self, slots: Index, pool_rows: Index) -> pa.Table:
         """Return `pool_rows` of the pool as they are after the batch in `slots` (nulls where `ABSENT`)."""
-        since = self.unreadable_since[slots]
+        since = self.unreadable_source_offset[slots]
         table = take(self.pool, pool_rows)
-        table = _with_column(table, "unreadable_since", pa.array(since, mask=since == ABSENT))
+        table = _with_column(table, "unreadable_source_offset", pa.array(since, mask=since == ABSENT))
         return _with_column(table, "hidden", pa.array(self.hidden_after[slots]))
 
 
@@ -191,7 +191,7 @@ def merge_entries(
         touched_row=np.where(touched == ABSENT, ABSENT, n + touched),
         is_outdated=(_last(slots, ~is_tombstone, count) != ABSENT) | groups.is_described[slot_groups],
         commits=_commits(slots, commits, ~is_tombstone, count),
-        unreadable_since=_unreadable_since(entries, commits, unreadable, boundary, count),
+        unreadable_source_offset=_unreadable_source_offset(entries, commits, unreadable, boundary, count),
         hidden_before=hidden_before,
         hidden_after=np.where(groups.ends[slot_groups], True, hidden_before & ~groups.begins[slot_groups]),
         slot_groups=slot_groups,
@@ -201,7 +201,7 @@ def merge_entries(
 
 def _as_entries(commits: pa.Table) -> pa.Table:
     """Give commits the columns of entries; those without a readable value have nulls in its place."""
-    table = commits.append_column("unreadable_since", pa.nulls(len(commits), pa.int64()))
+    table = commits.append_column("unreadable_source_offset", pa.nulls(len(commits), pa.int64()))
     return table.append_column("hidden", pa.array(np.zeros(len(commits), dtype=bool))).select(ENTRIES.names)
 
 
@@ -241,11 +241,11 @@ def _commits(slots: Index, commits: pa.Table, chosen: Mask, count: int) -> Index
     return np.bincount(slots[chosen], weights, count).astype(np.int64)
 
 
-def _unreadable_since(
+def _unreadable_source_offset(
     entries: pa.Table, commits: pa.Table, unreadable: Index, boundary: Index, count: int
 ) -> Index:
     """Return per slot since which source offset its newest value is unreadable, `ABSENT` where it is not."""
-    held = _padded(entries["unreadable_since"].fill_null(ABSENT).to_numpy(), count, fill=ABSENT)
+    held = _padded(entries["unreadable_source_offset"].fill_null(ABSENT).to_numpy(), count, fill=ABSENT)
     offsets = np.append(commits["source_offset"].to_numpy(), ABSENT)  # index ABSENT gives ABSENT
     since_held = np.where(boundary == ABSENT, held, ABSENT)
     return np.where(since_held != ABSENT, since_held, offsets[unreadable])

@@ -7,7 +7,8 @@ leaves behind for everything below the last stable offset (Kafka: `OffsetMetadat
 
 - the newest record of a (group, topic, partition) wins, by its offset in the log: never by a timestamp, never
   by the size of the committed offset. Types 0 and 1 address the same entry. A tombstone removes it.
-- a commit whose value cannot be read keeps the last readable value and marks it with `unreadable_since`.
+- a commit whose value cannot be read keeps the last readable value and marks it with
+  `unreadable_source_offset`.
 - a group's tombstone does not touch offsets, it hides them: they are shown again once a commit or a record of
   the group creates the group again.
 """

@@ -19,7 +19,7 @@ from streaming.model.errors import OffsetlakeError, OtherFormatError
 from streaming.packets import codec
 from streaming.state.layers import Layers
 
-STATE_FORMAT: Final = 2
+STATE_FORMAT: Final = 3
 """Version of the state: of the values, their names and what they mean.
 
 The progress in the tables notes it too (`Progress.state_format`), so that another one is refused at start.

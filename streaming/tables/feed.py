@@ -179,7 +179,7 @@ def commits_between(
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)},
-            CASE WHEN "after"['unreadable_since'] IS NULL THEN "after"['committed_offset'] END
+            CASE WHEN "after"['unreadable_source_offset'] IS NULL THEN "after"['committed_offset'] END
                 AS "committed_offset",
             CASE WHEN "op" = 'set' THEN "after"['commit_timestamp'] ELSE "source_timestamp" END
                 AS "committed_at",

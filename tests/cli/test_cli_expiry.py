@@ -110,7 +110,7 @@ def soon(history: History) -> History:
         history.commit("soon", "t", 2, at + HOUR),
         history.commit("overdue", "t", 1, at - 90_061_000),
         history.commit("", "t", 9, at + HOUR),
-        history.commit("unknown", "t", 4, at, unreadable_since=7),
+        history.commit("unknown", "t", 4, at, unreadable_source_offset=7),
         history.commit("never", "t", 5, at),
     )
     return history
@@ -280,7 +280,7 @@ def gone(history: History) -> History:
 
 def test_what_went_is_listed_newest_first_and_says_what_came_back(gone: History) -> None:
     rows = list_retired(gone.tables, now=gone.now).rows
-    names = ["group", "removed_offset", "cause", "committed_since"]
+    names = ["group", "removed_offset", "cause", "committed_offset"]
     assert list(zip(*(rows[name].to_pylist() for name in names), strict=True)) == [
         ("twice", 5, "expired (probable)", None),
         ("", 6, "expired (probable)", None),
@@ -332,7 +332,7 @@ def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
     assert (ended.code, ended.err, json.loads(ended.out)) == (0, told, [])
     ended = offsetlake("retired", "--since", "30d", "--group", "twice", "--output", "csv")
     assert ended.out.startswith(
-        "group,topic,partition,removed_offset,removed_at,cause,committed_since\ntwice,t,0,5,"
+        "group,topic,partition,removed_offset,removed_at,cause,committed_offset\ntwice,t,0,5,"
     )
     assert offsetlake("retired", "--group", "twice", "--output", "reset-csv").out == "twice,t,0,5\n"
     assert offsetlake("retired", "--since", "yesterday").code == 2
@@ -404,7 +404,7 @@ def test_what_is_committed_again_is_not_lost_though_nobody_can_read_it(
     gone: History, offsetlake: Any
 ) -> None:
     again = gone.commit("twice", "t", 1, gone.now)
-    again["after"] |= {"committed_offset": None, "unreadable_since": 7}
+    again["after"] |= {"committed_offset": None, "unreadable_source_offset": 7}
     gone.write(again)
     assert offsetlake("retired", "twice", "--output", "reset-csv").out == ""
 

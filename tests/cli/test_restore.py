@@ -58,7 +58,7 @@ def test_positions_that_could_never_be_read_are_named(world: LagTables, restore:
     source = {"source_partition": SOURCE, "commit_timestamp": world.now}
     batch: Batch = {
         ("dark", "orders", number): offset(
-            committed_offset=committed, unreadable_since=900 + number, source_offset=900 + number
+            committed_offset=committed, unreadable_source_offset=900 + number, source_offset=900 + number
         )
         | source
         for number, committed in enumerate([None, 7, None])

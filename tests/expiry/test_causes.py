@@ -270,7 +270,7 @@ NO_EVIDENCE: dict[str, tuple[list[Row], dict[str, Any]]] = {
     "no answer about topics": ([removal(offset(), EARLY)], {"ask": False}),
     "no answer about topics, when due": ([removal(offset(), DUE)], {"ask": False}),
     "topic that this user may not see": ([removal(offset(topic="secret"), EARLY)], {}),
-    "value that could not be read": ([removal(offset(unreadable_since=3), EARLY)], {}),
+    "value that could not be read": ([removal(offset(unreadable_source_offset=3), EARLY)], {}),
     "group that is not in the tables": ([removal(offset(), EARLY)], {"groups": []}),
     "later commit in the batch, when due": ([removal(offset(), DUE, TOMBSTONED_AFTER_CHANGE)], {}),
     "explicit expiry, and a later commit": (

@@ -209,7 +209,7 @@ CASES = {
         None,
         None,
         "none: ours",
-        {"unreadable_since": 7, "source_partition": 3},
+        {"unreadable_source_offset": 7, "source_partition": 3},
     ),
     "behind an open transaction": Case(
         SIMPLE,
@@ -221,7 +221,7 @@ CASES = {
         (3,),
     ),
     "both of these": Case(
-        SIMPLE, "unknown (unreadable)", None, None, "none: ours", {"unreadable_since": 7}, (0,)
+        SIMPLE, "unknown (unreadable)", None, None, "none: ours", {"unreadable_source_offset": 7}, (0,)
     ),
     "another partition is stalled": Case(
         SIMPLE, "simple", COMMITTED, 11_000, f"{CLEANUP}: hasPendingTransactionalOffsets", stalled=(3,)

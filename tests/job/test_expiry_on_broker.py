@@ -288,7 +288,7 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
 
     def back() -> list[int | None]:
         offsets: list[int | None] = (
-            list_retired(watched.tables, ["classic-left"], now=now_ms()).rows["committed_since"].to_pylist()
+            list_retired(watched.tables, ["classic-left"], now=now_ms()).rows["committed_offset"].to_pylist()
         )
         return offsets
 

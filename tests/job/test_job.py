@@ -377,8 +377,8 @@ def test_bad_records_are_kept_counted_and_stop_nothing(make_job: JobFactory, bro
 
     rows = {row["group"]: row for row in tables.read().offsets.to_pylist()}
     assert rows["g"]["committed_offset"] == 42
-    assert rows["g"]["unreadable_since"] == 1
-    assert rows["h"]["unreadable_since"] is None
+    assert rows["g"]["unreadable_source_offset"] == 1
+    assert rows["h"]["unreadable_source_offset"] is None
     kept = tables.read_quarantine().sort_by("source_offset")
     assert kept["source_offset"].to_pylist() == [1, 3, 5]
     assert kept["error_kind"].to_pylist() == ["malformed", "malformed", "unsupported_version"]

@@ -271,7 +271,7 @@ def test_unknown_where_the_newest_commit_was_not_readable() -> None:
     world = steady(behind=5_000).committed([(None, START)])
     assert status(world, START + S) == "UNKNOWN"
     positions, commits, samples = steady(behind=5_000).tables(START)
-    unreadable = positions.append_column("unreadable_since", pa.array([7], pa.int64()))
+    unreadable = positions.append_column("unreadable_source_offset", pa.array([7], pa.int64()))
     found = health(unreadable, commits.slice(0, 0), samples, now=START, max_age_ms=MAX_AGE_MS)
     assert found["reason"].to_pylist() == ["its newest commit could not be read"]
 

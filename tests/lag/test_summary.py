@@ -114,7 +114,7 @@ def test_positions_are_put_back_with_what_became_of_their_logs() -> None:
             offset(0, 5, "anew"),
             offset(0, 100),
             offset(0, 20),
-            {**offset(0, 21), "unreadable_since": 7},
+            {**offset(0, 21), "unreadable_source_offset": 7},
         ],
         OFFSETS,
     )

@@ -31,7 +31,7 @@ MEMBER = {"member_id": "m", "group_instance_id": None, "client_id": "i", "client
 LIVE: Batch = {
     ("", "u", 0): in_partition(0, offset(committed_offset=5)),
     ("a", "t", 0): in_partition(1, offset(committed_offset=6, leader_epoch=3, metadata="x")),
-    ("a", "u", 1): in_partition(1, offset(committed_offset=None, unreadable_since=9)),
+    ("a", "u", 1): in_partition(1, offset(committed_offset=None, unreadable_source_offset=9)),
     ("b", "t", 0): in_partition(2, offset()),
     ("b", "t", 9): in_partition(2, offset()),
     ("b", "t", 10): in_partition(2, offset()),
@@ -69,7 +69,7 @@ def loading(tmp_path_factory: pytest.TempPathFactory) -> OffsetQueries:
 # --- OffsetFetch -----------------------------------------------------------------------------------------
 
 A_T0 = PartitionOffset("t", 0, 6, 3, "x")
-A_U1 = PartitionOffset("u", 1, -1, -1, "", unreadable_since=9)
+A_U1 = PartitionOffset("u", 1, -1, -1, "", unreadable_source_offset=9)
 
 
 def test_none_asks_for_all_offsets_of_a_group_and_an_empty_list_for_none(queries: OffsetQueries) -> None:

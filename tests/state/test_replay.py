@@ -382,10 +382,10 @@ def test_an_upgrade_in_one_append_keeps_offsets_visible_without_a_change() -> No
 def test_an_unreadable_commit_keeps_the_last_readable_value_and_says_since_when() -> None:
     reader = assert_same([commit(1, 10), unreadable(2), unreadable(3)], cuts=[1, 2])
     row = reader.offsets["g", "t", 0]
-    assert (row["committed_offset"], row["unreadable_since"], row["source_offset"]) == (10, 2, 1)
+    assert (row["committed_offset"], row["unreadable_source_offset"], row["source_offset"]) == (10, 2, 1)
     assert_same([commit(1, 10), unreadable(2), unreadable(3)], cuts=[])
     reader = assert_same([commit(1, 10), unreadable(2), commit(3, 11)], cuts=[1, 2])
-    assert reader.offsets["g", "t", 0]["unreadable_since"] is None
+    assert reader.offsets["g", "t", 0]["unreadable_source_offset"] is None
 
 
 def test_dropping_keeps_the_newest_value_and_the_newest_tombstone_of_each_key() -> None:

@@ -105,7 +105,7 @@ class MetricsWorld:
         old: Batch = {
             ("late", "clicks", 0): _commit(7, at),
             ("former", "views", 0): _commit(7, at, topic_id="first"),
-            ("garbled", "orders", 0): _commit(None, at, unreadable_since=3),
+            ("garbled", "orders", 0): _commit(None, at, unreadable_source_offset=3),
             ("leaving", "orders", 0): _commit(7, since),
             ("left", "payments", 0): _commit(7, since),
             ("marker", "clicks", 0): _commit(499, at),

@@ -19,7 +19,7 @@ _NUMBERS = (
     "leader_epoch",
     "commit_timestamp",
     "expire_timestamp",
-    "unreadable_since",
+    "unreadable_source_offset",
     "source_partition",
     "source_timestamp",
 )

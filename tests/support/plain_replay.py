@@ -34,7 +34,7 @@ class Entry:
 
     committed_offset: int | None
     metadata: str | None
-    unreadable_since: int | None
+    unreadable_source_offset: int | None
     source_offset: int
 
 
@@ -75,19 +75,19 @@ class PlainReplay:
             self.entries[key] = Entry(
                 committed_offset=record.committed_offset,
                 metadata=record.metadata,
-                unreadable_since=None,
+                unreadable_source_offset=None,
                 source_offset=record.source_offset,
             )
         elif key not in self.entries:
             nothing = Entry(
                 committed_offset=None,
                 metadata=None,
-                unreadable_since=record.source_offset,
+                unreadable_source_offset=record.source_offset,
                 source_offset=record.source_offset,
             )
             self.entries[key] = nothing
-        elif self.entries[key].unreadable_since is None:
-            self.entries[key] = replace(self.entries[key], unreadable_since=record.source_offset)
+        elif self.entries[key].unreadable_source_offset is None:
+            self.entries[key] = replace(self.entries[key], unreadable_source_offset=record.source_offset)
 
     def _apply_group_record(self, record: Record, group: str) -> None:
         records = self.group_records.setdefault(group, {})

@@ -130,7 +130,7 @@ class StandingWorld:
                 value["source_partition"] = self._source(key[0])
                 value["topic_id"] = draw.choice([None, f"{key[1]}-1"]) if key[1] == "anew" else None
                 value["expire_timestamp"] = at + DAY_MS if draw.random() < 0.05 else None
-                value["unreadable_since"] = 7 if habit == "unreadable" and minute > 20 else None
+                value["unreadable_source_offset"] = 7 if habit == "unreadable" and minute > 20 else None
                 batch[key] = value
         if minute == 0:
             for name in dict.fromkeys(key[0] for key in self._habits):

@@ -170,7 +170,7 @@ OFFSETS = st.fixed_dictionaries(
         "commit_timestamp": TIMESTAMPS,
         "expire_timestamp": optional(TIMESTAMPS),
         "topic_id": optional(st.just("AAAAAAAAAAEAAAAAAAAAAg")),
-        "unreadable_since": optional(INT64),
+        "unreadable_source_offset": optional(INT64),
     }
 )
 ASSIGNMENTS = st.lists(

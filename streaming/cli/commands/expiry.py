@@ -113,7 +113,7 @@ def retired(
 ) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
 
-    COMMITTED-SINCE is what has been committed since: such an offset is not lost. reset-csv contains lost
+    CURRENT-OFFSET is the one that was committed since: such an offset is not lost. reset-csv contains lost
     offsets only, without those of deleted topics; it requires a group without running members, and Kafka 2.4.
 
     \b

@@ -98,7 +98,7 @@ OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
     kept=_LAG,
     room=("commit_timestamp", "client_id", "host", "consumer_id"),
-    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_since", "of_former_topic"),
+    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_source_offset", "of_former_topic"),
     unseen=(*_OF_LAG, "topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
 )
@@ -169,7 +169,7 @@ EXPIRING: Final = Form(
 )
 RETIRED: Final = Form(
     always=(*_KEY, "removed_offset", "removed_at"),
-    kept=("committed_since",),
+    kept=("committed_offset",),
     room=("cause",),
 )
 STATUS: Final = Form(

@@ -277,7 +277,9 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     n each is."""
     offsets, topics = view.picture.offsets, view.picture.topics
     rows, of_groups = _rows_of(groups, view)
-    is_known = were_readable(offsets.columns.committed_offset[rows], offsets.columns.unreadable_since[rows])
+    is_known = were_readable(
+        offsets.columns.committed_offset[rows], offsets.columns.unreadable_source_offset[rows]
+    )
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
     of_topics = topics.topic[places]

@@ -31,7 +31,7 @@ GROUP_COLUMNS: Final = ["group", *ROWS.names]
 CHANGE_COLUMNS: Final = [SEQUENCE, "kind", *(field.name for field in KEY), "source_partition", "after"]
 """What is read of the tables."""
 
-_NUMBERS: Final = ("committed_offset", "leader_epoch", "unreadable_since")
+_NUMBERS: Final = ("committed_offset", "leader_epoch", "unreadable_source_offset")
 _TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
 Values: TypeAlias = pa.RecordBatch | pa.StructArray

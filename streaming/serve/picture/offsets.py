@@ -24,7 +24,7 @@ KINDS: Final[Mapping[str, type[np.integer[Any]]]] = {
     "commit_timestamp": np.int64,
     "expire_timestamp": np.int64,
     "topic_id": np.int32,
-    "unreadable_since": np.int64,
+    "unreadable_source_offset": np.int64,
     "source_partition": np.int32,
     "source_timestamp": np.int64,
     "metadata_slot": np.int32,
@@ -32,9 +32,9 @@ KINDS: Final[Mapping[str, type[np.integer[Any]]]] = {
 """The columns of offsets, all of them numbers."""
 
 
-def were_readable(committed: Index, unreadable_since: Index) -> Mask:
+def were_readable(committed: Index, unreadable_source_offset: Index) -> Mask:
     """Tell of some rows of `OffsetColumns` whether their commits are known: see `was_readable`."""
-    is_known: Mask = (committed != NONE) | (unreadable_since == NONE)
+    is_known: Mask = (committed != NONE) | (unreadable_source_offset == NONE)
     return is_known
 
 
@@ -44,7 +44,7 @@ class OffsetColumns:
 
     `place` is that of the topic partition and `topic_id` that of the id in the picture's `Topics`. Times are
     ms since 1970. `committed_offset` is -1 where no commit of the key was ever readable, and
-    `unreadable_since` the source offset of the first newer commit that could not be read.
+    `unreadable_source_offset` the source offset of the first newer commit that could not be read.
     `source_partition` is the offsets partition, `source_timestamp` the time of the record.
     """
 
@@ -54,7 +54,7 @@ class OffsetColumns:
     commit_timestamp: Index
     expire_timestamp: Index
     topic_id: Int32
-    unreadable_since: Index
+    unreadable_source_offset: Index
     source_partition: Int32
     source_timestamp: Index
     metadata_slot: Int32
@@ -77,7 +77,7 @@ class OffsetColumns:
     @property
     def was_readable(self) -> Mask:
         """Whether each `committed_offset` (n) is one: -1 is one, too, where no commit was unreadable."""
-        return were_readable(self.committed_offset, self.unreadable_since)
+        return were_readable(self.committed_offset, self.unreadable_source_offset)
 
     @property
     def metadata(self) -> pa.LargeBinaryArray:

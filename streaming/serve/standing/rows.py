@@ -30,7 +30,7 @@ def offset_rows(picture: Picture) -> pa.Table:
         "partition": from_numbers(topics.partition[place]).cast(pa.int32()),
         "topic_id": _texts(topics.ids, columns.topic_id.astype(np.int64)),
         **{name: to_timestamps(_numbers(getattr(columns, name))) for name in _TIMES},
-        "unreadable_since": _numbers(columns.unreadable_since),
+        "unreadable_source_offset": _numbers(columns.unreadable_source_offset),
         "committed_offset": from_numbers(columns.committed_offset, columns.was_readable),
         "source_partition": from_numbers(columns.source_partition),
     }

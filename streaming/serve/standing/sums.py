@@ -141,7 +141,7 @@ class Summed:
     @cached_property
     def unreadable(self) -> Index:
         """How many offsets have a newest value that could not be read."""
-        return self.runs.count(self.standing.picture.offsets.columns.unreadable_since != NONE)
+        return self.runs.count(self.standing.picture.offsets.columns.unreadable_source_offset != NONE)
 
     @cached_property
     def position(self) -> tuple[Index, Mask]:

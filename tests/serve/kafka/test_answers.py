@@ -198,7 +198,7 @@ def test_a_question_of_a_member_weighs_as_much_as_its_group_has_members(tables: 
 
 
 def test_an_offset_that_was_never_readable_is_an_error_where_it_is_asked_for(tables: Tables) -> None:
-    unreadable = offset(committed_offset=None, unreadable_since=9, source_partition=0)
+    unreadable = offset(committed_offset=None, unreadable_source_offset=9, source_partition=0)
     fill(tables, {("g", "t", 0): offset(source_partition=0), ("g", "t", 1): unreadable})
     with listening(tables) as door, Client(door.bootstrap) as client:
         assert fetched(client, "g") == {"g": (Error.NONE, {("t", 0): 7})}
@@ -217,7 +217,7 @@ def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> No
         (name, topic, number): offset(
             source_partition=0,
             committed_offset=None if number == 3 else 100 * number,
-            unreadable_since=4 if number == 3 else None,
+            unreadable_source_offset=4 if number == 3 else None,
             leader_epoch=None if number % 2 else number,
             metadata="m" * number,
         )

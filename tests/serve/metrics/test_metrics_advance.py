@@ -155,7 +155,9 @@ def test_log_ends_are_told_as_long_as_they_are_sampled(world: StandingWorld, nam
 def test_offsets_below_0_are_told_as_they_are(tables: Tables) -> None:
     values = {0: -1, 1: -5, 2: None}
     batch = {
-        ("g", "t", number): offset(committed_offset=value, unreadable_since=1 if value is None else None)
+        ("g", "t", number): offset(
+            committed_offset=value, unreadable_source_offset=1 if value is None else None
+        )
         for number, value in values.items()
     }
     now = now_ms()

@@ -146,7 +146,7 @@ def test_groups(world: StandingWorld, told: Read) -> None:
 def test_unreadable_offsets(world: StandingWorld, told: Read) -> None:
     counts: dict[str, int] = defaultdict(int)
     for row in rows(OffsetQueries(world.tables).list_offsets().rows):
-        counts[row["group"]] += row["unreadable_since"] is not None
+        counts[row["group"]] += row["unreadable_source_offset"] is not None
     assert by(told.get(f"{PREFIX}_unreadable_offsets", {}), "group") == {
         group: count for group, count in counts.items() if count
     }
