@@ -60,7 +60,7 @@ def _run_command() -> int:
         return int(ended.code or 0)
     except click.ClickException as error:
         with telling():
-            error.show()
+            _with_advice(error).show()
         return error.exit_code
     except click.Abort:  # Ctrl-C
         return 130
@@ -69,6 +69,32 @@ def _run_command() -> int:
     except OffsetlakeError as error:
         complain(error)
         return error.exit_code
+
+
+_ADVICE: Final = {
+    ("lag", "--since"): "It is about one moment: --as-of. `offsetlake history --every 5m --since` has many.",
+    ("offsets", "--since"): "They are of one moment: --as-of. `offsetlake history --since` shows the steps.",
+    (
+        "expiring",
+        "--since",
+    ): "It is about one moment: --as-of. `offsetlake retired --since` has the removed ones.",
+    ("status", "--group"): "It is about the job. Of a group: `offsetlake groups`, `offsets` or `health`.",
+    (
+        "alerts",
+        "--group",
+    ): "It shows those of all groups: `offsetlake alerts --output json` names the group of each.",
+}
+"""What to use instead of options that people expect of a command."""
+
+
+def _with_advice(error: click.ClickException) -> click.ClickException:
+    """Say what to use instead of an option that is not there, where that is known, rather than name options
+    that are spelt alike."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        advice = _ADVICE.get((str(error.ctx.info_name), error.option_name))
+        if advice is not None:
+            return click.UsageError(f"{error.message} {advice}", error.ctx)
+    return error
 
 
 def _refuse_other_bytes(arguments: list[str]) -> None:

@@ -31,6 +31,7 @@ from streaming.settings.model import Settings
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows
+from streaming.tables.tables import Tables
 
 _BATCHES_OF_ARCHIVE: Final = 2
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; 15 and 10 are usual
@@ -93,6 +94,7 @@ def _with_reader(
     refuse_contradictions_of_job(settings)
     expect_many_rows()
     find_java()  # the jars may be there without it
+    Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before all that waits
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
         jars = ensure_jars("connector")
     broker = Broker(settings.source)

@@ -152,6 +152,14 @@ def test_tables_are_read_from_within_their_folder_and_the_job_alone_refuses_a_ch
     assert (code, "tables.root (.) and job.checkpoint (checkpoints/offsetlake) overlap" in err) == (2, True)
 
 
+@pytest.mark.timeout(60)
+def test_the_job_looks_at_its_tables_before_it_waits_for_brokers(offsetlake: Any, tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    root.write_text("a file")
+    code, _, err = offsetlake("run", "--table-root", str(root), "--bootstrap-server", "127.0.0.1:1")
+    assert (code, f"expected a folder at {root}, found a file" in err) == (1, True), err
+
+
 def test_a_list_of_groups_is_their_names_alone_as_kafkas_own_tool_prints_it(
     offsetlake: Any, root: str
 ) -> None:
@@ -417,6 +425,8 @@ def test_decode_reads_standard_input_line_by_line() -> None:
 
 MISUSE = {
     "--nope": "No such option",
+    "lag --since -2h": "No such option '--since'. It is about one moment: --as-of.",
+    "status --group shop": "Of a group: `offsetlake groups`, `offsets` or `health`.",
     "nope": "No such command",
     "offsets --output xml": "'xml' is not one of 'table', 'json', 'csv'",
     "offsets --group": "requires an argument",
