@@ -1,26 +1,33 @@
 """Positions in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or newer)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from streaming.cli.render import csv_line
 
 
-def reset_lines(positions: pa.Table, offset: str) -> Iterator[str]:
-    """Write lines `group,topic,partition,offset` for rows with these, whose offset is in the column `offset`.
+def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
+    """Tell whether one group was asked for by its name: the tool has a form without the group for that."""
+    return len(asked) == 1 and found is not None and list(found) == list(asked)
+
+
+def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterator[str]:
+    """Write lines `group,topic,partition,offset` for rows with these, whose offset is in the column `offset`;
+    of one group without the group, as the tool reads them first for one `--group`.
 
     A row without an offset is left out. The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends:
     so is a group with one in its name.
     """
     for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
-        if row[offset] is not None and not _has_line_end(row["group"]):
-            yield csv_line(row.values()) + "\n"
+        group = row.pop("group")
+        if row[offset] is not None and (one_group or not _has_line_end(group)):
+            yield csv_line([*([] if one_group else [group]), *row.values()]) + "\n"
 
 
-def groups_left_out(positions: pa.Table) -> list[str]:
+def groups_left_out(positions: pa.Table, *, one_group: bool) -> list[str]:
     """Say of each group that the file cannot hold that it is left out."""
-    names = sorted(filter(_has_line_end, positions["group"].unique().to_pylist()))
+    names = [] if one_group else sorted(filter(_has_line_end, positions["group"].unique().to_pylist()))
     return [f"group {name!r} is left out: the file cannot hold a line end in a name" for name in names]
 
 

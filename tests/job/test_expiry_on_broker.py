@@ -271,11 +271,13 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     """Read as the tool reads its file, and done as the tool does it, by alterConsumerGroupOffsets."""
     lost = list(
         reset_lines(
-            restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows), "removed_offset"
+            restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows),
+            "removed_offset",
+            one_group=True,
         )
     )
     partitions = [
-        TopicPartition(topic, int(partition), int(offset)) for _, topic, partition, offset in csv.reader(lost)
+        TopicPartition(topic, int(partition), int(offset)) for topic, partition, offset in csv.reader(lost)
     ]
     admin = AdminClient({"bootstrap.servers": watched.bootstrap})
     wish = ConsumerGroupTopicPartitions("classic-left", partitions)
@@ -298,6 +300,7 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
             reset_lines(
                 restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows),
                 "removed_offset",
+                one_group=True,
             )
         )
         == []

@@ -24,7 +24,7 @@ from streaming.cli.options import (
     within_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import groups_left_out, reset_lines
+from streaming.cli.reset_csv import groups_left_out, is_one_group, reset_lines
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
@@ -142,7 +142,8 @@ def retired(
         found.show(listing.rows.select(PRINTED.names), output, forms.RETIRED, with_line=False)
         return found.tell(remarks)
     lost = restorable(listing.rows)
-    write_for_programs(reset_lines(lost, "removed_offset"))
-    remarks += (left_out := groups_left_out(lost))
+    one_group = is_one_group(groups, question.groups)
+    write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
+    remarks += (left_out := groups_left_out(lost, one_group=one_group))
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
     return found.tell(remarks) or int(bool(left_out))

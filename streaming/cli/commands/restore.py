@@ -16,7 +16,7 @@ from streaming.cli.options import (
     topic_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import groups_left_out, reset_lines
+from streaming.cli.reset_csv import groups_left_out, is_one_group, reset_lines
 from streaming.model.errors import MisuseError
 
 
@@ -52,8 +52,9 @@ def restore(
     answer = LagQueries(question.tables).restore(question.groups, question.topics, as_of=asking.as_of)
     rows = answer.rows
     found = question.answered(rows, answer.as_of, nothing="committed offsets")
-    write_for_programs(reset_lines(rows, "committed_offset"))
+    one_group = is_one_group(groups, question.groups)
+    write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
     warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
-    left_out = groups_left_out(rows)
+    left_out = groups_left_out(rows, one_group=one_group)
     is_whole = not left_out and not rows["committed_offset"].null_count
     return found.tell([str(found.about), *warned, *left_out]) or int(not is_whole)
