@@ -1,6 +1,7 @@
 """What the commands share: their options, each defined once, and the settings and tables these name."""
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -91,7 +92,8 @@ _SETTINGS: Final = {
 
 def settings_of(config: Path | None, command_config: Path | None = None, **options: str | None) -> Settings:
     """Read the settings, with the options of `_SETTINGS` that are given (None: is not) laid over them."""
-    settings = read_settings(config, {_SETTINGS[name]: value for name, value in options.items()})
+    given = {_SETTINGS[name]: value for name, value in options.items()}
+    settings = read_settings(config, given, os.environ)
     return with_command_config(settings, command_config)
 
 

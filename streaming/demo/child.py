@@ -5,11 +5,14 @@ process ends (return, Ctrl-C, SIGTERM, kill -9), the pipe closes and the watcher
 parent-death signal would follow the thread that started the child, not the process.)
 """
 
+import os
 import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from streaming.settings.environment import without_settings
 
 _STOP_LIMIT: Final = 20.0  # seconds; 0.3 s are usual
 
@@ -32,6 +35,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 cwd=directory,
+                env=without_settings(os.environ),
                 process_group=0,  # Ctrl-C on a terminal reaches us, and we decide when the child stops
             )
         self._watcher = subprocess.Popen(

@@ -3,12 +3,14 @@
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from streaming.common.conf_dir import conf_dir
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import refuse_contradictions
+from streaming.settings.environment import given_in
 from streaming.settings.kinds import Entries, FreeTable, Kind, Section, kind_of, kinds_of
 from streaming.settings.lines import line_of
 from streaming.settings.model import Settings
@@ -23,8 +25,13 @@ Place = Callable[[str], str]
 _KINDS: Final = kinds_of(Settings)
 
 
-def read_settings(file: Path | None = None, options: Mapping[str, object] | None = None) -> Settings:
-    """Read the defaults, lay `file` (TOML) over them, and `options` (dotted names, None = not given) last.
+def read_settings(
+    file: Path | None = None,
+    options: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the defaults, lay `file` (TOML) over them, then the variables `OFFSETLAKE_*` of `environment`, and
+    `options` (dotted names, None = not given) last.
 
     Raises `MisuseError` for a file that cannot be read, an unknown name, a value of another type, settings
     that contradict each other, or a reference to a secret that is not there.
@@ -34,6 +41,8 @@ def read_settings(file: Path | None = None, options: Mapping[str, object] | None
     if file is not None:
         text = _text(file)
         values |= _merged(defaults, _checked(_flatten(_parse(text, file)), _KINDS, _place_in(file, text)))
+    for variable, (name, value) in given_in(environment or {}, _KINDS).items():
+        values |= _checked({name: value}, _KINDS, partial(_place_of, variable))
     given = {name: value for name, value in (options or {}).items() if value is not None}
     values |= _merged(defaults, _checked(given, _KINDS, lambda _: "the command line"))
     settings = _built(Settings, values)
@@ -63,6 +72,10 @@ def _place_in(file: Path, text: str) -> Place:
         return str(file) if line is None else f"{file}, line {line}"
 
     return place
+
+
+def _place_of(variable: str, _name: str) -> str:
+    return f"environment variable {variable}"
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -95,7 +95,7 @@ class JobProcess:
         folders = (*self.python_path, ROOT) if bomb is None else (_BOMBS, ROOT)
         environment = {**os.environ, **self.environment, "PYTHONPATH": ":".join(map(str, folders))}
         if bomb is not None:
-            environment["OFFSETLAKE_BOMB"] = bomb
+            environment["BOMB_OF_JOB"] = bomb
         arguments = [command, "--bootstrap-server", self.bootstrap, "--config", "settings.toml"]
         arguments += ["--checkpoint", self.checkpoint or str(self.directory / "checkpoint")]
         arguments += ["--table-root", self.tables.root, *options]

@@ -25,7 +25,7 @@ def test_a_worker_that_comes_too_late_is_started_again(make_broker: BrokerFactor
     kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
     was_late = tmp_path / "was late"
     job = JobProcess(
-        tmp_path / "job", bootstrap, python_path=(LATE,), environment={"OFFSETLAKE_LATE": str(was_late)}
+        tmp_path / "job", bootstrap, python_path=(LATE,), environment={"LATE_WORKER": str(was_late)}
     )
     job.start("run", "--once")
     assert job.wait() == 0, job.output

@@ -1,6 +1,6 @@
 """Kills the job that this Python is a part of, all its processes at once, when it comes to a named point.
 
-Python imports this by itself when the folder is on PYTHONPATH. `OFFSETLAKE_BOMB=<point>:<n>` names the point
+Python imports this by itself when the folder is on PYTHONPATH. `BOMB_OF_JOB=<point>:<n>` names the point
 and the how-manieth time; without it nothing happens. The job itself is the real one.
 """
 
@@ -197,5 +197,5 @@ def _arm(bomb: str) -> None:
         points[point](Countdown(int(count)))
 
 
-if "OFFSETLAKE_BOMB" in os.environ:
-    _arm(os.environ["OFFSETLAKE_BOMB"])
+if "BOMB_OF_JOB" in os.environ:
+    _arm(os.environ["BOMB_OF_JOB"])

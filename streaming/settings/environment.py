@@ -1,0 +1,50 @@
+"""Settings by environment variables: `OFFSETLAKE_` and a setting's name in capitals, with `_` for `.`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from streaming.model.errors import MisuseError
+from streaming.model.suggestions import did_you_mean, nearest
+from streaming.settings.kinds import Entries, FreeTable, Kind, Number
+
+PREFIX: Final = "OFFSETLAKE_"
+
+_AS_THE_OPTION: Final = {"OFFSETLAKE_TABLE_ROOT": "tables.root"}
+_NO_SETTINGS: Final = frozenset({"OFFSETLAKE_JARS", "OFFSETLAKE_IVY_SETTINGS"})  # of streaming.jvm.jars
+
+
+def variables_of(kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """Return the variables of all settings that are single values, and the settings' dotted names."""
+    single = [name for name, kind in kinds.items() if not isinstance(kind, FreeTable | Entries)]
+    return {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in single} | _AS_THE_OPTION
+
+
+def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, tuple[str, object]]:
+    """Return the variables that are set and not empty, each with its setting and the value.
+
+    Raises `MisuseError` for a variable with the prefix that no setting has.
+    """
+    variables = variables_of(kinds)
+    given: dict[str, tuple[str, object]] = {}
+    for variable, text in sorted(environment.items()):
+        if not _is_setting(variable) or not text:
+            continue
+        if variable not in variables:
+            raise MisuseError(
+                f"environment variable {variable}: expected the name of a setting with a single value, "
+                f"such as OFFSETLAKE_TABLES_ROOT for tables.root.{did_you_mean(nearest(variable, variables))}"
+                " Tables and lists of settings are for a settings file."
+            )
+        name = variables[variable]
+        is_number = isinstance(kinds[name], Number) and text.isascii() and text.isdecimal()
+        given[variable] = name, int(text) if is_number else text
+    return given
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a process whose settings are all given to it."""
+    return {name: value for name, value in environment.items() if not _is_setting(name)}
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith(PREFIX) and variable not in _NO_SETTINGS
