@@ -48,7 +48,7 @@ def test_variables_are_laid_over_the_file_and_options_over_them(tmp_path: Path) 
             "OFFSETLAKE_TABLES_ROT: expected the name of .* mean OFFSETLAKE_TABLES_ROOT",
         ),
         ("OFFSETLAKE_SOURCE_CLIENT", "{}", "Tables and lists of settings are for a settings file"),
-        ("OFFSETLAKE_JOB_TRIGGER", "soon", "environment variable OFFSETLAKE_JOB_TRIGGER: .*'job.trigger'"),
+        ("OFFSETLAKE_JOB_TRIGGER", "soon", "environment variable OFFSETLAKE_JOB_TRIGGER: .*found 'soon'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "two", "variable OFFSETLAKE_JOB_STATE_PARTITIONS: .*found 'two'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "0", "above 0"),
     ],
