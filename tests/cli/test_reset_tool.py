@@ -12,27 +12,26 @@ from streaming.demo.local_broker import LocalBroker
 
 pytestmark = pytest.mark.broker
 
+TOPIC = "put-back"
 NAMES = ['of, "two" parts', "gruppe-ü"]
 
 
 @pytest.fixture(scope="module")
 def server(broker: LocalBroker) -> str:
-    kafka.create_topics(broker.bootstrap_servers, {"restored": 1})
+    kafka.create_topics(broker.bootstrap_servers, {TOPIC: 1})
     for group in NAMES:
-        kafka.commit_offsets(broker.bootstrap_servers, group, {("restored", 0): 0})
+        kafka.commit_offsets(broker.bootstrap_servers, group, {(TOPIC, 0): 0})
     return broker.bootstrap_servers
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_tool_reads_what_was_written_for_it(server: str, tmp_path: Path, count: int) -> None:
     groups = NAMES[:count]
-    rows = {"group": groups, "topic": ["restored"] * count, "partition": [0] * count, "at": [0] * count}
+    rows = {"group": groups, "topic": [TOPIC] * count, "partition": [0] * count, "at": [0] * count}
     file = tmp_path / "positions.csv"
     file.write_text("".join(reset_lines(pa.table(rows), "at", one_group=count == 1)), encoding="utf-8")
     named = [argument for group in groups for argument in ("--group", group)]
     said = consumer_groups(server, "--reset-offsets", "--from-file", str(file), "--dry-run", *named)
-    plan = [
-        line.split()[-3:] for line in said.splitlines() if line.rstrip().endswith(" 0") and "restored" in line
-    ]
-    assert plan == [["restored", "0", "0"]] * count, said
+    plan = [line.split()[-3:] for line in said.splitlines() if line.rstrip().endswith(" 0") and TOPIC in line]
+    assert plan == [[TOPIC, "0", "0"]] * count, said
     assert ("Exception" in said) == (count > 1)  # it tries the form for one group first, and says so

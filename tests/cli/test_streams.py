@@ -22,7 +22,7 @@ NEEDED: Final[Mapping[str, list[str]]] = {
     "sql": ['SELECT DISTINCT "group" FROM live_offsets'],
 }
 MORE: Final = {
-    "restore": ["restore", "--group", NAME, "--as-of", "now"],
+    "restore": ["restore", f"{NAME}*", "--as-of", "now"],
     "names": ["groups", "--list"],
     "decode": ["decode", "{records}"],
     "metrics": ["metrics"],

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
 from streaming.model.errors import MisuseError
+from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.spark.session import (
@@ -94,13 +95,15 @@ def test_workers_run_the_python_of_this_process_here_and_that_of_the_user_on_a_c
 @pytest.mark.parametrize("master", ["spark://spark:7077", "k8s://https://k8s:6443", "yarn"])
 def test_a_checkpoint_on_this_machine_alone_is_refused_for_a_cluster(master: str) -> None:
     with pytest.raises(MisuseError, match=r"job\.checkpoint.*checkpoints/offsetlake.*file:///"):
-        read_settings(options={"spark.master": master})
-    read_settings(options={"spark.master": master, "job.checkpoint": "file:///shared/checkpoint"})
+        refuse_contradictions_of_job(read_settings(options={"spark.master": master}))
+    shared = {"spark.master": master, "job.checkpoint": "file:///shared/checkpoint"}
+    refuse_contradictions_of_job(read_settings(options=shared))
 
 
 def test_a_checkpoint_among_the_tables_is_seen_however_it_is_written() -> None:
+    places = {"tables.root": "/lake", "job.checkpoint": "file:///lake/checkpoint"}
     with pytest.raises(MisuseError, match="overlap"):
-        read_settings(options={"tables.root": "/lake", "job.checkpoint": "file:///lake/checkpoint"})
+        refuse_contradictions_of_job(read_settings(options=places))
 
 
 @pytest.mark.spark
