@@ -13,7 +13,7 @@ from streaming.demo.local_broker import free_ports
 
 NAMES = ("prometheus-alertmanager", "alertmanager")
 PACKAGE = "prometheus-alertmanager"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offsetlake-tests" / PACKAGE
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "offsetlake-tests" / PACKAGE
 
 CONFIG = """
 global:

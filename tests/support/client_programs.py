@@ -18,7 +18,9 @@ from typing import Final
 KAFKA_PYTHON: Final = "3.0.12"
 
 HERE: Final = Path(__file__).parent / "clients"
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offsetlake-tests" / "clients"
+CACHE: Final = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "offsetlake-tests" / "clients"
+)
 
 _LIMIT_S: Final = 600
 
