@@ -66,13 +66,14 @@ class Checkpoint:
         of batches that it knows of. One that is newer than the last completed batch is of no use.
         """
         version = 1 + max(self._numbers("commits"), default=-1)
-        snapshots: dict[str, int] = {}
-        for file in self._files.globStatus(self._path("state/0/*/*.{changelog,zip}")) or ():
-            partition, name = file.getPath().getParent().getName(), file.getPath().getName()
-            number, _, kind = name.partition(".")
-            is_one = kind == "zip" and number.isdecimal() and int(number) <= version
-            snapshots[partition] = max(snapshots.get(partition, 0), int(number) if is_one else 0)
-        return version - min(snapshots.values(), default=version)
+        newest = [self._newest_snapshot(f"state/0/{number}", version) for number in self._numbers("state/0")]
+        return version - min(newest, default=version)
+
+    def _newest_snapshot(self, partition: str, version: int) -> int:
+        """Return the newest version that a snapshot in a folder is of, up to a version; 0: there is none."""
+        snapshots = (name.removesuffix(".zip") for name in self._names(partition) if name.endswith(".zip"))
+        numbers = (int(number) for number in snapshots if number.isdecimal())
+        return max((number for number in numbers if number <= version), default=0)
 
     def delete(self) -> None:
         """Delete the checkpoint, if there is one."""
@@ -90,10 +91,14 @@ class Checkpoint:
         return {int(partition): offset for partition, offset in ends.items()}
 
     def _numbers(self, folder: str) -> list[int]:
-        """Return the batches that have a file in one of the folders of the checkpoint."""
+        """Return the numbers that are names in a folder of the checkpoint: of batches, or of partitions."""
+        return [int(name) for name in self._names(folder) if name.isdecimal()]
+
+    def _names(self, folder: str) -> list[str]:
+        """Return the names in a folder of the checkpoint, whose path may hold what is special to globs."""
         path = self._path(folder)
         files = self._files.listStatus(path) if self._files.exists(path) else ()
-        return [int(name) for file in files if (name := file.getPath().getName()).isdecimal()]
+        return [file.getPath().getName() for file in files]
 
     def _path(self, name: str) -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path
