@@ -104,8 +104,10 @@ class Courier:
         state, name, began = self._alerts.read(), self._receiver.name, self._steady()
         pending = {told.episode.id: told for told in state.pending(name)}
         self._refusals.keep(pending)
-        due = [told for told in pending.values() if self._refusals.is_due(told, began)]
-        arrived, failure = self._deliver_due(due)
+        at = {identity: self._refusals.due_at(told) for identity, told in pending.items()}
+        fresh = [told for identity, told in pending.items() if at[identity] is None]
+        again = sorted((due, identity) for identity, due in at.items() if due is not None and due <= began)
+        arrived, failure = self._deliver_due(fresh)
         if not self._is_cut_short and self._is_repeat_due(began):
             others = [told for told in state.open_episodes() if told.episode.id not in pending]
             errors = [
@@ -113,7 +115,10 @@ class Courier:
             ]
             self._not_repeated = next((str(error) for error in errors if error is not None), None)
             self._repeated_at = self._repeated_at if self._is_cut_short else began
-        return arrived == len(pending), failure or self._not_repeated
+        # Last, or a row of messages that are refused again would hold back all others.
+        arrived_again, refused = self._deliver_due([pending[identity] for _, identity in again])
+        is_done = arrived + arrived_again == len(pending)
+        return is_done, failure or refused or self._not_repeated
 
     def _is_repeat_due(self, now: float) -> bool:
         return self._every_s is not None and (self._repeat_at is None or self._repeat_at <= now)

@@ -61,13 +61,12 @@ class Refusals:
         moments = [one.backoff.until for one in self._refused.values() if one.backoff.until is not None]
         return min(moments, default=None)
 
-    def is_due(self, told: Told, now: float) -> bool:
-        """Tell whether a message may be sent: it is another one than the one that was refused, or has waited
-        for long enough."""
+    def due_at(self, told: Told) -> float | None:
+        """Return when a message may be sent again; None: it was not refused as it is now."""
         held = self._refused.get(told.episode.id)
         if held is None or held.revision != told.episode.revision:
-            return True
-        return held.backoff.until is None or held.backoff.until <= now
+            return None
+        return held.backoff.until
 
     def take(self, told: Sequence[Told]) -> None:
         """Note that messages were taken."""

@@ -590,6 +590,33 @@ def test_what_is_refused_for_long_while_others_are_taken_is_given_up_and_said(la
     assert len(describe_alerts(lake.tables)) == 1
 
 
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_many_that_are_refused_hold_back_no_alert_behind_them(lake: Lake, batch_size: int) -> None:
+    bad = [f"bad{number:02}" for number in range(45)]
+    receiver = Picky(*bad, batch_size=batch_size)
+    for groups in (bad, ["new"]):
+        for group in groups:
+            lake.commit(group, at=lake.now - RETENTION + DAY)
+        lake.evaluate(receivers=["webhook"])
+        lake.now += 1
+    run_for(lake, Sender(lake, receiver), 60_000)
+    assert len(receiver.times("new")) == 1
+
+
+def test_open_alerts_are_repeated_within_their_validity_beside_many_that_are_refused(lake: Lake) -> None:
+    bad = [f"bad{number:02}" for number in range(45)]
+    receiver = Picky(*bad, repeat_every_ms=60_000, batch_size=500)
+    open_alert(lake, "a")
+    sender = Sender(lake, receiver)
+    assert sender.deliver()
+    for group in bad:
+        lake.commit(group, at=lake.now - RETENTION + DAY)
+    lake.evaluate(receivers=["webhook"])
+    run_for(lake, sender, HOUR)
+    gaps = [later - earlier for earlier, later in pairwise([*receiver.times("a"), lake.now])]
+    assert max(gaps) <= 90_000
+
+
 def test_nothing_is_given_up_while_a_receiver_takes_nothing(lake: Lake) -> None:
     receiver = Picky("a", "b", "c")
     for group in ("a", "b", "c"):
