@@ -1,7 +1,8 @@
 """The demo: a real local broker, real consumer groups, the job, the live table, a door for Kafka's clients.
 
-Everything runs in a temporary directory and is stopped and removed at the end, however that comes. The last
-thing it does is to compare the tables with what the broker itself answers.
+Everything runs in a temporary directory and is stopped and removed at the end, however that comes. Spark's
+log stays if the job fails. The last thing the demo does is to compare the tables with what the broker itself
+answers.
 """
 
 import os
@@ -34,7 +35,8 @@ from streaming.tables.tables import Tables, TablesMissingError
 _ENDS_AGE_MS: Final = 2 * MINUTE_MS  # of the samples that lag is shown by
 _LOOK_S: Final = 1.0
 _AGREE_LIMIT_S: Final = 60.0
-_LOG_LINES_SHOWN: Final = 15
+_NAME: Final = "offsetlake-demo-"
+"""So begin the names of what the demo makes among temporary files."""
 
 
 class DemoError(OffsetlakeError):
@@ -54,10 +56,10 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
     Raises `DemoError` if the tables and the broker do not agree in the end. Stopped before it showed any
     offsets, it ends without comparing.
     """
-    with _output() as out, tempfile.TemporaryDirectory(prefix="offsetlake-demo-") as directory:
+    with _output() as out, log_of_spark() as log, tempfile.TemporaryDirectory(prefix=_NAME) as directory:
         root = Path(directory)
         broker = LocalBroker(root / "broker")
-        settings = demo_settings(broker.bootstrap_servers, root)
+        settings = demo_settings(broker.bootstrap_servers, root, log)
         doors = Doors(settings.tables.root, root)
         with Display(out, [ask_command(settings.tables.root), *doors.commands]) as display:
             display.begin(f"starting a Kafka broker on {broker.bootstrap_servers}")
@@ -91,6 +93,22 @@ def _output() -> Iterator[TextIO]:
         ) from error
 
 
+@contextmanager
+def log_of_spark() -> Iterator[Path]:
+    """Make a file for Spark's log, which stays if an error names it."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{_NAME}spark-", suffix=".log")
+    os.close(descriptor)
+    is_named = False
+    try:
+        yield Path(name)
+    except OffsetlakeError as error:
+        is_named = name in str(error)
+        raise
+    finally:
+        if not is_named:
+            Path(name).unlink(missing_ok=True)
+
+
 def _show_job(
     settings: Settings, display: Display, doors: Doors, stop: threading.Event, seconds: float | None
 ) -> None:
@@ -114,8 +132,8 @@ def _show_job(
         display.begin("stopping the job and the broker")
 
 
-def demo_settings(bootstrap_servers: str, root: Path) -> Settings:
-    """Return the settings of the demo's job: a quick trigger, everything under `root`."""
+def demo_settings(bootstrap_servers: str, root: Path, log: Path) -> Settings:
+    """Return the settings of the demo's job: a quick trigger, everything under `root` but Spark's log."""
     return read_settings(
         options={
             "source.bootstrap_servers": bootstrap_servers,
@@ -124,7 +142,7 @@ def demo_settings(bootstrap_servers: str, root: Path) -> Settings:
             "job.trigger": "1s",
             "log_ends.every": "2s",
             "job.state_partitions": 2,
-            "spark.log_file": str(root / "spark.log"),
+            "spark.log_file": str(log),
         }
     )
 
@@ -147,18 +165,9 @@ class _Job(threading.Thread):
             self.failure = error
 
     def check(self) -> None:
-        """Raise `DemoError` if the job failed, with the end of Spark's log: the file will be gone."""
+        """Raise `DemoError` if the job failed."""
         if self.failure is not None:
-            raise DemoError(
-                f"running the job: {str(self.failure) or type(self.failure).__name__}\n"
-                f"The end of Spark's log:\n{_tail(Path(self._settings.spark.log_file))}"
-            ) from self.failure
-
-
-def _tail(log_file: Path) -> str:
-    if not log_file.exists():
-        return "(there is none)"
-    return "\n".join(log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES_SHOWN:])
+            raise DemoError(str(self.failure) or type(self.failure).__name__) from self.failure
 
 
 @contextmanager

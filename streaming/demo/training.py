@@ -40,15 +40,22 @@ def make_archive(cache: Path, name: str) -> Path:
 
     Raises `OffsetlakeError` and `OSError`.
     """
-    from streaming.demo.demo import demo_settings  # not before: these load Spark and a Kafka client
+    from streaming.demo.demo import (
+        demo_settings,
+        log_of_spark,
+    )  # not before: these load Spark and a Kafka client
     from streaming.demo.local_broker import LocalBroker
     from streaming.demo.traffic import DemoTraffic
     from streaming.job.run import archive_classes
 
     with tempfile.TemporaryDirectory(dir=cache, prefix=".training-") as directory:
         made = Path(directory, "classes.jsa")
-        with LocalBroker(Path(directory, "broker")) as broker, DemoTraffic(broker.bootstrap_servers):
-            archive_classes(demo_settings(broker.bootstrap_servers, Path(directory)), made)
+        with (
+            log_of_spark() as log,
+            LocalBroker(Path(directory, "broker")) as broker,
+            DemoTraffic(broker.bootstrap_servers),
+        ):
+            archive_classes(demo_settings(broker.bootstrap_servers, Path(directory), log), made)
         return put_in_place(made, cache, name)
 
 

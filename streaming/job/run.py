@@ -28,6 +28,7 @@ from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.model import Settings
+from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows
@@ -119,7 +120,7 @@ def _with_reader(
 @contextmanager
 def _explained(settings: Settings) -> Iterator[None]:
     """Turn what Spark, the tables or the file system raise into one sentence that says where to look."""
-    hint = f"Spark's own log is {Path(settings.spark.log_file).absolute()}."
+    log = hint = f"Spark's own log is {Path(settings.spark.log_file).absolute()}."
     if not settings.spark.is_local:
         hint += (
             f" Executors need offsetlake installed where {python_of_workers(settings.spark, os.environ)} "
@@ -127,9 +128,9 @@ def _explained(settings: Settings) -> Iterator[None]:
         )
     try:
         yield
-    except JobFailedError as error:
-        raise JobFailedError(f"{error} {hint}") from error
-    except (Py4JError, PySparkException, DeltaError, OSError) as error:
+    except (JobFailedError, Py4JError, PySparkException, DeltaError, OSError) as error:
+        if ended := end_of_jvm(error):
+            raise JobFailedError(f"running the job failed: {ended} {log}") from error
         raise JobFailedError(f"{as_failure('running the job', error)} {hint}") from error
 
 

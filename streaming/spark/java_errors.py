@@ -1,9 +1,15 @@
-"""What is behind an error that came through the JVM: its innermost cause, in one line."""
+"""What is behind an error that came through the JVM, in one line: its innermost cause, or the JVM's end."""
 
 import re
+import signal
+import subprocess
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 
 _RIGHTS: Final = "Grant the user the rights that docs/security.md lists."
 _HINTS: Final = {
@@ -17,6 +23,11 @@ _HINTS: Final = {
 
 _JAVA: Final = re.compile(r"(?:[\w$]+\.)+([\w$]+)(?:: (.*))?", re.DOTALL)
 
+OF_CONNECTIONS: Final = (Py4JNetworkError, ConnectionError, EOFError)
+"""What is raised where the JVM is not there to answer."""
+
+_END_LIMIT_S: Final = 5.0
+
 
 def told(error: BaseException) -> str:
     """Say in one line what an error is: of one of the JVM the innermost cause, with what to do if known."""
@@ -25,6 +36,40 @@ def told(error: BaseException) -> str:
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
     hint = _HINTS.get(kind)
     return f"{kind}: {_telling_line(message).rstrip('.')}.{f' {hint}' if hint else ''}"
+
+
+def end_of_jvm(error: BaseException) -> str | None:
+    """Say how the JVM of this process's sessions has ended, which explains an error; None if it has not."""
+    jvm = _jvm(error)
+    if jvm is None:
+        return None
+    if any(isinstance(one, OF_CONNECTIONS) for one in _with_causes(error)):
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_END_LIMIT_S)  # its connections end a moment before it does
+    code = jvm.poll()
+    if code is None:
+        return None
+    if code >= 0:
+        return f"the JVM of Spark has ended with exit code {code}."
+    by_system = " Where memory runs out, the system does that." if -code == signal.SIGKILL else ""
+    return f"the JVM of Spark was ended by signal {-code} ({signal.strsignal(-code)}).{by_system}"
+
+
+def _jvm(error: BaseException) -> subprocess.Popen[bytes] | None:
+    """Return the process of the JVM; of one that ended while it was started nothing but the error knows."""
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        return gateway.proc  # type: ignore[no-any-return]
+    frames = [frame for one in _with_causes(error) for frame, _ in traceback.walk_tb(one.__traceback__)]
+    return next((f.f_locals.get("proc") for f in frames if f.f_code.co_name == "launch_gateway"), None)
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised for, or after."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__
 
 
 def _innermost(error: BaseException) -> str:

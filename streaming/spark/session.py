@@ -1,8 +1,10 @@
 """Starts the Spark session that the job needs."""
 
+import logging
 import os
 import re
 import signal
+import socketserver
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
+from streaming.spark.java_errors import OF_CONNECTIONS
 from streaming.spark.source import SESSION_CONF
 from streaming.spark.warm_up import start_workers
 
@@ -158,6 +161,7 @@ def start_session(
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = session_conf(spark, job, jars, java_options=java_options)
     conf = SparkConf().setAppName("offsetlake").setMaster(spark.master).setAll([*settings.items()])
+    _leave_end_of_jvm_to_errors()
     with _output_to(Path(spark.log_file)), _own_signals():
         context = SparkContext.getOrCreate(conf)
         if spark.is_local:  # elsewhere executors may still be on their way
@@ -206,6 +210,27 @@ def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> s
     """
     chosen = spark.conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
     return sys.executable if spark.is_local or chosen is None else chosen
+
+
+def _leave_end_of_jvm_to_errors() -> None:
+    """Have PySpark print no tracebacks where the JVM has ended.
+
+    Whoever asks the JVM next raises an error, which says it (`java_errors.end_of_jvm`). They would come from
+    the server that the JVM sends accumulators to, and from py4j for each command that is under way.
+    """
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _handle_error  # type: ignore[method-assign,assignment]
+    logging.getLogger().addFilter(_is_of_no_connection)  # py4j tells some by the root logger, ...
+    logging.getLogger("py4j").propagate = False  # ... which then has a handler, and others by its own
+
+
+def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
+    if not isinstance(sys.exception(), OF_CONNECTIONS):
+        socketserver.BaseServer.handle_error(server, request, address)
+
+
+def _is_of_no_connection(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], OF_CONNECTIONS))
 
 
 @contextmanager

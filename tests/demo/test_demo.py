@@ -4,9 +4,10 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,11 @@ class Stub:
 
 
 def failing_job(settings: Any, *_: Any, **__: Any) -> None:
-    Path(settings.spark.log_file).write_text("".join(f"line {number}\n" for number in range(100)))
+    Path(settings.spark.log_file).write_text("why")
+    raise OffsetlakeError(f"the job failed. Spark's own log is {settings.spark.log_file}.")
+
+
+def job_without_spark(*_: Any, **__: Any) -> None:
     raise OffsetlakeError("the job failed")
 
 
@@ -71,13 +76,33 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "_LOOK_S", 0.1)
 
 
-def test_a_job_that_fails_shows_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_job_that_fails_is_one_line_that_names_a_log_which_stays(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
     monkeypatch.setattr(demo, "run_job", failing_job)
     with pytest.raises(demo.DemoError) as raised:
         demo.run_demo(threading.Event(), seconds=5)
-    message = str(raised.value)
-    assert "the job failed" in message
-    assert message.splitlines()[-15:] == [f"line {number}" for number in range(85, 100)]
+    [log] = temporary.iterdir()
+    assert str(raised.value) == f"the job failed. Spark's own log is {log}."
+    assert log.read_text() == "why"
+
+
+@pytest.mark.parametrize("job", [idle_job, job_without_spark])
+def test_a_demo_that_names_no_log_leaves_no_files(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, job: Any
+) -> None:
+    monkeypatch.setattr(demo, "run_job", job)
+    monkeypatch.setattr(demo, "broker_offsets", lambda _: {})
+    with nullcontext() if job is idle_job else pytest.raises(demo.DemoError, match="the job failed"):
+        demo.run_demo(threading.Event(), seconds=0.2)
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_demo_stopped_before_it_showed_anything_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

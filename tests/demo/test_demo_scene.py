@@ -104,7 +104,7 @@ def test_a_name_whose_begin_or_end_would_not_be_seen_is_quoted(name: str, shown:
 
 def test_lag_is_that_of_the_last_samples(tmp_path: Path) -> None:
     world = LagTables(tmp_path, now_ms() - 3_000)
-    settings, rows = demo_settings("localhost:1", tmp_path), world.tables.read()
+    settings, rows = demo_settings("localhost:1", tmp_path, tmp_path / "spark.log"), world.tables.read()
     lags = _lags(replace(settings, tables=replace(settings.tables, root=str(tmp_path))), rows)
     assert {key.group: lag for key, lag in lags.items()} == {"live": 30, "dead": 1_230, "old": 5_100}
     lines = [line.plain.split() for line in offset_lines(Scene().after(rows, world.now, lags))]
