@@ -363,6 +363,8 @@ def leaders(client: Client) -> dict[str, tuple[int, list[int]]]:
     [
         ("apache-kafka-java", "4.3.1"),
         ("apache-kafka-java", "8.2.0-ccs"),  # of Confluent: Kafka's 4.2
+        ("apache-kafka-java", "8.2.0-ccs-SNAPSHOT"),
+        ("apache-kafka-java", "7.6.0-cex"),  # of somebody else
         ("librdkafka", "2.16.0"),
         None,
     ],
@@ -402,7 +404,10 @@ def test_a_begin_that_is_not_known_is_an_error_that_is_not_tried_again(tables: T
         assert log_ends(client, EARLIEST)["known"] == (Error.UNSUPPORTED_VERSION, -1)
 
 
-OF_CONFLUENT = ["7.9.0-ccs", "8.0.0-ce", "8.1.0-0-ccs", "5.5.1-ccs"]
+OF_CONFLUENT = [
+    *("7.9.0-ccs", "8.0.0-ce", "8.1.0-0-ccs", "5.5.1-ccs"),
+    *("7.6.0-ccs-SNAPSHOT", "7.6.0-ce-SNAPSHOT", "7.6.1-1-ccs", "7.6.0-ccs.1"),
+]
 
 
 @pytest.mark.parametrize(
