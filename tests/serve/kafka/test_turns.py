@@ -136,19 +136,48 @@ def test_a_client_that_always_takes_a_little_does_not_keep_its_turn(tables: Tabl
             assert len(client.ask(9, 8, EVERYTHING)["groups"]) == 10
 
 
+def take_steadily(client: Client, bytes_per_s: int, most: int = PARTITIONS * 400) -> bool:
+    """Take an answer at a pace; tell whether so much of it came."""
+    received = 0
+    with suppress(OSError):
+        while received < most and (piece := client.socket.recv(16_384)):
+            received += len(piece)
+            time.sleep(len(piece) / bytes_per_s)
+    return received >= most
+
+
 @pytest.mark.parametrize(("bytes_per_s", "is_answered"), [(2_000_000, True), (10**9, False)])
 def test_a_client_has_longer_for_a_larger_answer(tables: Tables, bytes_per_s: int, is_answered: bool) -> None:
     limits = Limits(large_answers=1, unread_s=0.2, unread_bytes_per_s=bytes_per_s)
     with listening(tables, limits=limits) as door, Client(door.bootstrap) as client:
-        client.ask(18, 0, {})
         client.socket.sendall(ALL)
-        received = 0
-        with suppress(OSError):
-            while received < PARTITIONS * 400 and (piece := client.socket.recv(262_144)):
-                received += len(piece)
-                time.sleep(len(piece) / 8_000_000)
-        assert (received >= PARTITIONS * 400) is is_answered
+        assert take_steadily(client, 8_000_000) is is_answered
         assert refused(door) == ({} if is_answered else {"unread": 1})
+
+
+def test_a_client_that_is_slow_loses_its_turn_only_to_another_that_waits(tables: Tables) -> None:
+    limits = Limits(large_answers=1, unread_s=1.0, unread_bytes_per_s=1_000, wanted_bytes_per_s=10**9)
+    with listening(tables, limits=limits) as door, Client(door.bootstrap) as slow:
+        slow.socket.sendall(ALL)
+        assert take_steadily(slow, 400_000, most=1_000_000)
+        assert refused(door) == {}
+        with Client(door.bootstrap) as other:
+            assert len(other.ask(9, 8, EVERYTHING)["groups"]) == 10
+        assert refused(door) == {"unread": 1}
+
+
+def test_how_long_clients_may_take() -> None:
+    limits, mebibyte = Limits(), 1024 * 1024
+
+    def taken(size: int, bytes_per_s: int, *, is_wanted: bool) -> bool:
+        """Tell whether somebody who takes so many bytes a second is never too late."""
+        times = [(sent / bytes_per_s, sent) for sent in range(mebibyte // 4, size, mebibyte // 4)]
+        return all(time_s <= limits.may_take_s(sent, is_wanted=is_wanted) for time_s, sent in times)
+
+    assert taken(90 * mebibyte, 50_000, is_wanted=False)  # through a VPN
+    assert not taken(2 * mebibyte, 5_000, is_wanted=False)
+    assert taken(90 * mebibyte, 1_000_000, is_wanted=True)
+    assert not taken(2 * mebibyte, 50_000, is_wanted=True)
 
 
 def test_an_answer_that_takes_only_a_while_does_not_wait_for_large_ones(tables: Tables) -> None:
