@@ -26,7 +26,6 @@ _LARGE_FRAME: Final = 4 * 1024  # to read it, and to weigh the answer, takes a m
 _AHEAD: Final = 64 * 1024  # received bytes with which nothing more is read while an answer is being made
 _BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
 _SENT_AHEAD: Final = 256 * 1024  # in the system's hands: with several MB, its way, slow looks like deaf
-# what the system may hold of an answer: with 4 MB, as by itself, slow looks like deaf
 _PIECE: Final = 256 * 1024
 _MANY_BYTES: Final = 64 * 1024  # of names, texts and bytes, which take a moment to be made
 _LOOK_EVERY_S: Final = 0.5  # whether others wait for the turn of a client that is slow
