@@ -17,7 +17,7 @@ from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import NODE_ID, Each, View, once
+from streaming.serve.kafka.view import NODE_ID, Each, View, can_be_named, once
 from streaming.serve.picture.names import NONE
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
@@ -325,11 +325,11 @@ def _partitions(topic: int, view: View, begin: int, most: int | None) -> list[di
 
 
 def _is_there(topic: int, view: View) -> Mask:
-    """Tell which of the named partitions of the topic at a place are there still."""
+    """Tell which of the named partitions of the topic at a place are there still, and can be in an answer."""
     picture = view.picture
     start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
     is_there: Mask = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
-    return is_there | picture.is_assigned[start:stop]
+    return (is_there | picture.is_assigned[start:stop]) & can_be_named(topic, view)
 
 
 def gaps_of(topic: str, view: View) -> range:

@@ -25,10 +25,10 @@ def consumer_member(member: Mapping[str, Any], view: View) -> Message:
     is_classic = member.get("is_classic")
     return {
         **_identity(member, "instanceId"),
-        "rackId": member.get("rack_id"),
+        "rackId": _writable_or_none(member.get("rack_id")),
         "memberEpoch": member.get("member_epoch") or 0,
-        "subscribedTopicNames": member.get("subscribed_topics") or [],
-        "subscribedTopicRegex": member.get("subscribed_regex"),
+        "subscribedTopicNames": [writable(name) for name in member.get("subscribed_topics") or ()],
+        "subscribedTopicRegex": _writable_or_none(member.get("subscribed_regex")),
         "assignment": _assignment(member.get("assignment"), view),
         "targetAssignment": _assignment(member.get("target_assignment"), view),
         "memberType": _UNKNOWN if is_classic is None else _CLASSIC if is_classic else _CONSUMER,
@@ -38,10 +38,14 @@ def consumer_member(member: Mapping[str, Any], view: View) -> Message:
 def _identity(member: Mapping[str, Any], instance_id: str) -> Message:
     return {
         "memberId": writable(member["member_id"]),
-        instance_id: member["group_instance_id"],
+        instance_id: _writable_or_none(member["group_instance_id"]),
         "clientId": writable(member["client_id"]),
         "clientHost": writable(member["client_host"]),
     }
+
+
+def _writable_or_none(text: str | None) -> str | None:
+    return None if text is None else writable(text)
 
 
 def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: View) -> Message:
@@ -52,7 +56,7 @@ def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: View) -> Mes
         "topicPartitions": [
             {
                 "topicId": one["topic_id"],
-                "topicName": one["topic"] or topics.name_of(one["topic_id"]) or one["topic_id"],
+                "topicName": writable(one["topic"] or topics.name_of(one["topic_id"])) or one["topic_id"],
                 "partitions": one["partitions"],
             }
             for one in assigned or ()

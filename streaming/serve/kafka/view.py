@@ -10,7 +10,7 @@ import numpy as np
 
 from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index
+from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
@@ -150,3 +150,10 @@ class View:
     def operations(self, is_asked: bool) -> int:
         """The authorized operations, as answers have them."""
         return AUTHORIZED if is_asked else NOT_ASKED
+
+
+def can_be_named(topics: Index | int, view: View) -> Mask:
+    """Tell of topics, by their places, which have names as short as the protocol wants them (see
+    `writable`)."""
+    is_short: Mask = view.picture.topics.names.lengths[topics] <= MAX_TEXT_BYTES
+    return is_short
