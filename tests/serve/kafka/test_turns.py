@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, append, group, groups_of_offsets, offset
 
 from decoders.messages import request_bytes
 from streaming.common.times import now_ms
@@ -31,12 +31,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Groups with so many offsets that an answer is larger than any buffer of a socket."""
     made = Tables(str(tmp_path_factory.mktemp("turns") / "tables"))
     made.create()
-    batch: Batch = {
-        (f"g{number}", "t", partition): offset(source_partition=0, metadata="m" * 400)
-        for number in range(10)
-        for partition in range(PARTITIONS // 10)
-    }
-    batch |= {f"g{number}": group(source_partition=0) for number in range(10)}
+    batch = groups_of_offsets(10, PARTITIONS // 10, "m" * 400)
     batch |= {("small", "t", number): offset(source_partition=0) for number in range(1_000)}
     append(made, batch | {"small": group(source_partition=0)}, partitions=LOADED, now=now_ms())
     return made
