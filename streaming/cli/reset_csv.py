@@ -1,10 +1,18 @@
 """Positions in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or newer)."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from streaming.cli.render import csv_line
+from streaming.common.times import iso
+
+if TYPE_CHECKING:
+    from streaming.tables.tables import Tables
+
+_MOST_TOLD: Final = 5
+"""Groups with members that are named."""
 
 
 def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
@@ -33,3 +41,22 @@ def groups_left_out(positions: pa.Table, *, one_group: bool) -> list[str]:
 
 def _has_line_end(name: str) -> bool:
     return "\r" in name or "\n" in name
+
+
+def members_told(tables: "Tables", positions: pa.Table) -> Iterator[str]:
+    """Say which groups of the rows (with `group`) have members as of now: the tool refuses these.
+
+    (Kafka 4.3 `ConsumerGroupCommand.resetOffsets`: "Assignments can only be reset if the group is inactive".)
+    """
+    from streaming.queries.queries import OffsetQueries
+
+    answer = OffsetQueries(tables).describe_groups(positions["group"].unique().to_pylist())
+    counts = {name: len(one.members) for name, one in answer.groups.items() if one.members}
+    for name in sorted(counts, key=str)[:_MOST_TOLD]:
+        members = "a member" if counts[name] == 1 else f"{counts[name]} members"
+        yield (
+            f"group {name!r} has {members} (as of {iso(answer.as_of.read_until, 'seconds')}): "
+            "kafka-consumer-groups will refuse it until its consumers are stopped, or their sessions time out"
+        )
+    if len(counts) > _MOST_TOLD:
+        yield f"so it is with {len(counts) - _MOST_TOLD} more groups"
