@@ -55,11 +55,22 @@ def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> 
 
 
 def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: Any) -> None:
-    commit = offset(committed_offset=5, source_offset=900, commit_timestamp=world.now)
-    append(world.tables, {("two\nlines", "orders", 0): commit | {"source_partition": SOURCE}}, now=world.now)
-    ended = restore("two\nlines", "live", "--as-of", "now")
+    commit = offset(
+        committed_offset=5, source_offset=900, commit_timestamp=world.now, source_partition=SOURCE
+    )
+    keys = [("two\nlines", "orders", 0), ("nu\0l", "orders", 0), ("live", "or\nders", 0), ("live", "\0", 0)]
+    append(world.tables, dict.fromkeys(keys, commit), now=world.now)
+    ended = restore("two*", "nu*", "live", "--as-of", "now")
     assert (ended.code, ended.out.startswith("live,orders,0,"), ended.out.count("\n")) == (1, True, 1)
-    assert "group 'two\\nlines' is left out: the file cannot hold a line end in a name" in ended.err
+    assert [line for line in ended.err.splitlines() if "left out" in line] == [
+        "offsetlake: group 'nu\\x00l' is left out: the file cannot hold NUL in a name",
+        "offsetlake: group 'two\\nlines' is left out: the file cannot hold a line end in a name",
+        "offsetlake: topic '\\x00' is left out: the file cannot hold NUL in a name",
+        "offsetlake: topic 'or\\nders' is left out: the file cannot hold a line end in a name",
+    ]
+    ended = restore("live", "--as-of", "now")
+    assert (ended.code, ended.out.count("\n"), ended.err.count("left out")) == (1, 1, 2)
+    assert restore("two\nlines", "--as-of", "now").out == "orders,0,5\n"
 
 
 def test_positions_that_could_never_be_read_are_named(world: LagTables, restore: Any) -> None:
