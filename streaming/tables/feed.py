@@ -294,6 +294,20 @@ def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) ->
     return rows.cast(pa.schema(KEY))
 
 
+def first_set(changes: DeltaTable, group: str, *, after: int) -> int | None:
+    """Return when a group or an offset of it was first written (ms) after a moment; None: not since."""
+    first = select(
+        f"""
+        SELECT min("batch_time") AS "first" FROM changes
+        WHERE "kind" IN ('offset', 'group') AND "op" = 'set' AND {is_one_of("group", [group])}
+        AND {written_after(after)}
+        """,
+        changes=changes,
+    )["first"]
+    moment: int | None = to_milliseconds(first)[0].as_py()
+    return moment
+
+
 # --- what is committed and subscribed to -------------------------------------------------------------------
 
 

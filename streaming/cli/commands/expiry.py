@@ -24,7 +24,7 @@ from streaming.cli.options import (
     within_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import groups_left_out, is_one_group, members_told, reset_lines
+from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
@@ -149,7 +149,7 @@ def retired(
     lost = restorable(listing.rows)
     one_group = is_one_group(groups, question.groups)
     write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
-    remarks += (left_out := groups_left_out(lost, one_group=one_group))
+    remarks += (left_out := names_left_out(lost, one_group=one_group))
     remarks += members_told(question.tables, lost)
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
     return found.tell(remarks) or int(bool(left_out))

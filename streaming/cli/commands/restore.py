@@ -16,7 +16,7 @@ from streaming.cli.options import (
     topic_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import groups_left_out, is_one_group, members_told, reset_lines
+from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
 from streaming.model.errors import MisuseError
 
 
@@ -59,7 +59,7 @@ def restore(
     one_group = is_one_group(groups, question.groups)
     write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
     warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
-    left_out = groups_left_out(rows, one_group=one_group)
+    left_out = names_left_out(rows, one_group=one_group)
     running = members_told(question.tables, rows)
     is_whole = not left_out and not rows["committed_offset"].null_count
     return found.tell([str(found.about), *warned, *left_out, *running]) or int(not is_whole)
