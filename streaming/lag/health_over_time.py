@@ -97,7 +97,7 @@ class _View:
         sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
         offsets = runs.offsets[self._lasts]
         is_known = (newest != NONE) & (now - sampled_at <= max_age_ms) & runs.is_readable[self._lasts]
-        is_later = (offsets > ends) & (runs.written_at[self._lasts] > sampled_at)
+        is_later = (offsets > ends) & (runs.written_at[runs.stands_since[self._lasts]] > sampled_at)
         self._ends = np.where(is_later, offsets, ends)
         self._is_known = is_known
         lags = lag_of(self._ends, offsets)

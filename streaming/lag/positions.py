@@ -50,7 +50,8 @@ class Reader(Protocol):
         until: int | None = None,
         in_order: bool = True,
     ) -> pa.Table:
-        """Read what the job wrote of commits of groups between two moments (ms), with its sequence."""
+        """Read what the job wrote of commits of groups between two moments (ms), with its sequence and the
+        offset_before."""
 
 
 def topics_in(rows: pa.Table) -> list[str]:
@@ -74,9 +75,11 @@ def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: 
 
 
 def written_since(at: Reader, positions: pa.Table, since: int) -> Index:
-    """Return when the job wrote the newest commits of n positions (ms), `NONE` where that was before a
-    moment (ms). What the reader has counts, however late it was written."""
+    """Return when the job wrote the commits that brought n positions where they are (ms), `NONE` where that
+    was before a moment (ms). What the reader has counts, however late it was written."""
     commits = at.commits(_named(positions), since=since, in_order=False)
+    is_again = to_mask(pc.equal(commits["committed_offset"], commits["offset_before"]))
+    commits = commits.filter(from_mask(~is_again))
     keys, codes = Numbering.of(positions, KEY_NAMES)
     newest = np.full(len(positions) + 1, NONE, np.int64)  # the last is that of `NONE`
     np.maximum.at(newest, keys.codes_of(commits), numbers_or(to_milliseconds(commits["written_at"]), NONE))

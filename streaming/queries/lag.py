@@ -162,7 +162,8 @@ class LagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(table, "at", runs.written_at[lasts], about)
+        written_at = runs.written_at[runs.stands_since[lasts]]
+        table, about = self._along(table, "at", written_at, about)
         return Answer(table, about, about.loading_of(groups))
 
     # --- health ----------------------------------------------------------------------------------------

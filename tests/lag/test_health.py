@@ -223,8 +223,13 @@ def test_a_position_beyond_the_end_is_told_with_the_next_sample(clock: int) -> N
     told = [judge(world, START + after)["reason"] for after in (0, M - 1, M, 20 * M)]
     assert told == ["it is beyond the log end"] * 4
     world.committed([(STEADY.end_at(START) + 6_000, START + S)], clock=clock)
-    told = [judge(world, START + after)["reason"] for after in (S, M - 1, M, 20 * M)]
-    assert told == ["caught up"] * 2 + ["it is beyond the log end"] * 2
+    world.committed([(STEADY.end_at(START) + 6_000, START + n * 7 * S) for n in range(1, 50)], clock=clock)
+    told = [judge(world, START + after)["reason"] for after in (S, M - 1, M, 5 * M, 20 * M)]
+    assert told == ["caught up"] * 2 + ["it is beyond the log end"] * 3
+    _, commits, samples = world.tables(START + 20 * M)
+    moments = np.arange(START + M, START + 20 * M, 7 * S)
+    changes = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
+    assert changes["reason"].to_pylist() == ["it is beyond the log end"]
 
 
 def test_status_is_not_frozen_while_a_group_is_stopped() -> None:

@@ -20,7 +20,7 @@ from streaming.lag.runs import COMMITS
 from streaming.model.schemas import KEY, TIMESTAMP
 
 NOW = 1_700_000_000_000
-COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64())])
+COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])
 OFFSETS = pa.schema([*KEY, ("committed_offset", pa.int64()), ("commit_timestamp", TIMESTAMP)])
 POSITIONS = pa.schema([*KEY, ("committed_offset", pa.int64()), *LAG, ("commit_timestamp", TIMESTAMP)])
 
@@ -98,6 +98,7 @@ def world(seed: int) -> tuple[pa.Table, Held]:
                 "written_at": moment,
                 "is_removed": chance.random() < 0.02,
                 "sequence": moment // 1_000,
+                "offset_before": None,
             }
             for n, moment in enumerate(times)
         ]
@@ -156,10 +157,12 @@ def follower(chance: random.Random, clock: Callable[[], int]) -> tuple[pa.Table,
     for number in range(40):
         key = {"group": f"g-{number}\0", "topic": log.topic, "partition": 0}
         every, off = chance.choice([5, 20, 90]) * 1_000, chance.choice([0, 0, 0, -50, 50])
+        before = None
         for at in range(NOW - 9 * MINUTE_MS, NOW - chance.randrange(2 * every), every):
             own = {**key, "committed_offset": log.end_at(at) + off, "sequence": at // 1_000}
             written = own | {"written_at": at, "committed_at": at + clock(), "is_removed": False}
-            commits.append(written)
+            commits.append(written | {"offset_before": before})
+            before = own["committed_offset"]
         positions.append({**key, "committed_offset": own["committed_offset"], "commit_timestamp": None})
         positions[-1]["commit_timestamp"] = written["committed_at"]
     return timed(positions, OFFSETS), Held(commits, samples)
@@ -187,6 +190,21 @@ def test_lag_does_not_depend_on_the_brokers_clocks(seed: int, skew: int) -> None
         lags = {row["lag"] for row in found}
         assert min(lags) < 0 < max(lags)
         assert 0 in lags
+
+
+def test_a_commit_that_moves_nothing_is_no_newer_position() -> None:
+    key = {"group": "g", "topic": "a", "partition": 0, "committed_offset": 90, "is_removed": False}
+    rows = [(NOW - 70_000, 80), (NOW - 20_000, 90), (NOW - 10_000, 90)]  # and the offsets before
+    commits = [
+        {**key, "committed_at": at, "written_at": at, "sequence": at, "offset_before": before}
+        for at, before in rows
+    ]
+    positions = timed([{**key, "commit_timestamp": NOW - 10_000}], OFFSETS)
+    log = Log([0] * 50, topic="a")
+    for sampled_at, lag in ((NOW - 71_000, 0), (NOW - 60_000, -40), (NOW - 15_000, -40)):
+        held = Held(commits, log.samples([sampled_at]))
+        found = offsets_with_lag(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
+        assert found["lag"].to_pylist() == [lag]
 
 
 def test_commits_are_read_only_where_positions_are_beyond_their_samples() -> None:

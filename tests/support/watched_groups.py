@@ -58,7 +58,12 @@ class World:
     def tables(self, now: int) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Return positions with lag, commits and samples as they were known at a moment."""
         commits = self.commits_until(now)
-        last = {(row["group"], row["topic"], row["partition"]): row for row in commits}
+        last: dict[Key, dict[str, Any]] = {}
+        for row in commits:
+            key = (row["group"], row["topic"], row["partition"])
+            before = last.get(key)
+            is_again = before is not None and before["committed_offset"] == row["committed_offset"]
+            last[key] = row | ({"written_at": before["written_at"]} if before and is_again else {})
         rows = [{**row, "commit_timestamp": row["committed_at"]} for row in last.values()]
         samples = [row for row in self.samples if row["sampled_at"] <= now]
         places = [(row["topic"], row["partition"], row["committed_offset"]) for row in rows]
@@ -77,6 +82,9 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     _, topic, partition = key
     commits = [row[1:] for row in world.commits if row[0] == key and row[-1] <= now]
     own = [(offset, at) for offset, at, _ in commits]
+    there_since = 0
+    for number, (offset, _, written_at) in enumerate(commits):
+        there_since = written_at if not number or commits[number - 1][0] != offset else there_since
     samples = sorted(
         (row["sampled_at"], row["log_end"])
         for row in world.samples
@@ -100,7 +108,7 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
         return "UNKNOWN"
     lag = newest[1] - last
     if lag < 0:
-        return "OK" if commits[-1][-1] > newest[0] else "UNKNOWN"
+        return "OK" if there_since > newest[0] else "UNKNOWN"
     if lag <= rules.min_lag:
         return "OK"
 
