@@ -26,6 +26,12 @@ LOCK_FILE: Final = ".offsetlake.lock"
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 """The environment variable that Spark asks for its local folders before `spark.local.dir`."""
 
+_LONGEST_FOLDER_OF_SOCKETS: Final = 60
+"""Bytes of the path: an address has 103 on every system, of which 43 are for `/.<UUID>.sock`."""
+
+_SHORT: Final = Path("/tmp")
+"""Where Spark's Unix sockets have their folder if the usual one is too long for them."""
+
 _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -56,13 +62,14 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
     name = _name_of_folder(settings.job.checkpoint)
     ours = Path(tempfile.gettempdir(), name)
     local = [Path(folder.strip(), name) for folder in chosen.split(",") if folder.strip()] or [ours]
+    sockets = ours if len(os.fsencode(ours)) <= _LONGEST_FOLDER_OF_SOCKETS else _SHORT / name
     with ExitStack() as stack:
-        for folder in dict.fromkeys([ours, *local]):
+        for folder in dict.fromkeys([ours, sockets, *local]):
             stack.enter_context(_private(folder))
             _empty(folder)
         stack.callback(_restore, environment, environment.get(_LOCAL_DIRS))
         environment[_LOCAL_DIRS] = ",".join(map(str, local))
-        yield [f'"-Djava.io.tmpdir={ours}"']
+        yield [f'"-Djava.io.tmpdir={ours}"', f'"-Dspark.python.unix.domain.socket.dir={sockets}"']
 
 
 def _restore(environment: MutableMapping[str, str], local_dirs: str | None) -> None:

@@ -8,11 +8,14 @@ import socketserver
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext, accumulators
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
@@ -89,6 +92,11 @@ _CONF: Final[Mapping[str, str]] = {
 _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Driver and block manager listen nonetheless, and take Java objects from every user of this machine who
+    # has no secret to prove. Spark makes one at each start, which stays in the JVM.
+    "spark.authenticate": "true",
+    # Python workers, accumulators and the state of a query in Python: at sockets in a folder of ours alone.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "streaming.spark.worker_daemon",
     # Rows wait outside of the heap, whose collector would copy them again and again; where there is no room,
     # on the disk.
@@ -164,6 +172,7 @@ def start_session(
     _leave_end_of_jvm_to_errors()
     with _output_to(Path(spark.log_file)), _own_signals():
         context = SparkContext.getOrCreate(conf)
+        _authenticate_callbacks(context)
         if spark.is_local:  # elsewhere executors may still be on their way
             start_workers(context)
         return SparkSession.builder.config(conf=conf).getOrCreate()
@@ -189,6 +198,23 @@ class Evaluation:
         self._conf = wanted
 
 
+def forget_closed_sockets(session: SparkSession) -> None:
+    """Have the JVM forget sockets that it would delete at its end: it notes three in every batch, and would
+    for months, though they are deleted once they are closed.
+
+    To be called where no task runs: what is noted meanwhile may be forgotten as well.
+    """
+    jvm: Any = session.sparkContext._jvm
+    with suppress(Py4JJavaError):  # another Java has it elsewhere; or this one is ending
+        held = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+        held.setAccessible(True)
+        kept = jvm.java.util.LinkedHashSet()
+        for file in jvm.java.lang.String.join("\0", held.get(None)).split("\0"):
+            if file and not file.endswith(".sock"):
+                kept.add(file)
+        held.set(None, kept)
+
+
 def end_jvm(limit_s: float) -> None:
     """End the JVM of this process's sessions in good order, and wait for its end.
 
@@ -210,6 +236,21 @@ def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> s
     """
     chosen = spark.conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
     return sys.executable if spark.is_local or chosen is None else chosen
+
+
+def _authenticate_callbacks(context: Any) -> None:
+    """Have this process take calls of `foreachBatch` only from who knows the secret that the JVM has.
+
+    PySpark has it take calls of everyone who connects, and py4j's client in the JVM forgets the secret when
+    it is told where to call: so the client is given it again.
+    """
+    gateway = context._gateway
+    secret = gateway.gateway_parameters.auth_token
+    gateway.callback_server_parameters.auth_token = secret
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    held = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient").getDeclaredField("authToken")
+    held.setAccessible(True)
+    held.set(JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient(), secret)
 
 
 def _leave_end_of_jvm_to_errors() -> None:

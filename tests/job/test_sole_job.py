@@ -1,11 +1,14 @@
 """One job at a time on a checkpoint and on a table root; the lock goes with the process, however it ends."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,9 +102,11 @@ def test_the_job_is_refused_before_it_starts_spark(
 
 HOLD_TEMPORARY = """
 import os, sys, tempfile
+from pathlib import Path
 from streaming.settings.reading import read_settings
+from streaming.job import sole_job
 from streaming.job.sole_job import temporary_folders
-tempfile.tempdir = sys.argv[1]
+tempfile.tempdir, sole_job._SHORT = sys.argv[1], Path(sys.argv[1])
 with temporary_folders(read_settings(options={"job.checkpoint": sys.argv[2]}), os.environ):
     print("locked", flush=True)
     sys.stdin.read()
@@ -114,6 +119,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr("streaming.job.sole_job._SHORT", folder)
     return folder
 
 
@@ -191,6 +197,35 @@ def test_the_files_of_a_job_that_runs_are_left_alone(tmp_path: Path, temporary: 
         assert (folder / "used").exists()
         process.kill()
     assert folders_of(settings("s3://bucket/checkpoint", tmp_path)) == [folder]
+
+
+def folder_of_sockets(settings: Settings) -> Path:
+    """Return the folder of Spark's sockets, after it has been seen to be private and to have one."""
+    with temporary_folders(settings, {}) as options:
+        [option] = [option.strip('"') for option in options if "unix.domain.socket.dir=" in option]
+        folder = Path(option.partition("=")[2])
+        assert folder.stat().st_mode & 0o777 == 0o700
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(folder / f".{uuid.uuid4()}.sock"))
+    return folder
+
+
+def test_sockets_are_in_a_private_folder_also_where_the_usual_path_is_too_long_for_them(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = settings("s3://bucket/checkpoint", tmp_path)
+    short = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        monkeypatch.setattr(tempfile, "tempdir", str(short))
+        assert folder_of_sockets(job).parent == short
+        monkeypatch.setattr("streaming.job.sole_job._SHORT", short / "2")
+        monkeypatch.setattr(tempfile, "tempdir", f"{temporary}/{'é' * 60}")
+        for _ in range(2):  # the second start removes the socket that the first has left
+            folder = folder_of_sockets(job)
+            assert folder.parent == short / "2"
+            assert len([*folder.iterdir()]) == 1
+    finally:
+        shutil.rmtree(short)
 
 
 @pytest.mark.parametrize("by", ["environment", "setting"])

@@ -19,6 +19,7 @@ from streaming.spark.session import (
     INTERPRETED,
     MANY_RECORDS,
     Evaluation,
+    forget_closed_sockets,
     python_of_workers,
     session_conf,
 )
@@ -187,3 +188,24 @@ def test_of_finished_work_spark_notes_only_the_last(spark: SparkSession) -> None
     }
     assert max(noted.values()) <= 60, noted  # cleaned up in the background, a tenth at a time
     assert min(noted.values()) > 0, noted  # else nothing was looked at
+
+
+@pytest.mark.spark
+def test_the_jvm_does_not_note_closed_sockets_for_ever(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    held = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    held.setAccessible(True)
+
+    def noted() -> list[str]:
+        return [str(file) for file in held.get(None)]
+
+    other = str(tmp_path / "file")
+    jvm.java.io.File(other).deleteOnExit()
+    forget_closed_sockets(spark)
+    before = noted()
+    assert other in before
+    for _ in range(3):
+        assert spark.range(1).toArrow().num_rows == 1
+    assert len(noted()) >= len(before) + 3, "closed sockets are noted, or nothing is looked at"
+    forget_closed_sockets(spark)
+    assert noted() == before
