@@ -71,7 +71,7 @@ _CONF: Final[Mapping[str, str]] = {
     # Spark keeps workers with this setting apart from those of stateful operators, which do not heed it: then
     # there are twice as many, each of which has to start and import everything.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    # Python workers import nothing from the folder in which the job was started: others may have put it there.
+    # Workers import nothing from the folder in which the job was started: anybody may have put it there.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
