@@ -85,6 +85,55 @@ def test_a_file_in_place_of_a_folder_is_a_clear_error(tmp_path: Path) -> None:
     assert raised.value.exit_code == 1
 
 
+def test_nobody_else_can_open_the_lock_file_and_so_lock_it(tmp_path: Path) -> None:
+    file = tmp_path / LOCK_FILE
+    file.touch(0o644)
+    for _ in range(2):
+        with sole_job(settings(tmp_path, "s3://bucket/tables")):
+            assert file.stat().st_mode & 0o777 == 0o600
+        file.unlink()
+
+
+@pytest.mark.parametrize("in_place", ["link", "dangling link", "pipe", "folder"])
+def test_what_is_no_file_in_place_of_the_lock_file_is_refused_and_left_alone(
+    tmp_path: Path, in_place: str
+) -> None:
+    folder, file, other = tmp_path / "tables", tmp_path / "tables" / LOCK_FILE, tmp_path / "other"
+    folder.mkdir()
+    if "link" in in_place:
+        file.symlink_to(other)
+    else:
+        os.mkfifo(file) if in_place == "pipe" else file.mkdir()
+    if in_place == "link":
+        other.write_text("kept")
+    with pytest.raises(OffsetlakeError, match=f"expected a file of the job at {file}, found .* Remove it"):
+        sole_job(settings(folder, "s3://bucket/tables")).__enter__()
+    assert other.exists() == (in_place == "link")
+    assert not other.exists() or other.read_text() == "kept"
+
+
+@pytest.mark.parametrize("why", ["it has another name", "it is another user's"])
+def test_a_file_that_is_not_the_jobs_is_locked_and_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    folder, other = tmp_path / "tables", tmp_path / "other"
+    folder.mkdir()
+    other.write_text("kept")
+    if why == "it has another name":
+        (folder / LOCK_FILE).hardlink_to(other)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4_321)
+        other.rename(folder / LOCK_FILE)
+    before = (folder / LOCK_FILE).stat()
+    with (
+        sole_job(settings(folder, "s3://bucket/tables")),
+        pytest.raises(MisuseError, match="another process"),
+    ):
+        sole_job(settings(folder, "s3://bucket/tables")).__enter__()
+    assert (folder / LOCK_FILE).read_text() == "kept"
+    assert (folder / LOCK_FILE).stat().st_mode == before.st_mode
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize("start", [lambda *args: run_job(*args, once=True), rebuild_tables])
 def test_the_job_is_refused_before_it_starts_spark(
