@@ -19,6 +19,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
+from streaming.settings.created_files import umask_of
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.java_errors import OF_CONNECTIONS
@@ -121,6 +122,9 @@ _LOCAL_FILES: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
 }
 """What is set where the checkpoint is a local folder and Spark's master is this process."""
+
+_UMASK: Final = "spark.hadoop.fs.permissions.umask-mode"
+"""By this Hadoop sets modes itself. On a cluster it stays as it is, since executors may be other users."""
 
 _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
     # The default manager asks for modes, too: a state partition commits in a tenth of the time with this one.
@@ -336,6 +340,7 @@ def session_conf(
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if is_folder else {}),
         **(_LOCAL_FILES if is_folder and spark.is_local else {}),
+        **({_UMASK: f"{umask_of(job.readable_by_group):03o}"} if spark.is_local else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),

@@ -136,9 +136,21 @@ def test_files_of_a_local_checkpoint_get_their_mode_and_checksum_without_other_p
     stream = files.create(path)
     stream.write(bytearray(b"x" * 1_000))
     stream.close()
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+    assert files.mkdirs(context._jvm.org.apache.hadoop.fs.Path((tmp_path / "1" / "2").as_uri()))
+    assert {name.stat().st_mode & 0o777 for name in tmp_path.rglob("*") if name.is_file()} == {0o600}
+    assert {name.stat().st_mode & 0o777 for name in tmp_path.rglob("*") if name.is_dir()} == {0o700}
     assert (tmp_path / ".file.crc").exists()
-    assert [status.getLen() for status in files.listStatus(path.getParent())] == [1_000]
+    assert [status.getLen() for status in files.listStatus(path.getParent()) if status.isFile()] == [1_000]
+
+
+def test_files_of_a_local_job_are_its_users_and_the_groups_where_that_is_set(tmp_path: Path) -> None:
+    def umask(**options: object) -> str | None:
+        conf = conf_of(read_settings(options=options), directory=tmp_path)
+        return conf.get("spark.hadoop.fs.permissions.umask-mode")
+
+    assert umask() == "077"
+    assert umask(**{"job.readable_by_group": "on"}) == "027"
+    assert umask(**SHARED) is None
 
 
 @pytest.mark.spark
