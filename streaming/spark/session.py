@@ -76,6 +76,7 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
+    "spark.ui.killEnabled": "false",  # nobody who has the page in a browser is asked who they are
     # Spark notes finished work for its UI, even without one: by default a thousand of each, and of tasks a
     # hundred thousand. In a job of months that is memory without use.
     "spark.ui.retainedJobs": "50",

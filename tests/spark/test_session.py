@@ -38,6 +38,11 @@ def test_alone_on_a_machine_nobody_else_reaches_the_driver(tmp_path: Path) -> No
     assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
 
 
+def test_who_looks_at_the_ui_can_stop_nothing(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options={"spark.conf": {"spark.ui.enabled": "true"}}), directory=tmp_path)
+    assert (conf["spark.ui.enabled"], conf["spark.ui.killEnabled"]) == ("true", "false")
+
+
 def test_executors_elsewhere_reach_the_driver_and_get_the_connector(tmp_path: Path) -> None:
     conf = conf_of(read_settings(options=SHARED), "b.jar", "a.jar", directory=tmp_path)
     assert "spark.driver.host" not in conf
