@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +93,17 @@ def test_python_workers_are_reached_in_a_folder_that_is_private(spark: SparkSess
     assert {parts_of(found, os.getpid())[pid] for pid in sockets.values()} >= {DRIVER, WORKERS}
     folders = {socket.parent.stat() for socket in sockets}
     assert {(stat.st_uid, stat.st_mode & 0o777) for stat in folders} == {(os.geteuid(), 0o700)}
+
+
+def test_secrets_are_on_no_command_line_and_in_no_environment_or_log(spark: SparkSession) -> None:
+    context: Any = spark.sparkContext
+    secrets = {
+        "of Spark": context._jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey(),
+        "of py4j": context._gateway.gateway_parameters.auth_token,
+    }
+    assert min(map(len, secrets.values())) >= 32
+    shown = Path(f"/proc/{context._gateway.proc.pid}/fd/1").read_bytes()  # Spark's log
+    for pid in processes(spark):
+        shown += Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"spark.authenticate=true" in shown, "nothing was looked at"
+    assert {whose for whose, secret in secrets.items() if secret.encode() in shown} == set()
