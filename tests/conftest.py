@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from streaming.cli.main import main
 from streaming.demo.local_broker import LocalBroker
+from streaming.job.sole_job import temporary_folders
 from streaming.jvm.jars import ensure_jars
 from streaming.settings.environment import without_settings
 from streaming.settings.reading import read_settings
@@ -141,16 +142,20 @@ def java_records(java_jars: Path) -> Iterator[JavaRecords]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the whole run, as the job starts it: two cores, two state partitions."""
+    folder = tmp_path_factory.mktemp("spark")
     settings = read_settings(
         options={
             "spark.master": "local[2]",
-            "spark.log_file": str(tmp_path_factory.mktemp("spark") / "spark.log"),
+            "spark.log_file": str(folder / "spark.log"),
+            "job.checkpoint": str(folder / "checkpoint"),
             "job.state_partitions": 2,
         }
     )
-    session = start_session(settings.spark, settings.job, ensure_jars("connector"))
-    yield session
-    session.stop()
+    with temporary_folders(settings, os.environ) as options:
+        jars = ensure_jars("connector")
+        session = start_session(settings.spark, settings.job, jars, java_options=options)
+        yield session
+        session.stop()
 
 
 # --- the command, in this process --------------------------------------------------------------------------

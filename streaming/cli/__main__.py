@@ -35,4 +35,6 @@ def run() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:  # `-m` has put the current folder first, where others may have put modules
+        del sys.path[0]
     run()

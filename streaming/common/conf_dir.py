@@ -20,3 +20,12 @@ def whole_path(location: str) -> str:
     ('/srv/lake', 's3://lake/offsets')
     """
     return location if "://" in location else str(Path(location).absolute())
+
+
+def is_closed(folder: str) -> bool:
+    """Tell whether a folder is there, or may be, that this user may not look into."""
+    try:
+        next(Path(folder).iterdir(), None)
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)
+    return False

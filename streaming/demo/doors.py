@@ -79,4 +79,4 @@ def this_program() -> list[str]:
     """Return the words that run `offsetlake` in whatever folder, as it was started."""
     program = Path(sys.argv[0])
     is_command = program.name == "offsetlake" and program.is_file()
-    return [str(program.absolute())] if is_command else [sys.executable, "-m", "streaming.cli"]
+    return [str(program.absolute())] if is_command else [sys.executable, "-P", "-m", "streaming.cli"]

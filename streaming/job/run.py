@@ -27,6 +27,7 @@ from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.settings.contradictions import refuse_contradictions_of_job
+from streaming.settings.created_files import created_files
 from streaming.settings.model import Settings
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
@@ -103,7 +104,12 @@ def _with_reader(
     facts = broker.wait_for_topic(listener.warn, stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
     if facts is None or stop.is_set():
         return
-    with _explained(settings), sole_job(settings), temporary_folders(settings, os.environ) as options:
+    with (
+        _explained(settings),
+        created_files(settings.job.readable_by_group),
+        sole_job(settings),
+        temporary_folders(settings, os.environ) as options,
+    ):
         with listener.waiting("starting Spark"):
             options += archive_options(jars)
             spark = start_session(settings.spark, settings.job, jars, java_options=options)

@@ -12,12 +12,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.job.failures import as_failure
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
+from streaming.spark.session import forget_closed_sockets
 from streaming.state.stored import MIXED
 
 _POLL_S: Final = 0.2
 _POLLS_PER_QUESTION: Final = 10  # whether a query still runs is for the JVM to say, which costs more
 _STOP_LIMIT_S: Final = 120.0  # for a batch to end
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
+_BATCHES_UNTIL_FORGOTTEN: Final = 100  # closed sockets; what the JVM has noted by then takes 50 kB
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
 """How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
@@ -69,6 +71,8 @@ class Gate:
         try:
             self._writer.write(batch, batch_id)
             self._newest = batch_id
+            if batch_id % _BATCHES_UNTIL_FORGOTTEN == 0:
+                forget_closed_sockets(batch.sparkSession)
         except BaseException as error:
             self.failure = error
             raise

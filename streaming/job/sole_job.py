@@ -8,7 +8,9 @@ is noticed when it commits (`streaming.job.writer`).
 import errno
 import fcntl
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +27,12 @@ LOCK_FILE: Final = ".offsetlake.lock"
 
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 """The environment variable that Spark asks for its local folders before `spark.local.dir`."""
+
+_LONGEST_FOLDER_OF_SOCKETS: Final = 60
+"""Bytes of the path: an address has 103 on every system, of which 43 are for `/.<UUID>.sock`."""
+
+_SHORT: Final = Path("/tmp")
+"""Where Spark's Unix sockets have their folder if the usual one is too long for them."""
 
 _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -61,13 +69,14 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
             f"starting the job: expected a folder for temporary files (TMPDIR) that Spark and Java can be "
             f"told of, found {unfit[0]} in {ours}. Choose another TMPDIR."
         )
+    sockets = ours if len(os.fsencode(ours)) <= _LONGEST_FOLDER_OF_SOCKETS else _SHORT / name
     with ExitStack() as stack:
-        for folder in dict.fromkeys([ours, *local]):
+        for folder in dict.fromkeys([ours, sockets, *local]):
             stack.enter_context(_private(folder))
             _empty(folder)
         stack.callback(_restore, environment, environment.get(_LOCAL_DIRS))
         environment[_LOCAL_DIRS] = ",".join(map(str, local))
-        yield [f'"-Djava.io.tmpdir={ours}"']
+        yield [f'"-Djava.io.tmpdir={ours}"', f'"-Dspark.python.unix.domain.socket.dir={sockets}"']
 
 
 def _restore(environment: MutableMapping[str, str], local_dirs: str | None) -> None:
@@ -99,7 +108,7 @@ def _private(folder: Path) -> Iterator[None]:
         if (owner := os.fstat(descriptor).st_uid) != os.geteuid():
             raise _not_private(folder, f"one of user {owner}")
         os.fchmod(descriptor, 0o700)
-        _take(descriptor, folder, folder / LOCK_FILE)
+        _take(descriptor, folder)
         yield
     finally:
         os.close(descriptor)
@@ -137,38 +146,59 @@ def _locked(folder: Path) -> Iterator[None]:
     file = folder / LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
+        if folder.is_dir() and os.path.lexists(file):
+            raise _not_a_file(file, str(error)) from error
         raise OffsetlakeError(
             f"starting the job: expected a writable folder at {folder}, "
             f"found {'a file' if folder.is_file() else f'none: {error}'}. "
             "Check --checkpoint and --table-root, and the owner of that folder."
         ) from error
     try:
-        _take(descriptor, folder, file)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_a_file(file, "something else, such as a pipe")
+        _take(descriptor, folder)
         yield
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path, file: Path) -> None:
+def _not_a_file(file: Path, found: str) -> OffsetlakeError:
+    return OffsetlakeError(
+        f"starting the job: expected a file of the job at {file}, found {found}. Remove it, unless a job of "
+        "another user runs there."
+    )
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    """Lock a file, and say in it who did; or a folder.
+
+    Whoever can open a file can lock it, for reading as well: so nobody else can. A file of others, or with a
+    second name, is not written to.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise MisuseError(
-            f"starting the job: {_holder(file) or 'another process'} is already using {folder}. "
+            f"starting the job: {_holder(descriptor)} is already using {folder}. "
             "Stop it first, or give this job its own checkpoint and table root (--checkpoint, --table-root)."
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS_THERE:
             raise
-    else:
+        return
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1:
+        with suppress(OSError):  # some file systems have no modes
+            os.fchmod(descriptor, 0o600)
         with suppress(OSError):  # only so that others can say who it is; a full disk has no room for it
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}\n".encode())
 
 
-def _holder(file: Path) -> str:
-    with suppress(FileNotFoundError):
-        return file.read_text().strip()
-    return ""
+def _holder(descriptor: int) -> str:
+    with suppress(OSError):  # a folder
+        if written := re.fullmatch(rb"process [0-9]+\n", os.pread(descriptor, 64, 0)):
+            return written[0].decode().strip()
+    return "another process"

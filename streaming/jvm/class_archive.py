@@ -65,6 +65,7 @@ def put_in_place(made: Path, cache: Path, name: str) -> Path:
 
     It gets it in one step, and once it is on the disk. Returns where it is.
     """
+    made.chmod(0o444)  # as jars, for all who use the cache
     with made.open("rb") as file:
         os.fsync(file.fileno())
     archive = made.replace(cache / _with_size(name, made))

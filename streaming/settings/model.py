@@ -141,6 +141,7 @@ class JobSettings:
     state_partitions: int
     heartbeat_every_ms: Milliseconds
     check_topic_every_ms: Milliseconds
+    readable_by_group: OnOff
 
 
 @dataclass(frozen=True, kw_only=True)

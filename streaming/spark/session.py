@@ -8,14 +8,18 @@ import socketserver
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext, accumulators
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
+from streaming.settings.created_files import umask_of
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.java_errors import OF_CONNECTIONS
@@ -68,8 +72,11 @@ _CONF: Final[Mapping[str, str]] = {
     # Spark keeps workers with this setting apart from those of stateful operators, which do not heed it: then
     # there are twice as many, each of which has to start and import everything.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # Workers import nothing from the folder in which the job was started: anybody may have put it there.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
+    "spark.ui.killEnabled": "false",  # nobody who has the page in a browser is asked who they are
     # Spark notes finished work for its UI, even without one: by default a thousand of each, and of tasks a
     # hundred thousand. In a job of months that is memory without use.
     "spark.ui.retainedJobs": "50",
@@ -89,6 +96,11 @@ _CONF: Final[Mapping[str, str]] = {
 _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Driver and block manager listen nonetheless, and take Java objects from every user of this machine who
+    # has no secret to prove. Spark makes one at each start, which stays in the JVM.
+    "spark.authenticate": "true",
+    # Python workers, accumulators and the state of a query in Python: at sockets in a folder of ours alone.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "streaming.spark.worker_daemon",
     # Rows wait outside of the heap, whose collector would copy them again and again; where there is no room,
     # on the disk.
@@ -111,6 +123,9 @@ _LOCAL_FILES: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
 }
 """What is set where the checkpoint is a local folder and Spark's master is this process."""
+
+_UMASK: Final = "spark.hadoop.fs.permissions.umask-mode"
+"""By this Hadoop sets modes itself. On a cluster it stays as it is, since executors may be other users."""
 
 _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
     # The default manager asks for modes, too: a state partition commits in a tenth of the time with this one.
@@ -164,6 +179,7 @@ def start_session(
     _leave_end_of_jvm_to_errors()
     with _output_to(Path(spark.log_file)), _own_signals():
         context = SparkContext.getOrCreate(conf)
+        _authenticate_callbacks(context)
         if spark.is_local:  # elsewhere executors may still be on their way
             start_workers(context)
         return SparkSession.builder.config(conf=conf).getOrCreate()
@@ -189,6 +205,23 @@ class Evaluation:
         self._conf = wanted
 
 
+def forget_closed_sockets(session: SparkSession) -> None:
+    """Have the JVM forget sockets that it would delete at its end: it notes three in every batch, and would
+    for months, though they are deleted once they are closed.
+
+    To be called where no task runs: what is noted meanwhile may be forgotten as well.
+    """
+    jvm: Any = session.sparkContext._jvm
+    with suppress(Py4JJavaError):  # another Java has it elsewhere; or this one is ending
+        held = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+        held.setAccessible(True)
+        kept = jvm.java.util.LinkedHashSet()
+        for file in jvm.java.lang.String.join("\0", held.get(None)).split("\0"):
+            if file and not file.endswith(".sock"):
+                kept.add(file)
+        held.set(None, kept)
+
+
 def end_jvm(limit_s: float) -> None:
     """End the JVM of this process's sessions in good order, and wait for its end.
 
@@ -210,6 +243,21 @@ def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> s
     """
     chosen = spark.conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
     return sys.executable if spark.is_local or chosen is None else chosen
+
+
+def _authenticate_callbacks(context: Any) -> None:
+    """Have this process take calls of `foreachBatch` only from who knows the secret that the JVM has.
+
+    PySpark has it take calls of everyone who connects, and py4j's client in the JVM forgets the secret when
+    it is told where to call: so the client is given it again.
+    """
+    gateway = context._gateway
+    secret = gateway.gateway_parameters.auth_token
+    gateway.callback_server_parameters.auth_token = secret
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    held = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient").getDeclaredField("authToken")
+    held.setAccessible(True)
+    held.set(JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient(), secret)
 
 
 def _leave_end_of_jvm_to_errors() -> None:
@@ -293,6 +341,7 @@ def session_conf(
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if is_folder else {}),
         **(_LOCAL_FILES if is_folder and spark.is_local else {}),
+        **({_UMASK: f"{umask_of(job.readable_by_group):03o}"} if spark.is_local else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),

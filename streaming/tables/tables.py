@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from streaming.common.conf_dir import whole_path
+from streaming.common.conf_dir import is_closed, whole_path
 from streaming.common.retries import retried
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
@@ -309,6 +309,11 @@ class Tables:
     def _not_opened(self, name: str, error: Exception) -> OffsetlakeError:
         """Say why a table could not be opened."""
         root, place = whole_path(self.root), whole_path(self._uri(name))
+        if is_closed(self.root):
+            return TablesUnreachableError(
+                f"reading tables: expected a folder that this user may read at {root}, found one that only "
+                "others may. Be its owner; or its group, where the job has [job] readable_by_group on."
+            )
         if Path(self.root).is_file():
             return TablesUnreachableError(
                 f"reading tables: expected a folder at {root}, found a file. Check --table-root."

@@ -91,7 +91,9 @@ def test_options_that_would_do_nothing_are_refused(
 
 def test_evaluating_without_a_job_tells_that_there_is_none_and_delivers(offsetlake: Any, lake: Lake) -> None:
     evaluate = ("alerts", "--evaluate", "--table-root", lake.tables.root)
+    before = {*Path(lake.tables.root).rglob("*")}
     code, out, err = offsetlake(*evaluate)
+    assert {path.stat().st_mode & 0o077 for path in {*Path(lake.tables.root).rglob("*")} - before} == {0}
     told = [json.loads(line)["alert"] for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert sorted((alert["rule"], alert["event"]) for alert in told) == [

@@ -84,3 +84,20 @@ def test_a_command_ends_well_while_threads_read_ahead(
 def test_ctrl_c_while_modules_are_loaded_ends_the_command_quietly(module: str) -> None:
     ended = python(INTERRUPTED.replace("NAME", repr(module)))
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("program", [["offsetlake"], ["python", "-m", "streaming.cli"]])
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, program: list[str]) -> None:
+    """Anybody may have put modules there; the command loads these for a question about tables."""
+    for name in ("click", "pyarrow", "deltalake"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
+    (tmp_path / "tables").mkdir()
+    ended = subprocess.run(
+        [Path(sys.executable).with_name(program[0]), *program[1:], "status", "--table-root", "tables"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "expected a Delta table at" in ended.stderr, ended.stderr

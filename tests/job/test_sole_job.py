@@ -1,11 +1,14 @@
 """One job at a time on a checkpoint and on a table root; the lock goes with the process, however it ends."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +85,55 @@ def test_a_file_in_place_of_a_folder_is_a_clear_error(tmp_path: Path) -> None:
     assert raised.value.exit_code == 1
 
 
+def test_nobody_else_can_open_the_lock_file_and_so_lock_it(tmp_path: Path) -> None:
+    file = tmp_path / LOCK_FILE
+    file.touch(0o644)
+    for _ in range(2):
+        with sole_job(settings(tmp_path, "s3://bucket/tables")):
+            assert file.stat().st_mode & 0o777 == 0o600
+        file.unlink()
+
+
+@pytest.mark.parametrize("in_place", ["link", "dangling link", "pipe", "folder"])
+def test_what_is_no_file_in_place_of_the_lock_file_is_refused_and_left_alone(
+    tmp_path: Path, in_place: str
+) -> None:
+    folder, file, other = tmp_path / "tables", tmp_path / "tables" / LOCK_FILE, tmp_path / "other"
+    folder.mkdir()
+    if "link" in in_place:
+        file.symlink_to(other)
+    else:
+        os.mkfifo(file) if in_place == "pipe" else file.mkdir()
+    if in_place == "link":
+        other.write_text("kept")
+    with pytest.raises(OffsetlakeError, match=f"expected a file of the job at {file}, found .* Remove it"):
+        sole_job(settings(folder, "s3://bucket/tables")).__enter__()
+    assert other.exists() == (in_place == "link")
+    assert not other.exists() or other.read_text() == "kept"
+
+
+@pytest.mark.parametrize("why", ["it has another name", "it is another user's"])
+def test_a_file_that_is_not_the_jobs_is_locked_and_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    folder, other = tmp_path / "tables", tmp_path / "other"
+    folder.mkdir()
+    other.write_text("kept")
+    if why == "it has another name":
+        (folder / LOCK_FILE).hardlink_to(other)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4_321)
+        other.rename(folder / LOCK_FILE)
+    before = (folder / LOCK_FILE).stat()
+    with (
+        sole_job(settings(folder, "s3://bucket/tables")),
+        pytest.raises(MisuseError, match="another process"),
+    ):
+        sole_job(settings(folder, "s3://bucket/tables")).__enter__()
+    assert (folder / LOCK_FILE).read_text() == "kept"
+    assert (folder / LOCK_FILE).stat().st_mode == before.st_mode
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize("start", [lambda *args: run_job(*args, once=True), rebuild_tables])
 def test_the_job_is_refused_before_it_starts_spark(
@@ -99,9 +151,11 @@ def test_the_job_is_refused_before_it_starts_spark(
 
 HOLD_TEMPORARY = """
 import os, sys, tempfile
+from pathlib import Path
 from streaming.settings.reading import read_settings
+from streaming.job import sole_job
 from streaming.job.sole_job import temporary_folders
-tempfile.tempdir = sys.argv[1]
+tempfile.tempdir, sole_job._SHORT = sys.argv[1], Path(sys.argv[1])
 with temporary_folders(read_settings(options={"job.checkpoint": sys.argv[2]}), os.environ):
     print("locked", flush=True)
     sys.stdin.read()
@@ -114,6 +168,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr("streaming.job.sole_job._SHORT", folder)
     return folder
 
 
@@ -191,6 +246,35 @@ def test_the_files_of_a_job_that_runs_are_left_alone(tmp_path: Path, temporary: 
         assert (folder / "used").exists()
         process.kill()
     assert folders_of(settings("s3://bucket/checkpoint", tmp_path)) == [folder]
+
+
+def folder_of_sockets(settings: Settings) -> Path:
+    """Return the folder of Spark's sockets, after it has been seen to be private and to have one."""
+    with temporary_folders(settings, {}) as options:
+        [option] = [option.strip('"') for option in options if "unix.domain.socket.dir=" in option]
+        folder = Path(option.partition("=")[2])
+        assert folder.stat().st_mode & 0o777 == 0o700
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(folder / f".{uuid.uuid4()}.sock"))
+    return folder
+
+
+def test_sockets_are_in_a_private_folder_also_where_the_usual_path_is_too_long_for_them(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = settings("s3://bucket/checkpoint", tmp_path)
+    short = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        monkeypatch.setattr(tempfile, "tempdir", str(short))
+        assert folder_of_sockets(job).parent == short
+        monkeypatch.setattr("streaming.job.sole_job._SHORT", short / "2")
+        monkeypatch.setattr(tempfile, "tempdir", f"{temporary}/{'é' * 60}")
+        for _ in range(2):  # the second start removes the socket that the first has left
+            folder = folder_of_sockets(job)
+            assert folder.parent == short / "2"
+            assert len([*folder.iterdir()]) == 1
+    finally:
+        shutil.rmtree(short)
 
 
 @pytest.mark.parametrize("by", ["environment", "setting"])

@@ -533,7 +533,9 @@ def test_a_step_that_fails_is_told_and_keeps_no_other_from_its_work(tables: Tabl
 
 def test_maintain_prints_what_it_did(tables: Tables) -> None:
     filled(tables)
+    before = {*Path(tables.root).rglob("*")}
     ran = CliRunner().invoke(cli, ["maintain", "--table-root", tables.root, "--output", "csv"])
+    assert {path.stat().st_mode & 0o077 for path in {*Path(tables.root).rglob("*")} - before} == {0}
     assert ran.exit_code == 0, ran.output
     header, changes, *_ = ran.output.splitlines()
     assert header.startswith("table,files_before,files_after")

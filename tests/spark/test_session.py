@@ -19,6 +19,7 @@ from streaming.spark.session import (
     INTERPRETED,
     MANY_RECORDS,
     Evaluation,
+    forget_closed_sockets,
     python_of_workers,
     session_conf,
 )
@@ -35,6 +36,11 @@ def conf_of(settings: Settings, *jars: str, directory: Path) -> dict[str, str]:
 def test_alone_on_a_machine_nobody_else_reaches_the_driver(tmp_path: Path) -> None:
     conf = conf_of(read_settings(), directory=tmp_path)
     assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_who_looks_at_the_ui_can_stop_nothing(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options={"spark.conf": {"spark.ui.enabled": "true"}}), directory=tmp_path)
+    assert (conf["spark.ui.enabled"], conf["spark.ui.killEnabled"]) == ("true", "false")
 
 
 def test_executors_elsewhere_reach_the_driver_and_get_the_connector(tmp_path: Path) -> None:
@@ -135,9 +141,21 @@ def test_files_of_a_local_checkpoint_get_their_mode_and_checksum_without_other_p
     stream = files.create(path)
     stream.write(bytearray(b"x" * 1_000))
     stream.close()
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+    assert files.mkdirs(context._jvm.org.apache.hadoop.fs.Path((tmp_path / "1" / "2").as_uri()))
+    assert {name.stat().st_mode & 0o777 for name in tmp_path.rglob("*") if name.is_file()} == {0o600}
+    assert {name.stat().st_mode & 0o777 for name in tmp_path.rglob("*") if name.is_dir()} == {0o700}
     assert (tmp_path / ".file.crc").exists()
-    assert [status.getLen() for status in files.listStatus(path.getParent())] == [1_000]
+    assert [status.getLen() for status in files.listStatus(path.getParent()) if status.isFile()] == [1_000]
+
+
+def test_files_of_a_local_job_are_its_users_and_the_groups_where_that_is_set(tmp_path: Path) -> None:
+    def umask(**options: object) -> str | None:
+        conf = conf_of(read_settings(options=options), directory=tmp_path)
+        return conf.get("spark.hadoop.fs.permissions.umask-mode")
+
+    assert umask() == "077"
+    assert umask(**{"job.readable_by_group": "on"}) == "027"
+    assert umask(**SHARED) is None
 
 
 @pytest.mark.spark
@@ -187,3 +205,24 @@ def test_of_finished_work_spark_notes_only_the_last(spark: SparkSession) -> None
     }
     assert max(noted.values()) <= 60, noted  # cleaned up in the background, a tenth at a time
     assert min(noted.values()) > 0, noted  # else nothing was looked at
+
+
+@pytest.mark.spark
+def test_the_jvm_does_not_note_closed_sockets_for_ever(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    held = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    held.setAccessible(True)
+
+    def noted() -> list[str]:
+        return [str(file) for file in held.get(None)]
+
+    other = str(tmp_path / "file")
+    jvm.java.io.File(other).deleteOnExit()
+    forget_closed_sockets(spark)
+    before = noted()
+    assert other in before
+    for _ in range(3):
+        assert spark.range(1).toArrow().num_rows == 1
+    assert len(noted()) >= len(before) + 3, "closed sockets are noted, or nothing is looked at"
+    forget_closed_sockets(spark)
+    assert noted() == before

@@ -1,6 +1,9 @@
 """Real Delta tables in a folder: what is read equals a replay in plain dicts, whatever was folded when."""
 
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -284,6 +287,28 @@ def test_creating_tables_again_keeps_them(tables: Tables) -> None:
     append(tables, {"g": group()})
     tables.create()
     assert as_read(tables).keys() == {"g"}
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    """Be nobody, if this is root, whom no mode keeps away."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_tables_that_only_others_may_read_are_not_called_missing(tables: Tables) -> None:
+    Path(tables.root).chmod(0)
+    try:
+        with another_user(), pytest.raises(TablesUnreachableError, match=r"may read.*readable_by_group"):
+            tables.read()
+    finally:
+        Path(tables.root).chmod(0o700)
 
 
 @pytest.mark.parametrize("name", ["lake", "lake/", "a plain file/lake"])

@@ -58,6 +58,7 @@ def alerts(
     """
     from streaming.alerts.listing import list_alerts
     from streaming.queries.queries import OffsetQueries
+    from streaming.settings.created_files import created_files
 
     if not evaluate and (bootstrap_server or command_config):
         raise MisuseError(
@@ -69,7 +70,8 @@ def alerts(
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     tables = tables_of(settings)
     if evaluate:
-        _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
+        with created_files(settings.job.readable_by_group):
+            _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
         about = OffsetQueries(tables).how_complete().expecting(settings.job.heartbeat_every_ms)
         print_answer(list_alerts(tables, closed_too=closed_too), output, forms.ALERTS, about)

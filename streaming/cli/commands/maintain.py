@@ -30,8 +30,10 @@ def maintain(table_root: str | None, output: "Format", config: Path | None) -> N
     from streaming.common.times import now_ms
     from streaming.maintenance import maintenance
     from streaming.maintenance.trimming import KeepTimes
+    from streaming.settings.created_files import created_files
 
     settings = settings_of(config, table_root=table_root)
-    reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings), clock=now_ms)
+    with created_files(settings.job.readable_by_group):
+        reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings), clock=now_ms)
     rows = pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT)
     print_listed(rows, output, forms.MAINTAIN)
