@@ -80,9 +80,10 @@ lint: setup ## Check style and types
 	@$(BIN)/mypy
 
 .PHONY: lock
-lock: setup ## Update requirements.lock from pyproject.toml
+lock: $(SETUP_DONE) ## Update requirements.lock from pyproject.toml, and conf/jars.sha256 from conf/ivy.xml
 	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --python-version 3.11 --no-header \
 	  --quiet --output-file requirements.lock pyproject.toml
+	@PYTHONPATH=.:tests/support $(BIN)/python -m jar_digests
 
 .PHONY: clean
 clean: ## Remove .venv and caches (not the jar cache, tables or checkpoints)
