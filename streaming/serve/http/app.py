@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import ipaddress
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from streaming.common.http_values import is_loopback
 from streaming.serve.metrics.publisher import Body, Publisher, Variant
 
 Message = MutableMapping[str, Any]
@@ -213,12 +213,7 @@ def is_own_name(header: str, own_host: str) -> bool:
     if found is None:
         return False
     name = (found["bracketed"] or found["name"]).lower()
-    if name in ("localhost", own_host.lower()):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return name == own_host.lower() or is_loopback(name)
 
 
 class _Guard:
