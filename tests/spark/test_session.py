@@ -187,3 +187,14 @@ def test_of_finished_work_spark_notes_only_the_last(spark: SparkSession) -> None
     }
     assert max(noted.values()) <= 60, noted  # cleaned up in the background, a tenth at a time
     assert min(noted.values()) > 0, noted  # else nothing was looked at
+
+
+@pytest.mark.spark
+def test_settings_may_refer_to_the_environment(spark: SparkSession) -> None:
+    """As we tell people to, who would put a secret on the command line."""
+    jvm: Any = spark.sparkContext._jvm
+    of_hadoop = jvm.org.apache.hadoop.conf.Configuration(False)
+    of_hadoop.set("fs.s3a.secret.key", "${env.PATH}")
+    of_spark = jvm.org.apache.spark.SparkConf(False).set("spark.ssl.ui.keyStorePassword", "${env:PATH}")
+    resolved = of_spark.getWithSubstitution("spark.ssl.ui.keyStorePassword").get()
+    assert of_hadoop.get("fs.s3a.secret.key") == resolved == os.environ["PATH"]
