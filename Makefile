@@ -79,10 +79,17 @@ lint: setup ## Check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+.PHONY: audit
+audit: setup ## Check what comes from others: known vulnerabilities, the lock, licences, files (needs the network)
+	@PYTHONPATH=.:tests/support $(BIN)/python -m audit
+
 .PHONY: lock
-lock: setup ## Update requirements.lock from pyproject.toml
+lock: $(SETUP_DONE) ## Update requirements.lock from pyproject.toml, conf/jars.sha256 from conf/ivy.xml
 	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --python-version 3.11 --no-header \
 	  --quiet --output-file requirements.lock pyproject.toml
+	@echo 'pip-audit>=2.10' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
+	  --quiet --output-file tests/support/audit.lock -
+	@PYTHONPATH=.:tests/support $(BIN)/python -m jar_digests
 
 .PHONY: clean
 clean: ## Remove .venv and caches (not the jar cache, tables or checkpoints)

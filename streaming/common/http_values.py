@@ -4,6 +4,7 @@ Where they are wrong, nothing says what they are: Python's HTTP client quotes in
 """
 
 import base64
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -26,6 +27,8 @@ _ADDRESS: Final = re.compile(
 )
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t -~\xa0-\xff]*")
+_PLAIN_PLACE: Final = re.compile(r"((abfs|wasb)s?://[^/?#@:]+@|[^/:]+://)[^/?#@]*(/[^?#]*)?")
+_QUERY: Final = re.compile(r"(://[^\s?#]*)[?#]\S*")
 _HOLDS_USER: Final = re.compile(r"https?://\S*@|://[^@\s]*:[^@\s]*@")
 
 
@@ -60,6 +63,28 @@ def without_user(url: str) -> tuple[str, dict[str, str]]:
     return url.replace(f"{found['user']}@", "", 1), {"Authorization": f"Basic {token}"}
 
 
+def is_loopback(host: str) -> bool:
+    """Tell whether a host, by name or address, is this machine alone.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("127.0.0.1.org")
+    (True, True, True, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return an address; one of IPv4 also where it is written as one of IPv6. Raises `ValueError`.
+
+    >>> ip_address("::ffff:127.0.0.1").is_loopback
+    True
+    """
+    address = ipaddress.ip_address(text)
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
+
+
 def holds_user(text: str) -> bool:
     """Tell whether a text seems to hold an address with a user or a password in it.
 
@@ -67,6 +92,26 @@ def holds_user(text: str) -> bool:
     (True, False)
     """
     return _HOLDS_USER.search(text) is not None
+
+
+def is_plain_place(text: str) -> bool:
+    """Tell whether a text is a folder, or a URL that holds neither a user nor a query.
+
+    What is before the @ in abfss://container@account is no user.
+
+    >>> is_plain_place("a?b"), is_plain_place("abfss://c@account/x"), is_plain_place("s3://id@bucket/x")
+    (True, True, False)
+    """
+    return "://" not in text or _PLAIN_PLACE.fullmatch(text) is not None
+
+
+def without_query(text: str) -> str:
+    """Return a text without the queries and fragments of the addresses in it.
+
+    >>> without_query("https://host/path?key=x#y")
+    'https://host/path?(hidden)'
+    """
+    return _QUERY.sub(r"\1?(hidden)", text)
 
 
 def refused_header(headers: Mapping[str, object]) -> str | None:

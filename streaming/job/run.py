@@ -98,7 +98,7 @@ def _with_reader(
     find_java()  # the jars may be there without it
     Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before all that waits
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
-        jars = ensure_jars("connector")
+        jars = ensure_jars("connector", warn=listener.warn)
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
     facts = broker.wait_for_topic(listener.warn, stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from streaming.jvm.java import find_java, java_version, said_of_version
+from streaming.jvm.ownership import refuse_foreign
 
 TRIED: Final = 17
 """The release of Java that this was tried with; others start without an archive."""
@@ -32,11 +33,17 @@ def archive_options(jars: Path) -> list[str]:
 
 
 def find_archive(jars: Path) -> Path | None:
-    """Return the archive if it is there as a whole: a JVM would not survive one that was cut short."""
+    """Return the archive if it is there as a whole: a JVM would not survive one that was cut short.
+
+    Raises `ForeignFileError` where others may write it.
+    """
     name = archive_name(jars)
     found = [] if name is None else jars.parent.glob(f"{name}-*.jsa")
     with suppress(OSError):  # another set-up may be removing it
-        return next((file for file in found if file.name == _with_size(name or "", file)), None)
+        for file in found:
+            if file.name == _with_size(name or "", file):
+                refuse_foreign([file], "archive of classes")
+                return file
     return None
 
 

@@ -1,10 +1,12 @@
 """Fills the jar cache from the exact list in `conf/ivy.xml`, with the Ivy jar inside PySpark.
 
+`conf/jars.sha256` says what is in each jar: a set is put in place once all of them are that, and is checked
+again whenever it is asked for (7 ms for the connector). A cache that others may write is refused.
+
 A jar set is one directory that never changes once it is there: its name carries a digest of its list, so
 another release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into
 a temporary directory beside it, which is then renamed: a download that is killed leaves no jar set, only
-Ivy's own downloads, where the next attempt goes on. A set that is complete costs a directory listing: no
-network, no JVM.
+Ivy's own downloads, where the next attempt goes on. A set that is complete needs neither network nor JVM.
 
     python -m streaming.jvm.jars  # fill the cache with all that the commands need, the demo's broker included
 """
@@ -17,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -26,11 +29,14 @@ from xml.etree import ElementTree
 from streaming.common.conf_dir import conf_dir
 from streaming.common.http_values import AN_ADDRESS, is_address, refused_text, without_user
 from streaming.jvm.java import find_java
+from streaming.jvm.ownership import refuse_foreign, refuse_replaceable
 from streaming.model.errors import MisuseError, OffsetlakeError
 
 JarSet = Literal["connector", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"]
 
 _WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # the others are for the tests
+
+_MODE: Final = 0o755  # whatever the umask: what others may write is refused
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
 _TELLING: Final = (  # what in Ivy's log explains a failure, the most telling first
@@ -54,6 +60,23 @@ class JarError(OffsetlakeError):
         )
 
     @classmethod
+    def others(cls, conf: JarSet, difference: str, log: Path) -> "JarError":
+        """Say that the registry gave other jars than those listed, and what to do."""
+        return cls(
+            f"retrieving the {conf} jars of {ivy_file()}: {difference}. None was put in place. Run it again; "
+            "if it comes again, the registry or a mirror has another file than the one that this release was "
+            f"made with: ask who runs it. Ivy's whole log: {log}"
+        )
+
+    @classmethod
+    def unusable(cls, cache: Path, error: OSError) -> "JarError":
+        """Say that the cache cannot be read or written."""
+        return cls(
+            f"jar cache {cache}: expected to read and write there, found {error}. Name a folder of your own "
+            "in OFFSETLAKE_JARS."
+        )
+
+    @classmethod
     def no_ivy(cls, found: str) -> "JarError":
         """Say that PySpark, or the Ivy jar inside it, is missing."""
         return cls(
@@ -62,18 +85,37 @@ class JarError(OffsetlakeError):
         )
 
 
-def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
-    """Return the directory that holds exactly the jars of this configuration, retrieved if need be."""
+def ensure_jars(
+    conf: JarSet, *, cache: Path | None = None, warn: Callable[[str], object] = lambda _: None
+) -> Path:
+    """Return the directory that holds exactly the jars of this configuration, retrieved if need be.
+
+    `warn` is told of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where
+    others may write the cache.
+    """
     cache = default_cache() if cache is None else cache.resolve()
     directory = jar_directory(conf, cache)
-    if not is_complete(conf, directory):
-        _retrieve(conf, directory)
+    try:
+        _refuse_foreign(cache, directory)
+        difference = difference_to_list(conf, directory)
+        if difference is not None:
+            if directory.exists():
+                warn(f"jars {directory}: {difference}; retrieved again")
+            _retrieve(conf, directory)
+    except OSError as error:
+        raise JarError.unusable(cache, error) from error
     return directory
 
 
-def is_complete(conf: JarSet, directory: Path) -> bool:
-    """Tell whether the directory holds the listed jars and no others."""
-    return {jar.name for jar in directory.glob("*.jar")} == listed_jars(conf)
+def difference_to_list(conf: JarSet, directory: Path) -> str | None:
+    """Say in what the directory differs from the listed jars, by name or content; None: in nothing."""
+    if not _has_listed_names(conf, directory):
+        return f"expected {len(listed_jars(conf))} jars, found others"
+    digests = listed_digests()
+    for name in sorted(listed_jars(conf)):
+        if (digest := sha256_of(directory / name)) != digests.get(name):
+            return f"expected SHA-256 {digests.get(name, '(not listed)')} of {name}, found {digest}"
+    return None
 
 
 def jar_directory(conf: JarSet, cache: Path) -> Path:
@@ -92,6 +134,18 @@ def listed_jars(conf: JarSet) -> frozenset[str]:
     )
 
 
+def listed_digests() -> dict[str, str]:
+    """Return the SHA-256 of every jar, by its file name: `conf/jars.sha256`, in the format of sha256sum."""
+    lines = (line.split() for line in digest_file().read_text(encoding="ascii").splitlines())
+    return {name: digest for digest, name in lines}
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file's content, in hex."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the cache directory: OFFSETLAKE_JARS, else `offsetlake/jars` in the user's cache directory."""
     if chosen := environment.get("OFFSETLAKE_JARS"):
@@ -105,34 +159,67 @@ def ivy_file() -> Path:
     return conf_dir() / "ivy.xml"
 
 
+def digest_file() -> Path:
+    """Return the path of the list of what is in the jars."""
+    return conf_dir() / "jars.sha256"
+
+
+def _refuse_foreign(cache: Path, directory: Path) -> None:
+    """Refuse a cache, or a jar set in it, that others than this user and root may write."""
+    refuse_foreign([cache, directory, *sorted(directory.glob("*.jar"))], "jar cache")
+    if cache.exists():
+        refuse_replaceable(cache, "jar cache")
+
+
+def _has_listed_names(conf: JarSet, directory: Path) -> bool:
+    return {jar.name for jar in directory.glob("*.jar")} == listed_jars(conf)
+
+
 def _retrieve(conf: JarSet, directory: Path) -> None:
     """Let Ivy fill a temporary directory, check it against the list, and put it in place in one step."""
     cache = directory.parent
-    cache.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True, mode=_MODE)
+    refuse_replaceable(cache, "jar cache")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
         retrieved = Path(scratch) / conf
         log = cache / f"ivy-{conf}.log"
-        _run_ivy(conf, retrieved, cache, log)
-        if not is_complete(conf, retrieved):
+        run_ivy(conf, retrieved, cache, log)
+        if not _has_listed_names(conf, retrieved):
             what = f"expected {len(listed_jars(conf))} jars, found others"
             raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
+        if (difference := difference_to_list(conf, retrieved)) is not None:
+            _forget_downloads(conf, cache)
+            raise JarError.others(conf, difference, log)
         _put_in_place(conf, retrieved, directory)
 
 
+def _forget_downloads(conf: JarSet, cache: Path) -> None:
+    """Delete what Ivy keeps of jars that are not those listed: it would give them again."""
+    digests = listed_digests()
+    for name in listed_jars(conf):
+        for download in (cache / "ivy").rglob(name):
+            if sha256_of(download) != digests.get(name):
+                download.unlink()
+
+
 def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
-    if directory.exists() and not is_complete(conf, directory):  # a jar was removed or added
-        directory.rename(retrieved.with_name("damaged"))
+    if directory.exists() and difference_to_list(conf, directory):  # a jar was removed, added or changed
+        with suppress(FileNotFoundError):  # another process was first to replace it
+            directory.rename(retrieved.with_name("damaged"))
     try:
         retrieved.rename(directory)
     except OSError:  # the directory is not empty: another process was first, with the same jars
-        if not is_complete(conf, directory):
+        if difference_to_list(conf, directory):
             raise
 
 
-def _run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
+def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
     """Run Ivy to its end, or until it has said nothing for too long."""
     command = _ivy_command(conf, target, cache)
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as ivy:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE) as ivy,
+    ):
         try:
             exit_code = _wait_while_it_talks(ivy, log)
         finally:
@@ -210,9 +297,9 @@ def main() -> int:
     """Fill the cache with all that the commands need and print what was done; return the exit code."""
     for conf in _WANTED_BY_USERS:
         started = time.monotonic()
-        was_complete = is_complete(conf, jar_directory(conf, default_cache()))
+        was_complete = difference_to_list(conf, jar_directory(conf, default_cache())) is None
         try:
-            directory = ensure_jars(conf)
+            directory = ensure_jars(conf, warn=print)
         except OffsetlakeError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code

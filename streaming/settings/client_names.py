@@ -59,6 +59,21 @@ KNOWN: Final = frozenset(_NAMES.split())
 """The settings of Kafka's consumers, producers and admin clients (ConsumerConfig, ProducerConfig and
 AdminClientConfig of 3.9 to 4.4): one file often serves all of them."""
 
+PASSWORDS: Final = frozenset(
+    [
+        "sasl.jaas.config",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.certificates",
+        "ssl.truststore.password",
+    ]
+)
+"""Those of them that Kafka has as passwords (ConfigDef.Type.PASSWORD), and logs as [hidden]."""
+
 _LIBRDKAFKA: Final = {
     "enable.ssl.certificate.verification": "ssl.endpoint.identification.algorithm",
     "metadata.broker.list": "bootstrap.servers",

@@ -13,7 +13,7 @@ from streaming.common import http_values
 from streaming.common.times import DAY_MS, parse_duration_ms
 from streaming.model.errors import MisuseError
 from streaming.settings.client_names import refuse_mistaken
-from streaming.settings.secrets import Secret
+from streaming.settings.secrets import Secret, refuse_secrets
 
 OFF: Final = "off"
 """Stands in TOML for a duration after which nothing is to happen, which is 0 in its field."""
@@ -149,6 +149,26 @@ class Url(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Place(Kind):
+    """A folder, or a URL: errors and lines of the log name it, so it holds no secret."""
+
+    may_refer: bool = False
+
+    def further_expectation(self, value: Any) -> str | None:
+        """Refuse a URL with more than a path in it."""
+        if http_values.is_plain_place(value):
+            return super().further_expectation(value)
+        return (
+            "a folder or a URL without user, password, query or fragment (credentials: in "
+            "[tables.storage_options] or the environment)"
+        )
+
+    def quoted(self, value: object) -> str:
+        """Quote no URL: it may hold a secret."""
+        return "another URL" if isinstance(value, str) and value else repr(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Servers(Kind):
     """Bootstrap brokers, as Kafka's own `bootstrap.servers`."""
 
@@ -205,6 +225,19 @@ class ClientTable(FreeTable):
         """Return the table with all values as text; refuses names that are mistaken."""
         refuse_mistaken(value, where=name)
         return super().read(value, name=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkTable(FreeTable):
+    """Settings of Spark, which has references of its own."""
+
+    may_refer: bool = False
+
+    def read(self, value: Any, *, name: str) -> Mapping[str, str]:
+        """Return the table with all values as text; refuses secrets."""
+        values = super().read(value, name=name)
+        refuse_secrets(values, where=name)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,9 @@ from streaming.settings.kinds import (
     FreeTable,
     HostPort,
     Number,
+    Place,
     Servers,
+    SparkTable,
     Text,
     Url,
 )
@@ -110,7 +112,7 @@ class SourceSettings:
 class TableSettings:
     """Where the Delta tables are, how often they are folded and maintained, and how long they keep what."""
 
-    root: str
+    root: Annotated[str, Place()]
     fold_every_ms: Milliseconds
     fold_rows: int
     maintain_every_ms: Milliseconds
@@ -136,7 +138,7 @@ class JobSettings:
     `state_partitions` is pinned to the checkpoint by Spark.
     """
 
-    checkpoint: str
+    checkpoint: Annotated[str, Place()]
     trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch is done
     state_partitions: int
     heartbeat_every_ms: Milliseconds
@@ -170,7 +172,7 @@ class SparkSettings:
     master: str
     driver_memory: str
     log_file: str
-    conf: Annotated[Mapping[str, str], FreeTable(may_refer=False)]  # Spark has references of its own
+    conf: Annotated[Mapping[str, str], SparkTable()]
 
     @property
     def is_local(self) -> bool:

@@ -1,4 +1,4 @@
-"""Secrets that settings only refer to: `${env:NAME}` and `${file:PATH:KEY}` in the values of settings.
+"""Secrets that settings only refer to, `${env:NAME}` and `${file:PATH:KEY}`, and those that stand in them.
 
 The spelling is that of Kafka's config providers (KIP-297, KIP-887: EnvVarConfigProvider and
 FileConfigProvider under their usual names `env` and `file`), which Kafka's own tools resolve in these files.
@@ -6,16 +6,35 @@ FileConfigProvider under their usual names `env` and `file`), which Kafka's own 
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from streaming.common.http_values import holds_user
 from streaming.model.errors import MisuseError
 from streaming.settings.properties import read_properties
 
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):([^}]*)\}")
 _FILE_AND_KEY: Final = re.compile(r"(.+):([^:]+)")
 _OF_PROVIDERS: Final = "config.providers"
+
+_SECRET_NAME: Final = re.compile(
+    r"passw|passphrase|passcode|secret|jaas|token|credential|signature|authorization"
+    r"|(?<![a-z])(key|pass|pwd|sas|sig|pat)(?![a-z])|(access|account|api|master|private|shared)key(?![a-z])"
+    r"|basic\.auth\.user\.info",
+    re.IGNORECASE,
+)
+_NO_SECRET_NAME: Final = re.compile(
+    r"(file|path|location|provider|class|type|enabled|mechanism|regex|ratio|size|sizeBits|length|bitLength"
+    r"|timeout|interval|endpoint|url|uri|(de)?serializer|(?<![a-z])id)$"
+    r"|provider\.type\.|\.credentials\.\w*(retry|renewal)\w*$|^spark\.kerberos\."
+    r"|^spark\.kubernetes\.(driver|executor)\.(secrets|secretKeyRef)\.",
+    re.IGNORECASE,
+)
+"""Names that sound like a secret, and say where it is, of which kind or how large."""
+
+_ASSIGNMENT: Final = re.compile(r"(?:-D)?([\w.-]+)=([^\s&;,]+)")
+_ONLY_REFERENCE: Final = re.compile(r"\"?\$\{[^}]*\}\"?|")
 
 
 class Secret(str):
@@ -50,6 +69,12 @@ def resolved(value: str, *, name: str, environment: Mapping[str, str] = os.envir
     return Secret(text) if _REFERENCE.search(value) else value
 
 
+def files_referred_to(values: Iterable[str]) -> list[Path]:
+    """Return the files that references in the values of settings name."""
+    found = (match for value in values for match in _REFERENCE.finditer(value) if match[1] == "file")
+    return [Path(parts[1]) for match in found if (parts := _FILE_AND_KEY.fullmatch(match[2]))]
+
+
 def resolved_client(client: Mapping[str, str], *, where: str) -> dict[str, str]:
     """Return settings of a Kafka client with their references resolved.
 
@@ -60,6 +85,42 @@ def resolved_client(client: Mapping[str, str], *, where: str) -> dict[str, str]:
         for name, value in client.items()
         if name != _OF_PROVIDERS and not name.startswith(f"{_OF_PROVIDERS}.")
     }
+
+
+def is_reference(value: str) -> bool:
+    """Tell whether a value only refers to something, in whatever spelling, or is empty."""
+    return not isinstance(value, Secret) and _ONLY_REFERENCE.fullmatch(value) is not None
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Tell whether a setting seems to hold a secret, by its name or within its value.
+
+    One that only refers to it, in whatever spelling, does not.
+
+    >>> looks_secret("s3a.secret.key", "x"), looks_secret("extraJavaOptions", "-Xss4m -Dpass=x")
+    (True, True)
+    >>> looks_secret("s3a.secret.key", "${env.X}"), looks_secret("sasl.secret.file", "/run/secrets/x")
+    (False, False)
+    """
+    given = [(name, value), *_ASSIGNMENT.findall(value)]
+    return holds_user(value) or any(_sounds_secret(part) and not is_reference(text) for part, text in given)
+
+
+def refuse_secrets(values: Mapping[str, str], *, where: str) -> None:
+    """Raise `MisuseError` for the first secret among settings that everybody on the machine can see."""
+    for name, value in values.items():
+        if looks_secret(name, value):
+            raise MisuseError(
+                f"{where}: expected no secrets, found one as {name}: Spark passes these settings on the "
+                "command line of its process, which every user of the machine can see. Put it into the "
+                'environment and refer to it: "${env.NAME}" in spark.hadoop..., which Hadoop resolves, '
+                '"${env:NAME}" in others, which Spark does; options of the JVM: in JDK_JAVA_OPTIONS '
+                "(docs/security.md)."
+            )
+
+
+def _sounds_secret(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET_NAME.search(name)
 
 
 def _from_environment(found: re.Match[str], name: str, environment: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Settings as people are shown them: in the words of a settings file, with secrets left out."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -9,19 +9,37 @@ from streaming.common import http_values
 from streaming.common.conf_dir import whole_path
 from streaming.common.escapes import json_text
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
+from streaming.settings.client_names import KNOWN, PASSWORDS
 from streaming.settings.kinds import AUTO, OFF, Duration, Entries, FreeTable, Section, Url, kind_of
 from streaming.settings.model import Settings
-from streaming.settings.secrets import Secret
+from streaming.settings.secrets import Secret, is_reference, looks_secret
 
 _HIDDEN: Final = "(hidden)"
 
-_SECRET: Final = re.compile(
-    r"(password|secret|jaas|token|credential|signature|(?<![a-z])key(?![a-z]))[^=]*=", re.IGNORECASE
+_STORAGE: Final = re.compile(
+    r"(aws_|azure_|azure_storage_|google_)?"
+    r"(region|default_region|endpoint|endpoint_url|endpoint_url_s3|bucket|bucket_name|account_name|container_name"
+    r"|client_id|tenant_id|authority_id|use_emulator|use_azure_cli|use_fabric_endpoint|virtual_hosted_style_request"
+    r"|unsigned_payload|skip_signature|checksum_algorithm|conditional_put|copy_if_not_exists|disable_tagging"
+    r"|s3_express|s3_allow_unsafe_rename|s3_locking_provider|request_payer)"
+    r"|delta_dynamo_table_name|allow_http|allow_invalid_certificates|(connect_|pool_idle_)?timeout|http[12]_only"
+    r"|proxy_url|max_retries|retry_timeout|user_agent",
+    re.IGNORECASE,
 )
-"""Finds a secret in `name=value`: by its name, or as an option inside the value (`-Dpassword=...`)."""
-
-_OF_FILES: Final = "_file"
-"""So end the names of settings that say where a secret is, and are none."""
+_SPARK: Final = re.compile(
+    r"spark\.(app\.name|authenticate|cores\.max|default\.parallelism|local\.dir|jars(\.packages)?|pyspark\.python"
+    r"|(driver|executor)\.(cores|memory|memoryOverhead|memoryOverheadFactor|instances|host|bindAddress|port"
+    r"|maxResultSize|extraClassPath)|(driver\.)?blockManager\.port|port\.maxRetries|task\.(cpus|maxFailures)"
+    r"|kubernetes\.(namespace|container\.image)|eventLog\.(enabled|dir|compress)|hadoop\.fs\.(defaultFS|\w+\.impl)"
+    r"|((ui|memory|shuffle|scheduler|network|dynamicAllocation|speculation|cleaner|buffer|python)"
+    r"|sql\.(codegen|execution|session|shuffle|streaming|ui))\.[\w.]+)"
+)
+_HARMLESS: Final[Mapping[str, Callable[[str], object]]] = {
+    "source.client": (KNOWN - PASSWORDS).__contains__,
+    "tables.storage_options": _STORAGE.fullmatch,
+    "spark.conf": _SPARK.fullmatch,
+}
+"""Of settings of other programs those whose values are shown, if they do not look like a secret either."""
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS: Final = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": 1_000, "ms": 1}
@@ -49,9 +67,7 @@ def shown_duration(milliseconds: int) -> str:
 
 
 def shown_place(location: str) -> str:
-    """Return a folder as a whole path, and a URL as it is, unless it holds a password."""
-    if http_values.holds_user(location):
-        return _HIDDEN
+    """Return a folder as a whole path, and a URL as it is: one with a secret in it is refused."""
     return whole_path(location)
 
 
@@ -67,15 +83,15 @@ def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
                 yield name, f"[{', '.join(map(_entry, value))}]"
             case FreeTable():
                 for key, item in value.items():
-                    hidden = _HIDDEN if kind.has_headers else _unless_secret(f"{name}.{key}", item)
-                    yield f"{name}.{_key(key)}", _toml(hidden)
+                    shown = _HIDDEN if kind.has_headers else _unless_secret(name, key, item)
+                    yield f"{name}.{_key(key)}", _toml(shown)
             case Url():
                 yield name, _toml(http_values.shown_url(value))
             case Duration():
                 unset = AUTO if value is None else OFF if kind.may_be_off and not value else None
                 yield name, _toml(unset or shown_duration(value))
             case _:
-                yield name, _toml(_unless_secret(name, value))
+                yield name, _toml(_HIDDEN if http_values.holds_user(str(value)) else value)
 
 
 def _entry(entry: Any) -> str:
@@ -85,10 +101,14 @@ def _entry(entry: Any) -> str:
     return f"{{ {', '.join(given)} }}"
 
 
-def _unless_secret(name: str, value: Any) -> Any:
-    is_named = _SECRET.search(f"{name}={value}") and not name.endswith(_OF_FILES)
-    is_secret = isinstance(value, Secret) or is_named
-    return _HIDDEN if is_secret or http_values.holds_user(str(value)) else value
+def _unless_secret(table: str, name: str, value: str) -> str:
+    """Return the value of a setting of another program if it is known to be harmless; labels are."""
+    if is_reference(value):
+        return value
+    is_known = table not in _HARMLESS or _HARMLESS[table](name)
+    if not is_known or isinstance(value, Secret) or looks_secret(name, value):
+        return _HIDDEN
+    return http_values.without_query(value)
 
 
 def _key(name: str) -> str:

@@ -83,6 +83,24 @@ def test_a_client_setting_that_nobody_knows_is_named(tmp_path: Path) -> None:
     assert "client setting 'my.own' is not one of Kafka's clients" in untimed(result.stderr)[1]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "--bootstrap-server", "127.0.0.1:1"),
+        ("alerts", "--evaluate", "--table-root", "none"),
+        ("serve", "--no-http"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_secrets_that_others_can_have_are_warned_of(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "mine.toml").write_text(
+        '[source]\nconnect_timeout = "1s"\n[alerts.webhook]\nurl = "http://user:c4n4ry@hooks.example/"\n'
+    )
+    result = offsetlake(*command, "--config", "mine.toml", cwd=tmp_path)
+    assert "alerts.webhook.url is http: its password or headers cross the network" in result.stderr
+    assert "c4n4ry" not in result.stderr
+
+
 def test_what_libraries_log_is_not_for_users(tmp_path: Path) -> None:
     warns = "lambda **_: warnings.warn('raw')"
     program = f"import warnings; from streaming.cli import main; main.cli = {warns}; main.main()"

@@ -1,9 +1,11 @@
 """The jar cache and the Java that fills it, without a network: a small script stands in for `java`."""
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import get_args
@@ -13,14 +15,22 @@ import pytest
 
 from streaming.common.conf_dir import conf_dir
 from streaming.jvm import jars
-from streaming.jvm.jars import JarError, JarSet, default_cache, ensure_jars, jar_directory, listed_jars
+from streaming.jvm.jars import (
+    JarError,
+    JarSet,
+    default_cache,
+    ensure_jars,
+    jar_directory,
+    listed_digests,
+    listed_jars,
+)
 from streaming.jvm.java import JavaError, find_java, parse_java_version
 
 VERSION_17 = 'openjdk version "17.0.15" 2025-04-15'
 VERSION_11 = 'openjdk version "11.0.22" 2024-01-16'
 
-# What the fake Ivy does: $target is the directory that it was asked to fill.
-FILL = 'mkdir -p "$target"; for jar in {jars}; do : > "$target/$jar"; done'
+# What the fake Ivy does: $target is the directory that it was asked to fill; a jar holds its own name.
+FILL = 'mkdir -p "$target"; for jar in {jars}; do printf %s "$jar" > "$target/$jar"; done'
 
 
 def fake_java(home: Path, *, version: str = VERSION_17, run: str = "exit 99") -> Path:
@@ -39,7 +49,12 @@ def fake_java(home: Path, *, version: str = VERSION_17, run: str = "exit 99") ->
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that is not there yet, of jars that hold what the fake Ivy gives."""
+    names = frozenset().union(*map(listed_jars, get_args(JarSet)))
+    digests = tmp_path / "jars.sha256"
+    digests.write_text("".join(f"{sha256(name.encode()).hexdigest()}  {name}\n" for name in names))
+    monkeypatch.setattr(jars, "digest_file", lambda: digests)
     return tmp_path / "cache"
 
 
@@ -114,6 +129,12 @@ class TestList:
     def test_the_connector_is_of_pyspark_s_own_release(self) -> None:
         assert f"spark-sql-kafka-0-10_2.13-{metadata.version('pyspark')}.jar" in listed_jars("connector")
 
+    def test_each_jar_is_pinned_by_its_content_and_no_other(self) -> None:
+        listed = frozenset().union(*map(listed_jars, get_args(JarSet)))
+        digests = listed_digests()
+        assert digests.keys() == listed
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests.values())
+
     def test_no_registry_is_named(self) -> None:
         for name in ("ivy.xml", "ivysettings.xml"):
             assert not re.search(r"https?://", (conf_dir() / name).read_text())
@@ -149,20 +170,62 @@ class TestRetrieval:
         directory = jar_directory("connector", cache)
         directory.mkdir(parents=True)
         for name in listed_jars("connector"):
-            (directory / name).touch()
+            (directory / name).write_text(name)
         assert not java_home.exists()
         assert ensure_jars("connector", cache=cache) == directory
 
-    @pytest.mark.parametrize("damage", ["a jar is missing", "a jar too many"])
-    def test_a_damaged_set_is_replaced(self, cache: Path, java_home: Path, damage: str) -> None:
+    @pytest.mark.parametrize(
+        "damage", ["a jar is missing", "a jar too many", "a jar that holds something else"]
+    )
+    def test_a_damaged_set_is_replaced_and_told_of(self, cache: Path, java_home: Path, damage: str) -> None:
         fake_java(java_home, run=fill_with(listed_jars("connector")))
         directory = ensure_jars("connector", cache=cache)
-        if damage == "a jar is missing":
-            next(directory.iterdir()).unlink()
-        else:
-            (directory / "stray-1.jar").touch()
-        assert ensure_jars("connector", cache=cache) == directory
-        assert {jar.name for jar in directory.iterdir()} == listed_jars("connector")
+        jar = directory / min(listed_jars("connector"))
+        match damage:
+            case "a jar is missing":
+                jar.unlink()
+            case "a jar too many":
+                (directory / "stray-1.jar").touch()
+            case _:
+                jar.write_text("another")
+        said: list[str] = []
+        assert ensure_jars("connector", cache=cache, warn=said.append) == directory
+        assert {jar.name: jar.read_text() for jar in directory.iterdir()} == {
+            name: name for name in listed_jars("connector")
+        }
+        (line,) = said
+        assert line.startswith(f"jars {directory}: expected ")
+        assert (sha256(b"another").hexdigest() in line) == (damage == "a jar that holds something else")
+
+    def test_a_registry_that_gives_another_file_gives_none(self, cache: Path, java_home: Path) -> None:
+        name = min(listed_jars("connector"))
+        kept = f'mkdir -p "{cache}/ivy/org"; cp "$target"/*.jar "{cache}/ivy/org"'  # as Ivy does
+        other = f'{fill_with(listed_jars("connector"))}; printf other > "$target/{name}"; {kept}'
+        fake_java(java_home, run=other)
+        listed, found = (sha256(text).hexdigest() for text in (name.encode(), b"other"))
+        with pytest.raises(
+            JarError, match=f"expected SHA-256 {listed} of {name}, found {found}. None was put in place."
+        ):
+            ensure_jars("connector", cache=cache)
+        assert {entry.name for entry in cache.iterdir()} == {"ivy", "ivy-connector.log"}
+        kept_by_ivy = {jar.name for jar in (cache / "ivy" / "org").iterdir()}
+        assert kept_by_ivy == listed_jars("connector") - {name}  # so that the next attempt asks again
+
+    def test_whatever_the_umask_nobody_else_may_write_the_jars(self, cache: Path, java_home: Path) -> None:
+        fake_java(java_home, run=fill_with(listed_jars("connector")))
+        before = os.umask(0)
+        try:
+            directory = ensure_jars("connector", cache=cache)
+        finally:
+            os.umask(before)
+        assert {path.stat().st_mode & 0o022 for path in (cache, directory, *directory.iterdir())} == {0}
+
+    def test_a_cache_that_cannot_be_used_is_one_sentence(self, tmp_path: Path, cache: Path) -> None:
+        cache.write_text("a file")
+        with pytest.raises(
+            JarError, match=r"jar cache .*cache: expected to read and write there, found .*directory"
+        ):
+            ensure_jars("connector", cache=cache)
 
     @pytest.mark.parametrize("end", ["exit 1", "kill -9 $$", "exit 0"])
     def test_an_incomplete_retrieval_leaves_no_jar_set(self, cache: Path, java_home: Path, end: str) -> None:

@@ -226,3 +226,14 @@ def test_the_jvm_does_not_note_closed_sockets_for_ever(spark: SparkSession, tmp_
     assert len(noted()) >= len(before) + 3, "closed sockets are noted, or nothing is looked at"
     forget_closed_sockets(spark)
     assert noted() == before
+
+
+@pytest.mark.spark
+def test_settings_may_refer_to_the_environment(spark: SparkSession) -> None:
+    """As we tell people to, who would put a secret on the command line."""
+    jvm: Any = spark.sparkContext._jvm
+    of_hadoop = jvm.org.apache.hadoop.conf.Configuration(False)
+    of_hadoop.set("fs.s3a.secret.key", "${env.PATH}")
+    of_spark = jvm.org.apache.spark.SparkConf(False).set("spark.ssl.ui.keyStorePassword", "${env:PATH}")
+    resolved = of_spark.getWithSubstitution("spark.ssl.ui.keyStorePassword").get()
+    assert of_hadoop.get("fs.s3a.secret.key") == resolved == os.environ["PATH"]

@@ -1,6 +1,7 @@
 """Clients of other languages and makers, made ready in a cache: each a command, or why there is none.
 
-Their versions stand in `clients/` (`go/go.mod`, `kafkajs/package-lock.json`) and here. Nothing is installed.
+Their versions and sums stand in `clients/` (`go/go.sum`, `kafkajs/package-lock.json`, `kafka-python.txt`).
+Nothing is installed.
 Programs of their own (KMinion, kafka_exporter) are used if they are on PATH or named in the environment.
 """
 
@@ -14,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-
-KAFKA_PYTHON: Final = "3.0.12"
 
 HERE: Final = Path(__file__).parent / "clients"
 CACHE: Final = (
@@ -52,14 +51,13 @@ class Program:
 
 def kafka_python() -> Program:
     """kafka-python, from PyPI, beside the packages of the project rather than among them."""
-    script = HERE / "ask_kafka_python.py"
+    script, sums = HERE / "ask_kafka_python.py", HERE / "kafka-python.txt"
 
     def make(folder: Path) -> None:
-        package = f"kafka-python=={KAFKA_PYTHON}"
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        _run([*pip, "--target", str(folder), package])
+        _run([*pip, "--require-hashes", "--target", str(folder), "--requirement", str(sums)])
 
-    folder = _made("kafka-python", KAFKA_PYTHON.encode(), make)
+    folder = _made("kafka-python", sums.read_bytes(), make)
     return Program([sys.executable, str(script)], {"PYTHONPATH": str(folder)})
 
 

@@ -19,6 +19,7 @@ from streaming.cli.options import (
 from streaming.cli.output import for_programs, warn
 from streaming.common.times import MINUTE_MS, iso
 from streaming.model.errors import MisuseError
+from streaming.settings.exposed import exposed_secrets
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
@@ -70,6 +71,7 @@ def alerts(
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     tables = tables_of(settings)
     if evaluate:
+        warn(exposed_secrets(settings, config, command_config))
         with created_files(settings.job.readable_by_group):
             _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:

@@ -20,6 +20,7 @@ from streaming.cli.options import (
 from streaming.common.times import parse_duration_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.client_names import unknown_names
+from streaming.settings.exposed import exposed_secrets
 from streaming.settings.model import Settings
 from streaming.settings.shown import describe, shown_duration, shown_place
 
@@ -113,7 +114,8 @@ def _as_job(
         print(*describe(settings), sep="\n")
         return
     console.say(f"reading topic {settings.source.topic} {how_far(settings)} {_from_where_to(settings)}")
-    for sentence in unknown_names(settings.source.client):
+    exposed = exposed_secrets(settings, config, command_config)
+    for sentence in (*unknown_names(settings.source.client), *exposed):
         console.warn(sentence)
     with _failing(console), console.waiting("loading Spark"):
         from streaming.job.listener import Listener

@@ -14,6 +14,7 @@ from streaming.cli.options import (
     tables_of,
 )
 from streaming.model.errors import MisuseError
+from streaming.settings.exposed import exposed_secrets
 from streaming.settings.kinds import HOST_AND_PORT, host_and_port
 from streaming.settings.model import KafkaDoor, Settings
 
@@ -90,6 +91,8 @@ def serve(
     settings = _with_door(settings_of(config, table_root=table_root), kafka, advertise)
     settings = _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
     console = Console(log_format)
+    for sentence in exposed_secrets(settings, config):
+        console.warn(sentence)
     serve_doors(settings, tables_of(settings), console.say, console.warn)
     console.say("stopped")
 

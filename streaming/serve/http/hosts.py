@@ -1,8 +1,9 @@
 """Names and addresses of hosts: which of them are this machine."""
 
-import ipaddress
 import re
 from typing import Final
+
+from streaming.common.http_values import is_loopback
 
 _HOST: Final = re.compile(r"(\[(?P<bracketed>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(:\d*)?", re.IGNORECASE)
 
@@ -22,19 +23,4 @@ def is_own_name(header: str, own_host: str) -> bool:
     if found is None:
         return False
     name = (found["bracketed"] or found["name"].removesuffix(".")).lower()
-    if name in ("localhost", own_host.lower().removesuffix(".")):
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return an address; one of IPv4 also where it is written as one of IPv6. Raises `ValueError`.
-
-    >>> ip_address("::ffff:127.0.0.1").is_loopback
-    True
-    """
-    address = ipaddress.ip_address(text)
-    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
+    return name == own_host.lower().removesuffix(".") or is_loopback(name)

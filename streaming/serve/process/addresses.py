@@ -2,8 +2,8 @@
 
 import socket
 
+from streaming.common.http_values import ip_address
 from streaming.model.errors import MisuseError
-from streaming.serve.http.hosts import ip_address
 from streaming.serve.kafka.listener import DoorError
 from streaming.serve.kafka.view import Address
 from streaming.settings.kinds import host_and_port

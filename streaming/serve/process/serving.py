@@ -18,10 +18,10 @@ from contextlib import (
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.http_values import ip_address
 from streaming.common.patience import Seldom
 from streaming.model.errors import MisuseError
 from streaming.serve.http.door import Door, token_in
-from streaming.serve.http.hosts import ip_address
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.logs import told
 from streaming.serve.kafka.limits import Limits

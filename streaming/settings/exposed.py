@@ -1,0 +1,117 @@
+"""What settings give away: secrets in files that everybody may read, and in plain text on a network."""
+
+import re
+import stat
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from streaming.common.http_values import holds_user, is_loopback, shown_url
+from streaming.model.errors import MisuseError
+from streaming.settings.kinds import host_and_port
+from streaming.settings.model import Settings
+from streaming.settings.properties import read_properties
+from streaming.settings.secrets import files_referred_to, looks_secret
+
+_OF_HEADERS: Final = re.compile(r"alerts\.(webhook|alertmanager)\.headers\.")
+_TOKENS_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+
+
+def exposed_secrets(
+    settings: Settings, config: Path | None = None, command_config: Path | None = None
+) -> list[str]:
+    """Say which secrets others can have: those of a settings file, of a properties file for Kafka's clients,
+    of files that these refer to, and what crosses a network in plain text."""
+    return [*_readable(_files(settings, config, command_config)), *_in_plain_text(settings)]
+
+
+def _files(settings: Settings, config: Path | None, command_config: Path | None) -> Iterator[Path]:
+    """Yield the files that hold secrets."""
+    of_config, of_client = _texts_of(config), _properties_of(command_config)
+    if config is not None and any(_is_secret(name, value) for name, value in of_config.items()):
+        yield config
+    if command_config is not None and any(looks_secret(name, value) for name, value in of_client.items()):
+        yield command_config
+    yield from files_referred_to([*of_config.values(), *of_client.values()])
+    if settings.serve.http.token_file:
+        yield Path(settings.serve.http.token_file)
+
+
+def _texts_of(config: Path | None) -> dict[str, str]:
+    """Read a settings file again; nothing is in one that is a pipe, or is gone or another by now."""
+    if config is None or not config.is_file():
+        return {}
+    try:
+        return _texts(tomllib.loads(config.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _properties_of(command_config: Path | None) -> dict[str, str]:
+    if command_config is None or not command_config.is_file():
+        return {}
+    try:
+        return read_properties(command_config)
+    except MisuseError:
+        return {}
+
+
+def _texts(tree: Any, name: str = "") -> dict[str, str]:
+    """Return all texts in a settings file by their dotted names."""
+    match tree:
+        case dict():
+            within = [_texts(value, f"{name}.{key}".lstrip(".")) for key, value in tree.items()]
+        case list():
+            within = [_texts(value, f"{name}[{number}]") for number, value in enumerate(tree)]
+        case _:
+            return {name: tree} if isinstance(tree, str) else {}
+    return {name: text for texts in within for name, text in texts.items()}
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Tell whether a settings file holds a secret itself; headers and paths of receivers may be one."""
+    if "${" in value:
+        return False
+    is_path = name in ("alerts.webhook.url", "alerts.alertmanager.url") and shown_url(value).endswith("/...")
+    return is_path or _OF_HEADERS.match(name) is not None or looks_secret(name, value)
+
+
+def _readable(files: Iterable[Path]) -> Iterator[str]:
+    for file in dict.fromkeys(files):
+        try:
+            mode = file.stat().st_mode
+            is_reachable = all(above.stat().st_mode & stat.S_IXOTH for above in file.resolve().parents)
+        except OSError:
+            continue  # whoever reads it says so
+        if mode & stat.S_IROTH and is_reachable:
+            yield (
+                f"{file} holds secrets, and every user of this machine may read it (mode "
+                f"{stat.S_IMODE(mode):04o}): take that from them (chmod o-r)"
+            )
+
+
+def _in_plain_text(settings: Settings) -> Iterator[str]:
+    for name, receiver in (
+        ("alerts.webhook", settings.alerts.webhook),
+        ("alerts.alertmanager", settings.alerts.alertmanager),
+    ):
+        if _is_plain(receiver.url) and (receiver.headers or holds_user(receiver.url)):
+            yield f"{name}.url is http: its password or headers cross the network in plain text: use https"
+    client = settings.source.client
+    if _is_plain(client.get(_TOKENS_URL, "")):
+        yield f"{_TOKENS_URL} is http: its secret crosses the network in plain text: use https"
+    protocol, mechanism = client.get("security.protocol", ""), client.get("sasl.mechanism", "")
+    servers = (one.rpartition("//")[2].strip() for one in settings.source.bootstrap_servers.split(","))
+    is_here = all(is_loopback(place[0]) for one in servers if (place := host_and_port(one)))
+    if protocol.upper() == "SASL_PLAINTEXT" and mechanism in ("PLAIN", "OAUTHBEARER") and not is_here:
+        yield (
+            f"security.protocol is SASL_PLAINTEXT: the password of {mechanism} crosses the network in plain "
+            "text: use SASL_SSL"
+        )
+
+
+def _is_plain(url: str) -> bool:
+    """Tell whether an address is http, and beyond this machine."""
+    return url.startswith("http://") and not is_loopback(urlsplit(url).hostname or "")
