@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from streaming.cli.main import main
 from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import ensure_jars
+from streaming.settings.environment import without_settings
 from streaming.settings.reading import read_settings
 from streaming.spark.session import start_session
 from streaming.tables.tables import Tables
@@ -37,6 +38,11 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+# --- settings: none of whoever runs the tests -------------------------------------------------------------
+
+for variable in os.environ.keys() - without_settings(os.environ).keys():
+    del os.environ[variable]
 
 BrokerFactory = Callable[..., LocalBroker]
 

@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from streaming.alerts.pauses import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.receivers import DeliveryError, Receiver
-from streaming.alerts.table import AlertTable, Delivery, Told
+from streaming.alerts.table import AlertState, AlertTable, Delivery, Told
 from streaming.common.patience import Complaints
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
@@ -25,7 +25,7 @@ _NOTE_EVERY: Final = 50
 """How many deliveries are recorded at a time; a crash may send as many twice."""
 
 _MOST_IN_A_ROW: Final = 20
-"""After so many refusals, and nothing taken in between, the receiver is left alone for a while."""
+"""After so many refusals, and nothing taken in between, the rest of these messages is left for a while."""
 
 
 class Courier:
@@ -55,27 +55,24 @@ class Courier:
         self._unnoted: dict[str, Delivery] = {}  # arrived, but not noted yet: not to be sent again for that
         self._refusals = Refusals(longest_s)
         self._away = Backoff(longest_s)
-        self._is_cut_short = False
+        self._is_silent = False  # it gave no answer, so that nothing else is sent now
+        self._is_cut_short = False  # the last pass left some unsent
         self._repeated_at: float | None = None
-        self._not_repeated: str | None = None  # why some of the last repetition did not arrive
+        self._not_repeated: dict[str, str] = {}  # why repetitions did not arrive, by the ids of episodes
 
     def deliver(self) -> bool:
         """Deliver what is pending, but for what is in a pause of its own; return whether nothing is left. A
         failure is reported once."""
         about = f"alerts for {self._receiver.name}"
-        self._is_cut_short, is_done = False, False
+        self._is_silent, is_done = False, False
         try:
             self._note({})
             is_done, failure = self._deliver()
         except BaseException as error:  # whatever it is, the next attempt may succeed
             raise_if_ending(error)
-            self._is_cut_short = True
+            self._away.begin(self._steady())
             is_known = isinstance(error, OffsetlakeError | DeltaError | OSError)
             failure = str(error) if is_known else f"{type(error).__name__}: {error}"
-        if self._is_cut_short:
-            self._away.begin(self._steady())
-        else:
-            self._away.end()
         if is_done and failure is None:
             self._complaints.settle(about, f"{about} are delivered again")
         elif failure is not None:
@@ -85,11 +82,12 @@ class Courier:
     @property
     def pause_s(self) -> float | None:
         """How long until there is something to deliver again; None: until there is news."""
-        moments = (
-            [self._away.until] if self._away.until is not None else [self._refusals.next_at, self._repeat_at]
-        )
+        now, away = self._steady(), self._away.until
+        moments = [self._refusals.next_at, self._repeat_at]
+        if away is not None:  # what was due before is what failed
+            moments = [away, *(at for at in [self._repeat_at] if at is not None and at > now)]
         known = [at for at in moments if at is not None]
-        return max(0.0, min(known) - self._steady()) if known else None
+        return max(0.0, min(known) - now) if known else None
 
     @property
     def _repeat_at(self) -> float | None:
@@ -100,25 +98,48 @@ class Courier:
 
     def _deliver(self) -> tuple[bool, str | None]:
         """Deliver what is pending and due, repeat what is due; return whether nothing is left, and why
-        something did not arrive."""
+        something did not arrive.
+
+        First what was not refused yet, then what was: a row of refusals ends its own pass alone.
+        """
         state, name, began = self._alerts.read(), self._receiver.name, self._steady()
         pending = {told.episode.id: told for told in state.pending(name)}
-        self._refusals.keep(pending)
-        at = {identity: self._refusals.due_at(told) for identity, told in pending.items()}
-        fresh = [told for identity, told in pending.items() if at[identity] is None]
-        again = sorted((due, identity) for identity, due in at.items() if due is not None and due <= began)
-        arrived, failure = self._deliver_due(fresh)
-        if not self._is_cut_short and self._is_repeat_due(began):
-            others = [told for told in state.open_episodes() if told.episode.id not in pending]
-            errors = [
-                error for _, error in self._sent([one for one in others if not one.is_refused_by(name)])
-            ]
-            self._not_repeated = next((str(error) for error in errors if error is not None), None)
+        others = {} if self._every_s is None else _repeated(state, name)
+        self._refusals.keep(others | pending)
+        self._not_repeated = {key: error for key, error in self._not_repeated.items() if key in others}
+        due = {key: self._refusals.due_at(told) for key, told in (others | pending).items()}
+        again = [
+            key for at, key in sorted((at, key) for key, at in due.items() if at is not None and at <= began)
+        ]
+
+        arrived, failure = self._deliver_due([told for key, told in pending.items() if due[key] is None])
+        is_left = self._is_cut_short
+        if self._is_repeat_due(began):
+            self._repeat([told for key, told in others.items() if due[key] is None])
             self._repeated_at = self._repeated_at if self._is_cut_short else began
-        # Last, or a row of messages that are refused again would hold back all others.
-        arrived_again, refused = self._deliver_due([pending[identity] for _, identity in again])
+            is_left |= self._is_cut_short
+        if is_left and not self._is_silent:
+            self._away.end()  # the next attempt is soon: it gets further, as each is refused here once
+        arrived_again, refused = self._deliver_due([pending[key] for key in again if key in pending])
+        is_left |= self._is_cut_short
+        self._repeat([others[key] for key in again if key in others])
+        if is_left or self._is_cut_short:
+            self._away.begin(self._steady())
+        else:
+            self._away.end()
         is_done = arrived + arrived_again == len(pending)
-        return is_done, failure or refused or self._not_repeated
+        return is_done, failure or refused or next(iter(self._not_repeated.values()), None)
+
+    def _repeat(self, told: Sequence[Told]) -> None:
+        """Send open episodes again. What is refused is not given up: it may be a passing state of the
+        receiver, where it would end."""
+        for one, error in self._sent(told):
+            if error is None:
+                self._not_repeated.pop(one.episode.id, None)
+                continue
+            self._not_repeated[one.episode.id] = str(error)
+            if error.is_answer:
+                self._refusals.refuse(one, self._steady())
 
     def _is_repeat_due(self, now: float) -> bool:
         return self._every_s is not None and (self._repeat_at is None or self._repeat_at <= now)
@@ -146,12 +167,13 @@ class Courier:
         nothing is taken any more, the rest is left: it would only wait for the same.
         """
         waiting = list(_chunks(told, self._receiver.batch_size))[::-1]
-        refusals = 0
+        refusals, self._is_cut_short = 0, self._is_silent
         while waiting and not self._is_cut_short:
             batch = waiting.pop()
             error = self._send(batch)
             refusals = 0 if error is None else refusals + 1
-            self._is_cut_short = error is not None and (not error.is_answer or refusals >= _MOST_IN_A_ROW)
+            self._is_silent = error is not None and not error.is_answer
+            self._is_cut_short = self._is_silent or refusals >= _MOST_IN_A_ROW
             if error is None:
                 self._away.end()
                 self._refusals.take(batch)
@@ -228,6 +250,15 @@ class CourierThread(threading.Thread):
 def _is_news(before: Delivery, after: Delivery) -> bool:
     """Whether to record it: a mere repetition is not worth a commit."""
     return replace(after, delivered_at=before.delivered_at) != before
+
+
+def _repeated(state: AlertState, receiver: str) -> dict[str, Told]:
+    """Return what is repeated, by id: what is open, and neither pending nor refused for good."""
+    return {
+        told.episode.id: told
+        for told in state.open_episodes()
+        if not told.is_pending_for(receiver) and not told.is_refused_by(receiver)
+    }
 
 
 def _chunks(told: Sequence[Told], size: int) -> Iterator[Sequence[Told]]:

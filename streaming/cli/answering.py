@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, print_answer, tables_of, topics_of
 from streaming.cli.output import warn
+from streaming.common.times import iso, to_ms
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
 
     from streaming.cli.options import Output
     from streaming.queries.completeness import AsOf
-    from streaming.queries.names import Missing, Search, TopicPartitions
+    from streaming.queries.names import Missing, Past, Search, TopicPartitions
+    from streaming.queries.queries import OffsetQueries
     from streaming.tables.snapshot import Among
 
 _MOST_NAMED: Final = 5
@@ -48,8 +52,9 @@ class Question:
         from streaming.queries.names import Search
         from streaming.queries.queries import OffsetQueries
 
-        names = partial(OffsetQueries(tables := tables_of(settings)).names, as_of=asking.as_of, among=among)
-        search = Search(groups, topics_of(topics), names)
+        queries = OffsetQueries(tables := tables_of(settings))
+        names = partial(queries.names, as_of=asking.as_of, among=among)
+        search = Search(groups, topics_of(topics), names, _past(queries, asking.as_of))
         return cls(settings=settings, asking=asking, tables=tables, search=search)
 
     @property
@@ -69,6 +74,20 @@ class Question:
         errors = about.loading_of(self.groups)
         missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
         return Found(about=about, missing=missing, errors=errors)
+
+
+def _past(queries: "OffsetQueries", moment: "datetime | None") -> "Past | None":
+    """Return what is said of names that were not there at a past moment; None: it is about now."""
+    from streaming.queries.names import Past
+
+    if moment is None:
+        return None
+
+    def appears(group: str) -> str | None:
+        at = queries.appears_after(group, moment)
+        return None if at is None else iso(at)
+
+    return Past(iso(to_ms(moment)), appears)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 JSON is one array of objects, one on a line; CSV has a header line, nothing for null and "" for empty text.
 Both use the column names of the tables, and values as `plain_values` gives them. Text from the log is data:
-control characters are shown, never sent to a terminal. Only CSV for a pipe or a file holds them as they are.
+control characters are shown, never sent to a terminal. Only CSV for a pipe or a file holds them as they are,
+but for NUL, at which many readers of CSV stop.
 """
 
 import shutil
@@ -24,6 +25,9 @@ from streaming.common.escapes import json_text, shown
 
 Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
+
+_ESCAPES_IN_CSV: Final = str.maketrans({"\0": "\u24000", "\u2400": "\u2400\u2400"})
+"""NUL is U+2400 (symbol for null) and the digit 0; U+2400 is doubled, so that this can be undone."""
 
 _LEAST_ROOM: Final = 40
 """Columns of a terminal; a narrower one breaks the lines by itself."""
@@ -99,10 +103,9 @@ def _print_json(rows: pa.Table, out: TextIO) -> None:
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    lines = map(csv_line, chain([rows.column_names], _rows(rows)))
-    if out.isatty():
-        lines = map(shown, lines)
-    out.writelines(f"{line}\n" for line in lines)
+    lines = (csv_line(row).translate(_ESCAPES_IN_CSV) for row in chain([rows.column_names], _rows(rows)))
+    is_seen = out.isatty()
+    out.writelines(f"{shown(line) if is_seen else line}\n" for line in lines)
 
 
 def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:

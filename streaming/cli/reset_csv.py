@@ -1,10 +1,18 @@
 """Positions in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or newer)."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from streaming.cli.render import csv_line
+from streaming.common.times import iso
+
+if TYPE_CHECKING:
+    from streaming.tables.tables import Tables
+
+_MOST_TOLD: Final = 5
+"""Groups with members that are named."""
 
 
 def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
@@ -16,20 +24,50 @@ def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterato
     """Write lines `group,topic,partition,offset` for rows with these, whose offset is in the column `offset`;
     of one group without the group, as the tool reads them first for one `--group`.
 
-    A row without an offset is left out. The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends:
-    so is a group with one in its name.
+    A row without an offset is left out, and one with a name that the file cannot hold.
     """
     for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
         group = row.pop("group")
-        if row[offset] is not None and (one_group or not _has_line_end(group)):
+        names = [row["topic"], *([] if one_group else [group])]
+        if row[offset] is not None and not any(map(_unfit, names)):
             yield csv_line([*([] if one_group else [group]), *row.values()]) + "\n"
 
 
-def groups_left_out(positions: pa.Table, *, one_group: bool) -> list[str]:
-    """Say of each group that the file cannot hold that it is left out."""
-    names = [] if one_group else sorted(filter(_has_line_end, positions["group"].unique().to_pylist()))
-    return [f"group {name!r} is left out: the file cannot hold a line end in a name" for name in names]
+def names_left_out(positions: pa.Table, *, one_group: bool) -> list[str]:
+    """Say of each group and topic that the file cannot hold that it is left out."""
+    return [
+        f"{kind} {name!r} is left out: the file cannot hold {unfit} in a name"
+        for kind in (["topic"] if one_group else ["group", "topic"])
+        for name in sorted(positions[kind].unique().to_pylist())
+        if (unfit := _unfit(name))
+    ]
 
 
-def _has_line_end(name: str) -> bool:
-    return "\r" in name or "\n" in name
+def _unfit(name: str) -> str | None:
+    """Return what the file cannot hold of a name; None: it can hold it.
+
+    The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends, within quotes too. It takes NUL,
+    but no shell can name such a group to it, and many readers of CSV stop there.
+    """
+    if "\r" in name or "\n" in name:
+        return "a line end"
+    return "NUL" if "\0" in name else None
+
+
+def members_told(tables: "Tables", positions: pa.Table) -> Iterator[str]:
+    """Say which groups of the rows (with `group`) have members as of now: the tool refuses these.
+
+    (Kafka 4.3 `ConsumerGroupCommand.resetOffsets`: "Assignments can only be reset if the group is inactive".)
+    """
+    from streaming.queries.queries import OffsetQueries
+
+    answer = OffsetQueries(tables).describe_groups(positions["group"].unique().to_pylist())
+    counts = {name: len(one.members) for name, one in answer.groups.items() if one.members}
+    for name in sorted(counts, key=str)[:_MOST_TOLD]:
+        members = "a member" if counts[name] == 1 else f"{counts[name]} members"
+        yield (
+            f"group {name!r} has {members} (as of {iso(answer.as_of.read_until, 'seconds')}): "
+            "kafka-consumer-groups will refuse it until its consumers are stopped, or their sessions time out"
+        )
+    if len(counts) > _MOST_TOLD:
+        yield f"so it is with {len(counts) - _MOST_TOLD} more groups"

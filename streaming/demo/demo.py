@@ -25,7 +25,7 @@ from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
 from streaming.job.listener import Listener
 from streaming.job.run import run_job
-from streaming.lag.lag_time import with_lag
+from streaming.lag.positions import offsets_with_lag
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -231,12 +231,10 @@ def _difference(found: Offsets, expected: Offsets) -> str:
 
 def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
     """Return the lags that are known, as of the last sample of log ends."""
-    positions = rows.offsets.select(["topic", "partition", "committed_offset"])
     now = now_ms()
-    newest, crossed = Tables(settings.tables.root).ask(
-        lambda at: (at.newest_ends(None, as_of=now), at.crossings(positions, as_of=now)), bases=[]
+    lagging = Tables(settings.tables.root).ask(
+        lambda at: offsets_with_lag(at, rows.offsets, moment=now, max_age_ms=_ENDS_AGE_MS), bases=[]
     )
-    lagging = with_lag(rows.offsets, newest, crossed, max_age_ms=_ENDS_AGE_MS, as_of=now)
     return {
         OffsetKey(row["group"], row["topic"], row["partition"]): row["lag"]
         for row in lagging.select([*KEY_NAMES, "lag"]).to_pylist()

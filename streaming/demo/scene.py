@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from streaming.common.escapes import printable
+from streaming.common.times import clock
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey, shown_metadata
 from streaming.tables.snapshot import LiveRows
 
@@ -34,7 +35,8 @@ class Scene:
     """The live groups and offsets as of the last heartbeat (ms), and what happened up to then.
 
     `changes` says by how much each offset differs from the look before; None: it was not there. `lags` has
-    those that are known, as of the last sample of log ends.
+    those that are known, as of the last sample of log ends. `unanswered_since` (ms): the broker has not
+    answered the job since then; None: it answers.
     """
 
     as_of: int = 0
@@ -42,6 +44,7 @@ class Scene:
     offsets: Offsets = field(default_factory=dict)
     changes: Mapping[OffsetKey, int | None] = field(default_factory=dict)
     lags: Mapping[OffsetKey, int] = field(default_factory=dict)
+    unanswered_since: int | None = None
     events: tuple[Event, ...] = ()
 
     def after(self, rows: LiveRows, now: int, lags: Mapping[OffsetKey, int] | None = None) -> "Scene":
@@ -51,13 +54,20 @@ class Scene:
             for row in rows.groups.select(["group", "type", "state"]).to_pylist()
         }
         offsets = table_offsets(rows)
-        sentences = [*_of_groups(self.groups, groups), *_of_offsets(self.offsets, offsets)]
+        silences = [one.unanswered_since for one in rows.progress.partitions.values()]
+        silent_since = min((since for since in silences if since is not None), default=None)
+        sentences = [
+            *_of_groups(self.groups, groups),
+            *_of_offsets(self.offsets, offsets),
+            *_of_the_broker(self.unanswered_since, silent_since),
+        ]
         return Scene(
             as_of=rows.progress.heartbeat,
             groups=groups,
             offsets=offsets,
             changes={key: _change(self.offsets.get(key), committed) for key, committed in offsets.items()},
             lags=lags or {},
+            unanswered_since=silent_since,
             events=self.events + tuple(Event(seen_at=now, sentence=sentence) for sentence in sentences),
         )
 
@@ -74,6 +84,13 @@ def table_offsets(rows: LiveRows) -> dict[OffsetKey, CommittedOffset]:
 
 def _change(before: CommittedOffset | None, after: CommittedOffset) -> int | None:
     return None if before is None else after.offset - before.offset
+
+
+def _of_the_broker(before: int | None, after: int | None) -> Iterator[str]:
+    if before is None and after is not None:
+        yield f"the broker does not answer since {clock(after)}: the tables do not change"
+    if before is not None and after is None:
+        yield "the broker answers again"
 
 
 def _of_groups(before: Mapping[str, LiveGroup], after: Mapping[str, LiveGroup]) -> Iterator[str]:

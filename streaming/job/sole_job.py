@@ -56,6 +56,11 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
     name = _name_of_folder(settings.job.checkpoint)
     ours = Path(tempfile.gettempdir(), name)
     local = [Path(folder.strip(), name) for folder in chosen.split(",") if folder.strip()] or [ours]
+    if unfit := [mark for mark in ',"' if mark in str(ours)]:
+        raise MisuseError(
+            f"starting the job: expected a folder for temporary files (TMPDIR) that Spark and Java can be "
+            f"told of, found {unfit[0]} in {ours}. Choose another TMPDIR."
+        )
     with ExitStack() as stack:
         for folder in dict.fromkeys([ours, *local]):
             stack.enter_context(_private(folder))

@@ -37,6 +37,10 @@ MAX_NAMED_GROUPS: Final = 500
 """Up to this many groups are looked up by name; for more, reading the whole tables is faster."""
 
 
+_MOST_IN_DOUBT: Final = 100
+"""After so many commits that may have arrived, the tables are asked which of them did."""
+
+
 class Commits:
     """Commits to `changes`, each on top of what this writer wrote last and of nothing else."""
 
@@ -58,6 +62,8 @@ class Commits:
     ) -> None:
         """Append rows (schema `CHANGES`), new files of further ones, and the progress; raises
         `OtherWriterError` where another writer has committed."""
+        if len(self._known) > _MOST_IN_DOUBT:
+            self.reread()
         known = self._known
         self._known = [*known, progress]  # arrives, perhaps, even if the storage says that it failed
         is_observation = is_batch or is_observation_due(progress, self._observed)

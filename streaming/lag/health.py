@@ -234,6 +234,7 @@ def _of_positions(positions: pa.Table) -> Commits:
     if "unreadable_source_offset" in positions.schema.names:  # the newest commit could not be read
         readable &= ~to_mask(positions["unreadable_source_offset"].is_valid())
     own = positions.select(["committed_offset"]).append_column("committed_at", positions["commit_timestamp"])
+    own = own.append_column("written_at", pa.nulls(len(positions), TIMESTAMP))  # nobody asks
     own = own.append_column("is_removed", from_mask(np.zeros(len(positions), np.bool_)))
     commits = Commits.of(np.arange(len(positions)), own)
     return replace(commits, offsets=np.where(readable, commits.offsets, 0), is_readable=readable)

@@ -11,7 +11,6 @@ from streaming.common.keys import KEY_NAMES, numbered
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, facts
-from streaming.lag.lag_time import CLOCKS_DIFFER_MS
 from streaming.lag.log_ends import lag_of
 from streaming.lag.rules import STATUSES, HealthRules, Judged, ends_before, judge
 from streaming.lag.runs import Runs
@@ -98,7 +97,7 @@ class _View:
         sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
         offsets = runs.offsets[self._lasts]
         is_known = (newest != NONE) & (now - sampled_at <= max_age_ms) & runs.is_readable[self._lasts]
-        is_later = (offsets > ends) & (runs.at[self._lasts] > sampled_at - CLOCKS_DIFFER_MS)
+        is_later = (offsets > ends) & (runs.written_at[runs.stands_since[self._lasts]] > sampled_at)
         self._ends = np.where(is_later, offsets, ends)
         self._is_known = is_known
         lags = lag_of(self._ends, offsets)

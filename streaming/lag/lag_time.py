@@ -13,32 +13,25 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.log_ends import LAG, lag
 from streaming.lag.samples import NONE, Samples
 
-CLOCKS_DIFFER_MS: Final = 60_000
-"""The clocks of brokers and job may differ by this much: commits carry the time of the first, samples that of
-the second. A position beyond the end is shown as such once its commit is that much older than the sample."""
-
-_COMMIT_TIMES: Final = ("commit_timestamp", "source_timestamp")
 _LAST: Final = 2**63 - 1
+_ZERO: Final = from_numbers(np.zeros(1, np.int64))[0]
 
 
 def with_lag(rows: pa.Table, newest: pa.Table, crossed: pa.Table, *, max_age_ms: int, as_of: int) -> pa.Table:
     """Add the columns `LAG` behind `committed_offset` of n rows, as they were `as_of` a moment (ms).
 
-    `rows` have topic, partition, committed_offset (null: none) and the time of the commit: commit_timestamp,
-    source_timestamp or both (the later counts; null: not known). `newest` is the newest sample of each topic
-    partition (topic, topic_id, partition, sampled_at, log_end), `crossed` has n rows in the same order:
+    `rows` have topic, partition and committed_offset (null: none). `newest` is the newest sample of each
+    topic partition (topic, topic_id, partition, sampled_at, log_end), `crossed` has n rows in the same order:
     below_at, below_end, above_at, above_end, the samples between which the end passed the position. Samples
-    older than `max_age_ms` say nothing.
-
-    A sample may be older than the commit: the position is then no less than the end, so that a position above
-    the sample is shown as the end, and the lag is at least 0. Beyond the end are only positions that the
-    sample would have seen.
+    older than `max_age_ms` say nothing. The lag of positions beyond the end of their sample is negative: see
+    `at_least_at_end`.
     """
     samples = Samples.of(newest)
     moments = np.full(len(rows), as_of, np.int64)
@@ -46,14 +39,37 @@ def with_lag(rows: pa.Table, newest: pa.Table, crossed: pa.Table, *, max_age_ms:
 
 
 def with_lag_along(
-    rows: pa.Table, samples: pa.Table, crossed: pa.Table, *, at: str, max_age_ms: int
+    rows: pa.Table, samples: pa.Table, crossed: pa.Table, *, at: str, written_at: Index, max_age_ms: int
 ) -> pa.Table:
     """Add the columns `LAG` as `with_lag` does, to each row as of its own moment, in the column `at`.
 
-    `samples` are those of the whole time (in any order), `crossed` is as of its end.
+    `samples` are those of the whole time (in any order), `crossed` is as of its end. `written_at` are for
+    `at_least_at_end`.
     """
     moments = numbers_or(to_milliseconds(rows[at]), -_LAST)
-    return _with_lag(rows, Samples.of(samples), moments, crossed, max_age_ms)
+    return at_least_at_end(_with_lag(rows, Samples.of(samples), moments, crossed, max_age_ms), written_at)
+
+
+def at_least_at_end(rows: pa.Table, written_at: Index) -> pa.Table:
+    """Show positions (n rows with `LAG`) that are beyond the end of their sample, but were written after it
+    (n ms), as being at the end: it was there by then, and the lag is at least 0.
+
+    What was written to `changes` before the sample was taken is beyond the end indeed. Both times are of the
+    job's clock, so that those of the brokers do not matter.
+    """
+    is_beyond = to_mask(pc.less(rows["lag"], _ZERO))
+    is_later = is_beyond & (written_at > numbers_or(to_milliseconds(rows["ends_as_of"]), _LAST))
+    if not is_later.any():
+        return rows
+    chosen, committed = from_mask(is_later), rows["committed_offset"]
+    shown = {
+        "log_end_offset": pc.if_else(chosen, committed, rows["log_end_offset"]),
+        "lag": pc.if_else(chosen, _ZERO, rows["lag"]),
+        "lag_is_at_least": pc.or_(chosen, rows["lag_is_at_least"]),
+    }
+    for name, column in shown.items():
+        rows = rows.set_column(rows.column_names.index(name), LAG.field(name), column)
+    return rows
 
 
 def _with_lag(
@@ -65,16 +81,14 @@ def _with_lag(
     committed, is_committed = numbers_or(rows["committed_offset"], 0), _is_valid(rows["committed_offset"])
 
     is_known = is_sampled & (moments - sampled_at <= max_age_ms)
-    is_ahead = is_committed & (committed > sampled_end)
-    is_later = is_ahead & (_committed_at(rows) > sampled_at - CLOCKS_DIFFER_MS)
-    end = from_numbers(np.where(is_later, committed, sampled_end), is_known)
+    end = from_numbers(sampled_end, is_known)
     seconds, is_timed, is_older = _lag_seconds(committed, sampled_at, sampled_end, crossed, max_age_ms)
     has_lag = is_known & is_committed
     columns = [
         end,
         lag(end, rows["committed_offset"]),
         from_numbers(seconds, has_lag & is_timed),
-        from_mask(is_later | is_older, has_lag),
+        from_mask(is_older, has_lag),
         to_timestamps(from_numbers(sampled_at, is_sampled)),
     ]
     place = rows.column_names.index("committed_offset") + 1
@@ -106,16 +120,6 @@ def _lag_seconds(
 
 def _pair(crossed: pa.Table, side: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     return to_milliseconds(crossed[f"{side}_at"]), crossed[f"{side}_end"]
-
-
-def _committed_at(rows: pa.Table) -> Index:
-    """Return when n offsets were committed (ms), as late as may be."""
-    times = [
-        numbers_or(to_milliseconds(rows[name]), -_LAST) for name in _COMMIT_TIMES if name in rows.schema.names
-    ]
-    latest = np.maximum.reduce([np.full(len(rows), -_LAST, np.int64), *times])
-    at: Index = np.where(latest == -_LAST, _LAST, latest)
-    return at
 
 
 def _chosen(values: Index, numbers: Index) -> Index:

@@ -24,7 +24,8 @@ COMMITS: Final = pa.schema(
     [
         *KEY,
         ("committed_offset", pa.int64()),  # null: it was removed, or could not be read
-        ("committed_at", TIMESTAMP),
+        ("committed_at", TIMESTAMP),  # by the coordinator's clock
+        ("written_at", TIMESTAMP),  # by the job's clock; null: not known, but long ago
         ("is_removed", pa.bool_()),
     ]
 )
@@ -39,12 +40,13 @@ _LONGEST_MS: Final = 3_660 * DAY_MS
 class Commits:
     """Commits of keys that are numbered (n int64 each, n booleans), in any order.
 
-    `keys` are the numbers, `at` is when (ms), `order` tells which of a key came before which. An offset that
-    is not readable is 0.
+    `keys` are the numbers, `at` is when (ms), `written_at` when the job wrote it, `order` tells which of
+    a key came before which. An offset that is not readable is 0.
     """
 
     keys: Index
     at: Index
+    written_at: Index
     order: Index
     offsets: Index
     is_readable: Mask
@@ -60,6 +62,7 @@ class Commits:
         return cls(
             keys=keys,
             at=numbers_or(to_milliseconds(rows["committed_at"]), _UNKNOWN_AT),
+            written_at=numbers_or(to_milliseconds(rows["written_at"]), _UNKNOWN_AT),
             order=numbers_or(rows["sequence"], 0) if has_sequence else np.arange(len(rows)),
             offsets=numbers_or(rows["committed_offset"], 0),
             is_readable=to_mask(rows["committed_offset"].is_valid()),
@@ -70,7 +73,7 @@ class Commits:
     def none(cls) -> Self:
         """Return no commits."""
         nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
-        return cls(nothing, nothing, nothing, nothing, never, never)
+        return cls(nothing, nothing, nothing, nothing, nothing, never, never)
 
     @classmethod
     def joined(cls, *several: "Commits") -> Self:
@@ -96,7 +99,8 @@ class Runs:
     """The commits of k keys (n in all; n int64 each), sorted by key, each key's in the order of the log.
 
     `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
-    `at` is when it was committed (ms), in a run never before the one before it. `chains` is where the commits
+    `at` is when it was committed (ms), in a run never before the one before it, and `written_at` when the job
+    wrote it, by its own clock. `chains` is where the commits
     begin that are in one piece up to each: after the key was removed, or could not be read.
 
     `lags` is the lag when it was committed, by the sample before: the true one was no less (`NONE`: not
@@ -107,6 +111,7 @@ class Runs:
     codes: Index
     starts: Index
     at: Index
+    written_at: Index
     offsets: Index
     is_readable: Mask
     is_removed: Mask
@@ -155,6 +160,7 @@ class Runs:
             codes=codes,
             starts=starts,
             at=at,
+            written_at=commits.written_at,
             offsets=offsets,
             is_readable=is_readable,
             is_removed=commits.is_removed,

@@ -24,7 +24,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
-from streaming.maintenance.lease import maintenance_lease
+from streaming.maintenance.lease import MaintenanceBusyError, maintenance_lease
 from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
 from streaming.maintenance.samples import SamplesLostError, is_small, join_samples
 from streaming.maintenance.trimming import (
@@ -118,6 +118,10 @@ def maintain(
                 failures += failed
     except (DeltaError, OSError) as error:
         failures.append(in_one_line(error))
+    except MaintenanceBusyError as error:
+        if not failures:
+            raise
+        failures.append(str(error))
     if failures:
         raise MaintenanceError(
             f"maintaining the tables under {tables.root}: {'; '.join(failures)}. Check free disk space "

@@ -124,7 +124,8 @@ class LagQueries:
         answer = OffsetQueries(self.tables).list_history(
             groups, topics, since, as_of, until=until, events=events
         )
-        rows, about = self._along(answer.rows, "batch_time", answer.as_of)
+        written_at = to_numbers(to_milliseconds(answer.rows["batch_time"]))
+        rows, about = self._along(answer.rows, "batch_time", written_at, answer.as_of)
         return replace(answer, rows=rows, as_of=about)
 
     def lag_over_time(
@@ -161,7 +162,8 @@ class LagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(table, "at", about)
+        written_at = runs.written_at[runs.stands_since[lasts]]
+        table, about = self._along(table, "at", written_at, about)
         return Answer(table, about, about.loading_of(groups))
 
     # --- health ----------------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ class LagQueries:
     ) -> tuple[pa.Table, AsOf]:
         """Read what groups committed between two moments (ms), and their positions before."""
         names = None if groups is None else list(groups)
-        base = lag_rows.base_commits(self.tables, names, since)
+        base = lag_rows.base_commits(self.tables, names, since, within_ms=self.max_age_ms)
         rows, progress, gap = self.tables.ask(
             lambda at: (at.commits(names, since=since + 1), at.progress, at.gap), bases=[]
         )
@@ -325,7 +327,7 @@ class LagQueries:
             lambda at: at.ends_between(asked, since=since, until=until, within_ms=within), bases=[]
         )
 
-    def _along(self, rows: pa.Table, at: str, about: AsOf) -> tuple[pa.Table, AsOf]:
+    def _along(self, rows: pa.Table, at: str, written_at: Index, about: AsOf) -> tuple[pa.Table, AsOf]:
         """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
         if not len(rows):
             return with_log_ends(rows, {}), about
@@ -336,10 +338,10 @@ class LagQueries:
             needed = f"about {samples / 1e6:.0f} million samples of log ends"
             why = f"{needed} would be read for it; name groups or topics, or a shorter time"
             return with_log_ends(rows, {}), replace(about, why_no_lag=why)
-        found = [self._part_along(take(rows, part), at, first, last) for part in parts]
+        found = [self._part_along(take(rows, part), at, written_at[part], first, last) for part in parts]
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
-    def _part_along(self, rows: pa.Table, at: str, first: int, last: int) -> pa.Table:
+    def _part_along(self, rows: pa.Table, at: str, written_at: Index, first: int, last: int) -> pa.Table:
         asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
         samples, crossed = self.tables.ask(
             lambda snapshot: (
@@ -348,7 +350,9 @@ class LagQueries:
             ),
             bases=[],
         )
-        return with_lag_along(rows, samples, crossed, at=at, max_age_ms=self.max_age_ms)
+        return with_lag_along(
+            rows, samples, crossed, at=at, written_at=written_at, max_age_ms=self.max_age_ms
+        )
 
     def _moments(self, since: datetime, until: datetime | None, every_ms: int) -> Index:
         """Return regular moments (ms) between two, these included."""

@@ -92,6 +92,14 @@ def _partitions_by_topic(rows: pa.Table) -> dict[str, frozenset[int]]:
     return dict(zip(topics.to_pylist(), map(frozenset, found), strict=True))
 
 
+@dataclass(frozen=True)
+class Past:
+    """A past moment that a question is about, and when a group appears after it, both in words."""
+
+    moment: str
+    appears: Callable[[str], str | None] = lambda _: None
+
+
 AskNames = Callable[[tuple[str, ...] | None], Names]
 """Reads the names that are there: of the named groups, or of all (None)."""
 
@@ -124,7 +132,14 @@ class Search:
     (if any; else they are left, and match nothing). Then `missing` looks at its answer.
     """
 
-    def __init__(self, groups: Iterable[str], topics: Iterable[TopicPartitions], ask: AskNames) -> None:
+    def __init__(
+        self,
+        groups: Iterable[str],
+        topics: Iterable[TopicPartitions],
+        ask: AskNames,
+        past: Past | None = None,
+    ) -> None:
+        self._past = past
         self._ask: AskNames = cache(ask)
         self._groups = {text: self._meant(text, lambda: self._all.groups) for text in groups}
         self._patterns = {text for text, names in self._groups.items() if self._is_no_name(text, names)}
@@ -194,7 +209,7 @@ class Search:
         there = self._ask(wanted).groups if wanted else frozenset()
         absent = tuple(text for text in wanted if text not in there)
         of_these = " of these topics" if self._topics else ""
-        not_there = _Absent("group", lambda: self._all.groups, so_far)
+        not_there = _Absent("group", lambda: self._all.groups, so_far, self._past)
         return Missing(
             groups=absent,
             sentences=(
@@ -216,7 +231,7 @@ class Search:
         held = _partitions_by_topic(found) if self._topics else {}
         absent: list[str] = []
         sentences: list[str] = []
-        not_there = _Absent("topic", lambda: self._all.topics, so_far)
+        not_there = _Absent("topic", lambda: self._all.topics, so_far, self._past)
         of_these = f"{' of these groups' if self._groups else ''}{when}{so_far}"
         for one, names in self._topics.items():
             if _has(held, names, one.partitions):
@@ -256,23 +271,37 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 class _Absent:
-    """Says of names that they are not there, and of the first of them which may have been meant instead."""
+    """Says of names that they are not there, or were not then, and of the first of them which may have been
+    meant instead, or when they came."""
 
-    def __init__(self, kind: Literal["group", "topic"], known: Callable[[], Collection[str]], so_far: str):
-        self._kind, self._known, self._so_far = kind, known, so_far
-        self._suggested = 0
+    def __init__(
+        self,
+        kind: Literal["group", "topic"],
+        known: Callable[[], Collection[str]],
+        so_far: str,
+        past: Past | None,
+    ) -> None:
+        self._kind, self._known, self._so_far, self._past = kind, known, so_far, past
+        self._looked_for = 0
 
     def sentence(self, text: str) -> str:
         """Say it of one name, or of a pattern."""
+        then = f" as of {self._past.moment}" if self._past else ""
         if is_pattern(text):
-            return f"no {self._kind} matches {text!r}{self._so_far}"
-        self._suggested += 1
-        names = nearest(text, self._known()) if self._suggested <= _SUGGESTED_FOR else []
-        meant = did_you_mean(names)
-        end = "." if meant else ""
+            return f"no {self._kind} {'matched' if then else 'matches'} {text!r}{then}{self._so_far}"
+        self._looked_for += 1
+        is_first = self._looked_for <= _SUGGESTED_FOR
+        is_not = "was not there" if then else "is not there"
         if self._kind == "group":  # which is in one offsets partition only, and that has been read
-            return f"group {text!r} is not there{end}{meant}"
-        return f"topic {text!r} is not there (no group has committed offsets of it){self._so_far}{end}{meant}"
+            appears = self._past.appears(text) if self._past and is_first else None
+            if appears is not None:
+                return f"group {text!r} {is_not}{then}: it appears at {appears}"
+            said = f"group {text!r} {is_not}{then}"
+        else:
+            has = "had" if then else "has"
+            said = f"topic {text!r} {is_not}{then} (no group {has} committed offsets of it){self._so_far}"
+        meant = did_you_mean(nearest(text, self._known()) if is_first else [])
+        return f"{said}.{meant}" if meant else said
 
 
 def _has(

@@ -234,6 +234,11 @@ class OffsetQueries:
         asked = None if groups is None else list(groups)
         return Names.of(self.tables.ask(lambda at: at.keys(asked, among=among), as_of=to_ms(as_of)))
 
+    def appears_after(self, group: str, moment: datetime) -> int | None:
+        """Return when a group, or an offset of it, is first there (ms) after a moment; None: not since."""
+        after = to_ms(moment)
+        return self.tables.ask(lambda at: at.first_set(group, after=after), bases=[])
+
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
         """Return what an answer about all groups would reflect."""
         moment = to_ms(as_of)

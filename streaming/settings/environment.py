@@ -22,12 +22,14 @@ def variables_of(kinds: Mapping[str, Kind]) -> dict[str, str]:
 def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, tuple[str, object]]:
     """Return the variables that are set and not empty, each with its setting and the value.
 
-    Raises `MisuseError` for a variable with the prefix that no setting has.
+    Raises `MisuseError` for a variable with the prefix that no setting has, be it empty, and for two of one
+    setting that differ.
     """
     variables = variables_of(kinds)
     given: dict[str, tuple[str, object]] = {}
+    by_name: dict[str, str] = {}
     for variable, text in sorted(environment.items()):
-        if not _is_setting(variable) or not text:
+        if not _is_setting(variable):
             continue
         if variable not in variables:
             raise MisuseError(
@@ -35,7 +37,15 @@ def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[
                 f"such as OFFSETLAKE_TABLES_ROOT for tables.root.{did_you_mean(nearest(variable, variables))}"
                 " Tables and lists of settings are for a settings file."
             )
+        if not text:
+            continue
         name = variables[variable]
+        other = by_name.setdefault(name, variable)
+        if environment[other] != text:
+            raise MisuseError(
+                f"environment variables {other} and {variable}: expected one of them, or the same value; "
+                f"found {environment[other]!r} and {text!r}. Both are {name}: unset one."
+            )
         is_number = isinstance(kinds[name], Number) and text.isascii() and text.isdecimal()
         given[variable] = name, int(text) if is_number else text
     return given

@@ -31,23 +31,34 @@ def read_settings(
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Read the defaults, lay `file` (TOML) over them, then the variables `OFFSETLAKE_*` of `environment`, and
-    `options` (dotted names, None = not given) last.
+    `options` (dotted names, None = not given) last. Spark's log stands beside a checkpoint that is given,
+    unless it is given too.
 
     Raises `MisuseError` for a file that cannot be read, an unknown name, a value of another type, settings
     that contradict each other, or a reference to a secret that is not there.
     """
     defaults = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
-    values = dict(defaults)
+    laid: dict[str, Any] = {}
     if file is not None:
         text = _text(file)
-        values |= _merged(defaults, _checked(_flatten(_parse(text, file)), _KINDS, _place_in(file, text)))
+        laid |= _merged(defaults, _checked(_flatten(_parse(text, file)), _KINDS, _place_in(file, text)))
     for variable, (name, value) in given_in(environment or {}, _KINDS).items():
-        values |= _checked({name: value}, _KINDS, partial(_place_of, variable))
+        laid |= _checked({name: value}, _KINDS, partial(_place_of, variable))
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    values |= _merged(defaults, _checked(given, _KINDS, lambda _: "the command line"))
-    settings = _built(Settings, values)
+    laid |= _merged(defaults, _checked(given, _KINDS, lambda _: "the command line"))
+    beside = {"spark.log_file": _log_beside(laid.get("job.checkpoint"), defaults["spark.log_file"])}
+    settings = _built(Settings, defaults | beside | laid)
     refuse_contradictions(settings)
     return settings
+
+
+def _log_beside(checkpoint: str | None, default: str) -> str:
+    """Return the file of Spark's log where none is given: beside the checkpoint, unless that is elsewhere."""
+    folder = (checkpoint or "").removeprefix("file://").removeprefix("file:")
+    if not folder or "://" in folder:
+        return default
+    path = Path(folder) if Path(folder).name not in ("", "..") else Path(folder).resolve()
+    return str(path.with_name(Path(default).name))
 
 
 def _text(file: Path) -> str:

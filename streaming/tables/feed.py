@@ -66,6 +66,7 @@ COMMITTED: Final = pa.schema(
         *KEY,
         ("committed_offset", pa.int64()),  # null: it was removed, or could not be read
         ("committed_at", TIMESTAMP),  # by the coordinator's clock
+        ("written_at", TIMESTAMP),  # of the batch, by the job's clock
         ("is_removed", pa.bool_()),
         ("offset_before", pa.int64()),  # null: there was none, or none was ever readable
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
@@ -183,8 +184,8 @@ def commits_between(
                 AS "committed_offset",
             CASE WHEN "op" = 'set' THEN "after"['commit_timestamp'] ELSE "source_timestamp" END
                 AS "committed_at",
-            "op" = 'remove' AS "is_removed", "before"['committed_offset'] AS "offset_before",
-            "source_partition", "source_offset", "sequence"
+            "batch_time" AS "written_at", "op" = 'remove' AS "is_removed",
+            "before"['committed_offset'] AS "offset_before", "source_partition", "source_offset", "sequence"
         FROM changes WHERE {" AND ".join(conditions)}
         """,
         changes=changes,
@@ -292,6 +293,20 @@ def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) ->
         changes=changes,
     )
     return rows.cast(pa.schema(KEY))
+
+
+def first_set(changes: DeltaTable, group: str, *, after: int) -> int | None:
+    """Return when a group or an offset of it was first written (ms) after a moment; None: not since."""
+    first = select(
+        f"""
+        SELECT min("batch_time") AS "first" FROM changes
+        WHERE "kind" IN ('offset', 'group') AND "op" = 'set' AND {is_one_of("group", [group])}
+        AND {written_after(after)}
+        """,
+        changes=changes,
+    )["first"]
+    moment: int | None = to_milliseconds(first)[0].as_py()
+    return moment
 
 
 # --- what is committed and subscribed to -------------------------------------------------------------------

@@ -4,7 +4,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from streaming.model.errors import OtherFormatError
+from streaming.model.errors import MisuseError, OtherFormatError
 from streaming.model.schemas import TABLES_FORMAT
 
 FORMAT_PROPERTY: Final = "offsetlake.format"
@@ -13,6 +13,13 @@ FORMAT_PROPERTY: Final = "offsetlake.format"
 
 def refuse_other_format(table: DeltaTable, where: str) -> None:
     """Raise `OtherFormatError` where another release wrote a table."""
-    found = int(table.metadata().configuration.get(FORMAT_PROPERTY, 1))
+    said = table.metadata().configuration.get(FORMAT_PROPERTY, "1")
+    try:
+        found = int(said)
+    except ValueError:
+        raise MisuseError(
+            f"table {where}: expected a number as its property {FORMAT_PROPERTY}, found {said!r}. Give it "
+            f"the format that it was written in (this release writes {TABLES_FORMAT})."
+        ) from None
     if found != TABLES_FORMAT:
         raise OtherFormatError(f"table {where}", expected=TABLES_FORMAT, found=found)

@@ -17,6 +17,7 @@ from streaming.tables.crossings import crossings, nothing_crossed
 from streaming.tables.feed import (
     commits_between,
     drops_between,
+    first_set,
     group_steps,
     keys_in,
     partitions_committed,
@@ -208,6 +209,10 @@ class Snapshot:
         (Of tables from which changes were dropped it is `whole_since`.)
         """
         return None if moment is None else starts_after(self.changes, moment)
+
+    def first_set(self, group: str, *, after: int) -> int | None:
+        """Return when a group or an offset of it was first written (ms) after a moment; None: not since."""
+        return first_set(self.changes, group, after=after)
 
     def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, in no

@@ -150,6 +150,10 @@ class Tables:
         except TablesMissingError:
             return None
 
+    def created_at(self) -> int:
+        """Return when the tables were made (ms)."""
+        return self.delta("changes").metadata().created_time
+
     def storage(self, table: DeltaTable) -> DeltaStorageHandler:
         """Return the folder of a table, with its files and its log."""
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))

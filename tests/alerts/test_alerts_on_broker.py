@@ -55,6 +55,7 @@ def test_transaction_left_open_past_the_retention(
         transaction.commit()
         expected = {("partition_stalled", "closed", None), ("offset_expiring", "opened", "g")}
         kafka.wait_until(lambda: expected <= set(told(job)), "the alert about the group", timeout_s=60)
+        assert job.tables.progress().alerts_evaluated_at is not None  # as heartbeats carry it
     finally:
         stop.set()
         running.join(60)

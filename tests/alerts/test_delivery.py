@@ -13,7 +13,7 @@ from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
 
 from streaming.alerts.delivery import Courier, CourierThread
-from streaming.alerts.episodes import Episode
+from streaming.alerts.episodes import Episode, Finding
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.listing import describe_alerts, list_alerts
 from streaming.alerts.receivers import DeliveryError, LogLines, Receiver, post, receivers
@@ -590,31 +590,66 @@ def test_what_is_refused_for_long_while_others_are_taken_is_given_up_and_said(la
     assert len(describe_alerts(lake.tables)) == 1
 
 
+def open_at_once(lake: Lake, *groups: str) -> None:
+    """Open alerts, the first ones first to be sent."""
+    alerts = AlertTable(lake.tables)
+    opened = [
+        Episode(
+            id=f"{number:06} {group}",
+            rule=OFFSET_EXPIRING.id,
+            revision=1,
+            opened_at=lake.now,
+            updated_at=lake.now,
+            finding=Finding(severity="warning", subject=f'group "{group}"', group=group),
+        )
+        for number, group in enumerate(groups)
+    ]
+    alerts.update(alerts.read(), lambda _: opened, mark=0, receivers=["webhook"])
+
+
 @pytest.mark.parametrize("batch_size", [1, 500])
 def test_many_that_are_refused_hold_back_no_alert_behind_them(lake: Lake, batch_size: int) -> None:
     bad = [f"bad{number:02}" for number in range(45)]
     receiver = Picky(*bad, batch_size=batch_size)
-    for groups in (bad, ["new"]):
-        for group in groups:
-            lake.commit(group, at=lake.now - RETENTION + DAY)
-        lake.evaluate(receivers=["webhook"])
-        lake.now += 1
+    open_at_once(lake, *bad, "new")
     run_for(lake, Sender(lake, receiver), 60_000)
     assert len(receiver.times("new")) == 1
 
 
-def test_open_alerts_are_repeated_within_their_validity_beside_many_that_are_refused(lake: Lake) -> None:
-    bad = [f"bad{number:02}" for number in range(45)]
-    receiver = Picky(*bad, repeat_every_ms=60_000, batch_size=500)
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_hundreds_that_are_refused_hold_back_neither_new_alerts_nor_repetitions(
+    lake: Lake, batch_size: int
+) -> None:
+    bad = [f"bad{number:03}" for number in range(150)]
+    receiver = Picky(*bad, repeat_every_ms=60_000, batch_size=batch_size)
     open_alert(lake, "a")
     sender = Sender(lake, receiver)
     assert sender.deliver()
-    for group in bad:
-        lake.commit(group, at=lake.now - RETENTION + DAY)
-    lake.evaluate(receivers=["webhook"])
-    run_for(lake, sender, HOUR)
+    open_at_once(lake, *bad, "new")
+    began = lake.now
+    run_for(lake, sender, 6 * 60_000)
+    assert receiver.times("new")[0] - began <= 60_000
+    for group in ("a", "new"):
+        gaps = [later - earlier for earlier, later in pairwise([*receiver.times(group), lake.now])]
+        assert max(gaps) <= 61_000, group
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_many_repetitions_that_are_refused_hold_back_no_other(lake: Lake, batch_size: int) -> None:
+    bad = [f"bad{number:02}" for number in range(45)]
+    receiver = Picky(repeat_every_ms=60_000, batch_size=batch_size)
+    open_at_once(lake, *bad, "a")
+    sender = Sender(lake, receiver)
+    assert sender.deliver()
+    receiver.refused = set(bad)
+    run_for(lake, sender, 20 * 60_000)
     gaps = [later - earlier for earlier, later in pairwise([*receiver.times("a"), lake.now])]
     assert max(gaps) <= 90_000
+    assert len(receiver.times("a")) <= 35, "and no more often than that"
+    assert len([line for line in sender.said if "retrying" in line]) == 1
+    receiver.refused = set()
+    run_for(lake, sender, 120_000)
+    assert {group for group, at in receiver.got if at >= lake.now - 120_000} == {*bad, "a"}
 
 
 def test_nothing_is_given_up_while_a_receiver_takes_nothing(lake: Lake) -> None:
@@ -632,9 +667,7 @@ def test_nothing_is_given_up_while_a_receiver_takes_nothing(lake: Lake) -> None:
 
 def test_a_receiver_that_refuses_everything_is_not_asked_for_each_message(lake: Lake) -> None:
     receiver = Picky(*(f"g{number}" for number in range(60)), batch_size=50)
-    for number in range(60):
-        lake.commit(f"g{number}", at=lake.now - RETENTION + DAY)
-    lake.evaluate(receivers=["webhook"])
+    open_at_once(lake, *receiver.refused)
     assert not Sender(lake, receiver).deliver()
     assert receiver.requests <= 30
 

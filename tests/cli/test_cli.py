@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
-from table_batches import append, group
+from table_batches import append, group, offset
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
@@ -279,6 +279,35 @@ def test_past_moments_can_be_asked_about(offsetlake: Any, left: str, line: str) 
         "as of 1970-01-01T00:00:00.000Z: history starts at 1970-01-01T00:00:00.001Z; the tables are no" in err
     )
     assert [row["group"] for row in json.loads(offsetlake(*arguments, "-1s").out)][-1] == "shop"
+
+
+def test_a_group_that_came_later_was_not_there_then(offsetlake: Any, tables: Tables) -> None:
+    loaded = PartitionProgress(loaded=True)
+    append(tables, {"early": group(), ("early", "t", 0): offset()}, now=1_000, partitions={3: loaded})
+    append(tables, {("late", "u", 0): offset()}, now=5_000)
+    append(tables, {("late", "u", 0): offset(committed_offset=9), "other": group()}, now=7_000)
+
+    def said(*arguments: str) -> list[str]:
+        moment = "1970-01-01T00:00:03Z"
+        ended = offsetlake("offsets", *arguments, "--table-root", tables.root, "--as-of", moment)
+        assert ended.code == 1
+        return [line.removeprefix("offsetlake: ") for line in ended.err.splitlines() if "was" in line]
+
+    then = "as of 1970-01-01T00:00:03.000Z"
+    assert said("late", "other", "earl") == [
+        f"group 'late' was not there {then}: it appears at 1970-01-01T00:00:05.000Z",
+        f"group 'other' was not there {then}: it appears at 1970-01-01T00:00:07.000Z",
+        f"group 'earl' was not there {then}. Did you mean early?",
+    ]
+    assert said("early", "--topic", "u") == [
+        f"topic 'u' was not there {then} (no group had committed offsets of it)"
+    ]
+    assert (
+        "no group matched 'la*' " + then
+        in offsetlake("offsets", "la*", "--table-root", tables.root, "--as-of", "1970-01-01T00:00:03Z").err
+    )
+    gone = offsetlake("offsets", "late", "--table-root", tables.root, "--as-of", "1970-01-01T00:00:05Z")
+    assert (gone.code, "was not there" in gone.err) == (0, False)
 
 
 def test_times_without_a_zone_are_said_to_be_utc(offsetlake: Any, left: str) -> None:

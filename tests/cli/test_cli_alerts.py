@@ -107,8 +107,38 @@ def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lak
     lake.beat()
     code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (code, out) == (0, "")
-    assert "s ago and evaluates alerts itself: nothing to do" in err
+    assert "s ago and evaluates alerts itself: nothing done here" in err
     assert "the job has not evaluated alerts yet, 2 undelivered" in err
+    assert "expected" not in err, "it has just started: the tables are new"
+
+
+def test_a_running_job_that_has_never_evaluated_alerts_is_told_of(offsetlake: Any, lake: Lake) -> None:
+    lake.now = now_ms()
+    lake.beat()
+    make_older(lake, 6 * 60_000)
+    code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
+    assert (code, out) == (1, "")
+    assert "found that it never did since the tables were made at" in err
+    assert "if it did not just start, look at its output" in err
+
+
+def make_older(lake: Lake, age_ms: int) -> None:
+    """Let the tables have been made some time ago."""
+    log = Path(lake.tables.root) / "changes" / "_delta_log" / f"{0:020}.json"
+    made, text = lake.tables.created_at(), log.read_text()
+    assert f'"createdTime":{made}' in text
+    log.write_text(text.replace(f'"createdTime":{made}', f'"createdTime":{now_ms() - age_ms}'))
+
+
+@pytest.mark.parametrize(("ahead", "code"), [(60_000, 0), (DAY, 1)])
+def test_a_job_whose_clock_is_far_ahead_is_not_taken_to_run_for_ever(
+    offsetlake: Any, lake: Lake, ahead: int, code: int
+) -> None:
+    lake.now = lake.evaluated_at = now_ms() + ahead
+    lake.beat()
+    found, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
+    assert (found, out) == (code, "")
+    assert ("expected a heartbeat of the past" in err) == bool(code)
 
 
 @pytest.mark.parametrize(("since", "code"), [(4 * 60_000, 0), (6 * 60_000, 1)])
@@ -121,7 +151,7 @@ def test_a_running_job_that_no_longer_evaluates_alerts_is_told_of(
     found, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (found, out) == (code, "")
     assert re.search(r"; alerts evaluated [3-6] min( \d+ s)? ago, 2 undelivered\n", err)
-    assert ("expected the job to evaluate alerts all along, found none since" in err) == bool(code)
+    assert ("expected the job to evaluate alerts all along, found that it did not since" in err) == bool(code)
     status = offsetlake("status", "--table-root", lake.tables.root).out
     assert re.search(r"^alerts evaluated [3-6] min( \d+ s)? ago$", status, re.MULTILINE)
 

@@ -15,6 +15,7 @@ from kafka_clients import create_topics, produce_raw
 from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
+from streaming.model import schemas
 from streaming.model.progress import (
     BEHIND_AFTER_MS,
     STALLED_AFTER_MS,
@@ -416,6 +417,18 @@ def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlak
     ended = offsetlake("retired", "two\nlines", "twice", "--output", "reset-csv")
     told = "offsetlake: group 'two\\nlines' is left out: the file cannot hold a line end in a name\n"
     assert ended == (1, "twice,t,0,5\n", told)
+
+
+def test_a_group_that_has_members_is_named_beside_its_reset_file(gone: History, offsetlake: Any) -> None:
+    running = group("twice", "t")
+    member = dict.fromkeys(schemas.MEMBER.names) | {"member_id": "m", "client_id": "c", "client_host": "/h"}
+    running["after"]["members"] = [member]
+    gone.write(running)
+    ended = offsetlake("retired", "twice", "--output", "reset-csv")
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (0, "t,0,5\n", 1)
+    assert ended.err.startswith("offsetlake: group 'twice' has a member (as of ")
+    assert offsetlake("retired", "twice", "--output", "json").err == ""
+    assert offsetlake("retired", "", "--output", "reset-csv").err == ""
 
 
 def test_a_group_of_which_nothing_is_gone_is_no_error(soon: History, offsetlake: Any) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import struct
@@ -277,6 +278,7 @@ def test_a_signal_gives_the_terminal_its_screen_back(world: LagTables, number: s
 def seen_until(master: int, wanted: bytes) -> bytes:
     seen = b""
     while wanted not in seen:
+        assert select.select([master], [], [], 30)[0], f"waited in vain for {wanted!r} after {seen!r}"
         seen += os.read(master, 65_536)
     return seen
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from csv_texts import without_escapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,11 +86,24 @@ def test_json_gives_back_any_text(texts: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))))
-def test_csv_gives_back_any_text(texts: list[str]) -> None:
+@given(st.lists(st.text(st.characters(codec="utf-8")) | st.text('\0\u24000a,"\\')))
+def test_csv_gives_back_any_text_and_holds_no_nul(texts: list[str]) -> None:
     text = printed([{"group": text} for text in texts], "csv")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert [row["group"] for row in rows] == texts
+    assert "\0" not in text
+    assert [without_escapes(row["group"]) for row in rows] == texts
+
+
+def test_csv_changes_no_text_without_nul() -> None:
+    """A backslash above all, which JSON in metadata has."""
+    [row] = csv.DictReader(io.StringIO(printed([{"metadata": '{"a\\n": "\\0"}'}], "csv")))
+    assert row["metadata"] == '{"a\\n": "\\0"}'
+
+
+def test_csv_has_no_nul_in_its_head() -> None:
+    out = io.StringIO()
+    print_rows(pa.table({"a\0": ["\0"]}), "csv", SQL, View(), out)
+    assert out.getvalue() == "a\u24000\n\u24000\n"
 
 
 def test_csv_tells_null_from_empty_text() -> None:

@@ -1,5 +1,6 @@
 """`restore`: where a group was, as a file for Kafka's own tool, and what its logs have lost since."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,17 @@ import kafka_clients as kafka
 import pytest
 from consumer_groups_tool import consumer_groups
 from lag_tables import SOURCE, LagTables
-from table_batches import Batch, append, offset
+from table_batches import Batch, append, group, offset
 
 from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.demo.local_broker import LocalBroker
+from streaming.model import schemas
+
+REFUSED = (
+    r"offsetlake: group {} \(as of \S+Z\): kafka-consumer-groups will refuse it until its consumers are "
+    "stopped, or their sessions time out"
+)
+MEMBER = dict.fromkeys(schemas.MEMBER.names) | {"client_id": "c", "client_host": "/10.0.0.1"}
 
 
 @pytest.fixture
@@ -47,11 +55,22 @@ def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> 
 
 
 def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: Any) -> None:
-    commit = offset(committed_offset=5, source_offset=900, commit_timestamp=world.now)
-    append(world.tables, {("two\nlines", "orders", 0): commit | {"source_partition": SOURCE}}, now=world.now)
-    ended = restore("two\nlines", "live", "--as-of", "now")
+    commit = offset(
+        committed_offset=5, source_offset=900, commit_timestamp=world.now, source_partition=SOURCE
+    )
+    keys = [("two\nlines", "orders", 0), ("nu\0l", "orders", 0), ("live", "or\nders", 0), ("live", "\0", 0)]
+    append(world.tables, dict.fromkeys(keys, commit), now=world.now)
+    ended = restore("two*", "nu*", "live", "--as-of", "now")
     assert (ended.code, ended.out.startswith("live,orders,0,"), ended.out.count("\n")) == (1, True, 1)
-    assert "group 'two\\nlines' is left out: the file cannot hold a line end in a name" in ended.err
+    assert [line for line in ended.err.splitlines() if "left out" in line] == [
+        "offsetlake: group 'nu\\x00l' is left out: the file cannot hold NUL in a name",
+        "offsetlake: group 'two\\nlines' is left out: the file cannot hold a line end in a name",
+        "offsetlake: topic '\\x00' is left out: the file cannot hold NUL in a name",
+        "offsetlake: topic 'or\\nders' is left out: the file cannot hold a line end in a name",
+    ]
+    ended = restore("live", "--as-of", "now")
+    assert (ended.code, ended.out.count("\n"), ended.err.count("left out")) == (1, 1, 2)
+    assert restore("two\nlines", "--as-of", "now").out == "orders,0,5\n"
 
 
 def test_positions_that_could_never_be_read_are_named(world: LagTables, restore: Any) -> None:
@@ -70,6 +89,24 @@ def test_positions_that_could_never_be_read_are_named(world: LagTables, restore:
     newer = "orders:1, offset 7: a newer commit could not be read: the group may have been elsewhere"
     assert ended.err.splitlines()[1:] == [f"offsetlake: group 'dark': {said}" for said in (newer, none)]
     assert restore("dark", "--topic", "orders:0", "--as-of", "now").out == ""
+
+
+def test_a_group_that_has_members_is_named_since_the_tool_refuses_it(world: LagTables, restore: Any) -> None:
+    members = [MEMBER | {"member_id": name} for name in ("one", "two")]
+    numbers = range(8)
+    batch: Batch = {("live", "orders", 0): offset(committed_offset=1)}
+    batch |= {f"many-{n}": group(members=members[:1], source_partition=SOURCE) for n in numbers}
+    batch |= {(f"many-{n}", "orders", 0): offset(source_partition=SOURCE) for n in numbers}
+    append(world.tables, batch | {"live": group(members=members, source_partition=SOURCE)}, now=world.now)
+    for moment in ("now", "2m"):  # members are those of now
+        ended = restore("live", "dead", "--as-of", moment)
+        told = [line for line in ended.err.splitlines() if " has " in line]
+        assert ended.code == 0
+        assert len(told) == 1
+        assert re.fullmatch(REFUSED.format("'live' has 2 members"), told[0])
+    told = restore("many*", "--as-of", "now").err.splitlines()[-6:]
+    assert all(f"'many-{n}' has a member (" in line for n, line in enumerate(told[:5]))
+    assert told[5] == "offsetlake: so it is with 3 more groups"
 
 
 @pytest.mark.parametrize(

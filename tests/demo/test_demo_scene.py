@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 from lag_tables import LagTables
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, append, beat, group, offset
 
 from streaming.common.escapes import printable
-from streaming.common.times import now_ms
+from streaming.common.times import clock, now_ms
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.demo.demo import _lags, demo_settings
 from streaming.demo.layout import offset_lines
 from streaming.demo.scene import LiveGroup, Scene
+from streaming.model.progress import PartitionProgress
 from streaming.tables.tables import Tables
 
 NOW = 1_700_000_000_000
@@ -87,6 +88,18 @@ def test_a_group_that_is_deleted_vanishes_with_its_offsets(tables: Tables, first
 def test_an_offset_that_is_removed_alone_is_an_event(tables: Tables, first: Scene) -> None:
     batch: Batch = {("billing", "orders", 1): None}
     assert sentences_after(tables, first, batch) == ["offsets of billing removed: orders:1"]
+
+
+def test_a_broker_that_does_not_answer_is_told_once_and_its_end(tables: Tables, first: Scene) -> None:
+    partitions = {0: PartitionProgress(loaded=True), 1: PartitionProgress(loaded=True)}
+    silent = {number: one.without_answer(NOW + 1_000 * number) for number, one in partitions.items()}
+    scene = first
+    for second, state in enumerate([partitions, silent, {0: partitions[0], 1: silent[1]}, partitions]):
+        beat(tables, NOW + 1_000 * second, partitions=state)
+        scene = scene.after(tables.read(), NOW + 1_000 * second)
+    told = [(event.seen_at - NOW, event.sentence) for event in scene.events[len(first.events) :]]
+    since = f"the broker does not answer since {clock(NOW)}: the tables do not change"
+    assert told == [(1_000, since), (3_000, "the broker answers again")]
 
 
 def test_a_name_cannot_act_on_the_terminal(tables: Tables, first: Scene) -> None:

@@ -213,3 +213,15 @@ def test_on_a_cluster_temporary_files_are_where_its_manager_says(tmp_path: Path,
     job = settings("s3://bucket/checkpoint", tmp_path, spark__master="spark://elsewhere:7077")
     with temporary_folders(job, environment) as options:
         assert (options, environment, [*temporary.iterdir()]) == ([], {}, [])
+
+
+@pytest.mark.parametrize("mark", [",", '"'])
+def test_a_name_that_spark_cannot_be_given_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    folder = tmp_path / f"tmp{mark}x"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(MisuseError, match=f"found {mark} in .*Choose another TMPDIR"):
+        folders_of(settings(tmp_path, tmp_path))
+    assert [*folder.iterdir()] == []

@@ -1,6 +1,7 @@
 """Two jobs write to one root (a URL, NFS: no lock tells them of each other): one of them ends, and nothing
 is lost, whenever the other commits."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -10,14 +11,15 @@ from typing import Any
 
 import pytest
 from deltalake.exceptions import CommitFailedError
-from storage_faults import answer_lost_of, before_commit_to, parquet_files
+from storage_faults import answer_lost_of, before_commit_to, no_file_larger_than, parquet_files
 from test_writer import ENDS, Job, results, set_offset
 
 from streaming.job.change_over import change_over
 from streaming.job.rebuild import _announced
-from streaming.job.writer import BatchWriter
+from streaming.job.writer import BatchWriter, Commits
 from streaming.model.progress import Progress
-from streaming.tables.tables import OtherWriterError, Tables
+from streaming.model.schemas import CHANGES
+from streaming.tables.tables import OtherWriterError, Tables, TablesUnreachableError
 
 
 @pytest.fixture
@@ -128,3 +130,21 @@ def test_a_fresh_rebuild_is_the_first_to_write_to_its_tables(tmp_path: Path) -> 
     writer = job.start(progress=Progress(topic="t", generation=1), said=Progress())
     writer.apply(results(set_offset("g", 1)), 0)
     assert job.tables.progress() == replace(writer.progress, generation=1)
+
+
+def test_a_long_outage_of_the_storage_holds_few_of_the_commits_that_may_have_arrived(job: Job) -> None:
+    said = job.tables.progress()
+    commits = Commits(job.tables, said)
+    append = partial(commits.append, CHANGES.empty_table(), is_batch=False)
+    with no_file_larger_than(0):
+        for heartbeat in range(1, 251):
+            with pytest.raises(TablesUnreachableError):
+                append(replace(said, heartbeat=heartbeat))
+    held = [
+        found
+        for found in gc.get_objects()
+        if isinstance(found, Progress) and found.heartbeat in range(1, 251)
+    ]
+    assert len(held) < 150
+    append(replace(said, heartbeat=251))
+    assert job.tables.progress().heartbeat == 251

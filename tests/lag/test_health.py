@@ -123,7 +123,7 @@ def test_a_lag_of_a_marker_at_a_commit_of_the_window_counts_as_caught_up() -> No
     log = Log([START - H] * 101 + [START - 5 * M] * 500 + [START - 3 * M] * 500)
     world = World().sampled(log, START - H + M, START)
     world.committed([(100 - max(0, n - 20), START - 25 * M + n * M) for n in (*range(20), 20, 21, 22)])
-    world.commits = [(key, 100, at) for key, _, at in world.commits]
+    world.commits = [(key, 100, *times) for key, _, *times in world.commits]
     found = judge(world, START - M)
     assert (found["lag"], found["status"], found["reason"]) == (1_001, "OK", "was caught up lately")
     assert judge(world, START - M, HealthRules(min_lag=0))["status"] == "STALLED"
@@ -194,13 +194,42 @@ def test_no_rewind_at_a_brokers_deploy() -> None:
     again = STEADY.end_at(START - 60 * S) - 30
     world.committed([(again, START + 3 * S), (again + 40, START + 20 * S)])
     world.committed(consumer(STEADY, START + 45 * S, START + H, every=5 * S, behind=30))
-    world.committed([(STEADY.end_at(START + H) - 30, START + H - 20 * S)])  # a clock that is behind
+    world.committed([(STEADY.end_at(START + H) - 30, START + H)], clock=-20 * S)
     world.committed(consumer(STEADY, START + H + 5 * S, START + 2 * H, every=5 * S, behind=30))
     found = {
         status(world, now)
         for now in [*range(START - M, START + 3 * M, 5 * S), *range(START + H - M, START + H + 3 * M, 5 * S)]
     }
     assert found <= {"OK", "UNKNOWN"}
+
+
+@pytest.mark.parametrize("clock", [-3 * H, -15 * S, 0, 15 * S, 3 * H])
+def test_brokers_clocks_make_no_negative_lag(clock: int) -> None:
+    """Of a consumer that keeps up and commits every 5 s, while ends are sampled every minute."""
+    world = World().sampled(STEADY, START - M, START + 30 * M)
+    world.committed(consumer(STEADY, START, START + 30 * M, every=5 * S), clock=clock)
+    found = [judge(world, now) for now in range(START + 10 * M, START + 20 * M, 5 * S)]
+    assert {(row["lag"], row["reason"]) for row in found} == {(0, "caught up")}
+    _, commits, samples = world.tables(START + 30 * M)
+    moments = np.arange(START + 10 * M, START + 30 * M, M + 5 * S)
+    changes = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
+    assert set(changes["status"].to_pylist()) == {"OK"}
+
+
+@pytest.mark.parametrize("clock", [-3 * H, -15 * S, 0, 15 * S, 3 * H])
+def test_a_position_beyond_the_end_is_told_with_the_next_sample(clock: int) -> None:
+    world = World().sampled(STEADY, START - M, START + 30 * M)
+    world.committed([(STEADY.end_at(START) + 5_000, START)], clock=clock)
+    told = [judge(world, START + after)["reason"] for after in (0, M - 1, M, 20 * M)]
+    assert told == ["it is beyond the log end"] * 4
+    world.committed([(STEADY.end_at(START) + 6_000, START + S)], clock=clock)
+    world.committed([(STEADY.end_at(START) + 6_000, START + n * 7 * S) for n in range(1, 50)], clock=clock)
+    told = [judge(world, START + after)["reason"] for after in (S, M - 1, M, 5 * M, 20 * M)]
+    assert told == ["caught up"] * 2 + ["it is beyond the log end"] * 3
+    _, commits, samples = world.tables(START + 20 * M)
+    moments = np.arange(START + M, START + 20 * M, 7 * S)
+    changes = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
+    assert changes["reason"].to_pylist() == ["it is beyond the log end"]
 
 
 def test_status_is_not_frozen_while_a_group_is_stopped() -> None:
@@ -381,8 +410,8 @@ def random_world(random: Random, *, clocks_differ: bool = False) -> tuple[World,
                     steps = {"follow": end - offset, "slow": (end - offset) // 3, "stay": 0, "none": 0}
                     offset += steps.get(kind, -random.randrange(offset + 1) if random.random() < 0.2 else 1)
                     is_unreadable = kind == "none" and random.random() < 0.1
-                    stamp = at - clocks_differ * random.randrange(40 * S)
-                    world.committed([(None if is_unreadable else offset, stamp)], key)
+                    clock = -clocks_differ * random.randrange(40 * S)
+                    world.committed([(None if is_unreadable else offset, at)], key, clock=clock)
                     at += every
                 at += random.choice([0, 0, 30 * M, H])
     return world, keys
@@ -435,7 +464,7 @@ def test_the_status_of_a_removed_position_stands_until_there_is_another() -> Non
             ["t"] * 3,
             pa.array([0] * 3, pa.int32()),
             pa.array([offset for offset, _ in rows], pa.int64()),
-            pa.array([at * 1_000 for _, at in rows], pa.int64()).cast(TIMESTAMP),
+            *[pa.array([at * 1_000 for _, at in rows], pa.int64()).cast(TIMESTAMP)] * 2,
             [False, True, False],
         ],
         schema=COMMITS,
@@ -479,7 +508,7 @@ def test_two_hundred_thousand_positions_take_less_than_two_seconds() -> None:
         [
             *(pa.chunked_array([column] * each) for column in key),
             from_numbers(np.tile(offsets, each) - older),
-            from_numbers((now - 5 * S - older * 70 * S) * 1_000).cast(TIMESTAMP),
+            *[from_numbers((now - 5 * S - older * 70 * S) * 1_000).cast(TIMESTAMP)] * 2,
             pa.repeat(False, count * each),
         ],
         schema=COMMITS,

@@ -1,26 +1,27 @@
 """Health of positions, for which more is read step by step: as if all were judged anew at each step."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from sampled_logs import SAMPLES, timed
+from sampled_logs import CROSSED, SAMPLES, Log, timed
 
 from streaming.common.keys import KEY_NAMES
-from streaming.common.times import DAY_MS, MINUTE_MS
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag.health import PARTITION_HEALTH, partition_health
 from streaming.lag.log_ends import LAG
-from streaming.lag.positions import MAX_AGE_MS, with_health
+from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import KEY, TIMESTAMP
 
 NOW = 1_700_000_000_000
-COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64())])
+COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])
+OFFSETS = pa.schema([*KEY, ("committed_offset", pa.int64()), ("commit_timestamp", TIMESTAMP)])
 POSITIONS = pa.schema([*KEY, ("committed_offset", pa.int64()), *LAG, ("commit_timestamp", TIMESTAMP)])
 
 
@@ -42,7 +43,7 @@ class Held:
         rows = [
             row
             for row in self.commits_held
-            if since <= row["committed_at"] <= (NOW if until is None else until)
+            if since <= row["written_at"] <= (NOW if until is None else until)
             and (groups is None or row["group"] in groups)
         ]
         return timed(rows if in_order else random.Random(1).sample(rows, len(rows)), COMMITTED)
@@ -55,10 +56,10 @@ class Held:
         return timed([*before.values(), *(row for row in own if since < row["sampled_at"] <= until)], SAMPLES)
 
     def newest_ends(self, topics: Collection[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
-        raise AssertionError("not asked for")
+        return self.ends_between(topics, since=as_of, until=as_of, within_ms=within_ms)
 
     def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
-        raise AssertionError("not asked for")
+        return pa.table([pa.nulls(len(positions), field.type) for field in CROSSED], schema=CROSSED)
 
 
 def world(seed: int) -> tuple[pa.Table, Held]:
@@ -94,8 +95,10 @@ def world(seed: int) -> tuple[pa.Table, Held]:
                 **key,
                 "committed_offset": offset - n * step if chance.random() > 0.02 else None,
                 "committed_at": moment,
+                "written_at": moment,
                 "is_removed": chance.random() < 0.02,
                 "sequence": moment // 1_000,
+                "offset_before": None,
             }
             for n, moment in enumerate(times)
         ]
@@ -140,3 +143,84 @@ def test_health_step_by_step_equals_that_of_all_positions_judged_anew(seed: int,
     assert len(set(expected["reason"].to_pylist())) > 3
     assert set(found.filter(pc.invert(is_behind))["status"].to_pylist()) == {"OK"}
     assert found.schema.names[: len(KEY_NAMES)] == KEY_NAMES
+
+
+# --- lag -------------------------------------------------------------------------------------------------
+
+
+def follower(chance: random.Random, clock: Callable[[], int]) -> tuple[pa.Table, Held]:
+    """Groups that follow a log, or are behind or beyond its end, with commits up to now; the coordinator's
+    clock is so far ahead (ms) of the job's."""
+    log = Log(range(NOW - 20 * MINUTE_MS, NOW + MINUTE_MS, 1_000), topic="a\0")
+    samples = log.samples(range(NOW - 10 * MINUTE_MS - 7_000, NOW, MINUTE_MS))
+    positions, commits = [], []
+    for number in range(40):
+        key = {"group": f"g-{number}\0", "topic": log.topic, "partition": 0}
+        every, off = chance.choice([5, 20, 90]) * 1_000, chance.choice([0, 0, 0, -50, 50])
+        before = None
+        for at in range(NOW - 9 * MINUTE_MS, NOW - chance.randrange(2 * every), every):
+            own = {**key, "committed_offset": log.end_at(at) + off, "sequence": at // 1_000}
+            written = own | {"written_at": at, "committed_at": at + clock(), "is_removed": False}
+            commits.append(written | {"offset_before": before})
+            before = own["committed_offset"]
+        positions.append({**key, "committed_offset": own["committed_offset"], "commit_timestamp": None})
+        positions[-1]["commit_timestamp"] = written["committed_at"]
+    return timed(positions, OFFSETS), Held(commits, samples)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("skew", [0, 15_000, 8 * HOUR_MS])
+def test_lag_does_not_depend_on_the_brokers_clocks(seed: int, skew: int) -> None:
+    """Nor on the moment that is asked about, where more was written since: the job is ahead of it."""
+    skews = random.Random(seed)
+    for moment in NOW, NOW - 2_000:
+        positions, plain = follower(random.Random(seed), lambda: 0)
+        expected = offsets_with_lag(plain, positions, moment=moment, max_age_ms=MAX_AGE_MS).to_pylist()
+        positions, held = follower(random.Random(seed), lambda: skews.randint(-skew, skew))
+        found = offsets_with_lag(held, positions, moment=moment, max_age_ms=MAX_AGE_MS).to_pylist()
+        assert [{name: row[name] for name in LAG.names} for row in found] == [
+            {name: row[name] for name in LAG.names} for row in expected
+        ]
+        sampled_at = plain.samples[-1]["sampled_at"]
+        last = {row["group"]: row for row in plain.commits_held}
+        for row in found:
+            beyond = row["committed_offset"] - plain.samples[-1]["log_end"]
+            is_later = last[row["group"]]["written_at"] > sampled_at
+            assert row["lag"] == (0 if beyond > 0 and is_later else -beyond)
+        lags = {row["lag"] for row in found}
+        assert min(lags) < 0 < max(lags)
+        assert 0 in lags
+
+
+def test_a_commit_that_moves_nothing_is_no_newer_position() -> None:
+    key = {"group": "g", "topic": "a", "partition": 0, "committed_offset": 90, "is_removed": False}
+    rows = [(NOW - 70_000, 80), (NOW - 20_000, 90), (NOW - 10_000, 90)]  # and the offsets before
+    commits = [
+        {**key, "committed_at": at, "written_at": at, "sequence": at, "offset_before": before}
+        for at, before in rows
+    ]
+    positions = timed([{**key, "commit_timestamp": NOW - 10_000}], OFFSETS)
+    log = Log([0] * 50, topic="a")
+    for sampled_at, lag in ((NOW - 71_000, 0), (NOW - 60_000, -40), (NOW - 15_000, -40)):
+        held = Held(commits, log.samples([sampled_at]))
+        found = offsets_with_lag(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
+        assert found["lag"].to_pylist() == [lag]
+
+
+def test_commits_are_read_only_where_positions_are_beyond_their_samples() -> None:
+    positions, held = follower(random.Random(1), lambda: 0)
+    behind = pc.less_equal(positions["committed_offset"], held.samples[-1]["log_end"])
+    named = list[Sequence[str] | None]()
+
+    @dataclass(frozen=True)
+    class Named(Held):
+        def commits(self, groups: Sequence[str] | None = None, **moments: Any) -> pa.Table:
+            named.append(groups)
+            return super().commits(groups, **moments)
+
+    asked = Named(held.commits_held, held.samples)
+    offsets_with_lag(asked, positions.filter(behind), moment=NOW, max_age_ms=MAX_AGE_MS)
+    assert not named
+    offsets_with_lag(asked, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
+    (groups,) = named
+    assert sorted(groups or ()) == sorted(positions.filter(pc.invert(behind))["group"].to_pylist())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
 from maintenance_rounds import KEPT, NOW, round_at
 from storage_faults import fill, no_file_larger_than, parquet_files, small_disk
 from table_batches import Batch, append, live_on, offset
@@ -107,3 +108,20 @@ def test_how_long_replaced_files_are_kept_is_noted_when_the_job_starts(tables: T
     with Maintainer(tables, settings, pytest.fail):
         pass
     assert tables.delta("changes").version() == version, "noted once"
+
+
+def test_what_could_not_be_deleted_is_said_also_while_another_maintains_the_tables(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tables, moved_to(1), now=NOW)
+    left_over(tables)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("left-over.parquet: not yours")
+
+    monkeypatch.setattr(DeltaStorageHandler, "delete_file", refuse)
+    with (
+        maintenance_lease(tables, lambda: NOW),
+        pytest.raises(MaintenanceError, match=r"not yours.*another process is maintaining"),
+    ):
+        round_at(tables, NOW)

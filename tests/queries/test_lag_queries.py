@@ -254,6 +254,48 @@ def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.Temp
     assert (row["lag"], row["ends_as_of"], row["of_former_topic"]) == (9_950, from_ms(now - S), False)
 
 
+@pytest.mark.parametrize("clock", [-180 * M, -15 * S, 0, 15 * S])
+def test_lag_goes_by_the_clock_of_the_job_not_by_those_of_brokers(
+    tmp_path: pytest.TempPathFactory, clock: int
+) -> None:
+    """Group `up` keeps up and commits more often than ends are sampled; `beyond` is set beyond the end."""
+    tables = Tables(str(tmp_path))
+    tables.create()
+    live: Batch = {}
+    for number, minutes in enumerate([-1, -0.3, 0.2, 0.3, 0.7, 1.2, 1.3]):
+        now = T0 + int(minutes * M)
+        times = {"commit_timestamp": now + clock, "source_timestamp": now + clock, "source_offset": number}
+        batch: Batch = {("up", "t", 0): offset(committed_offset=LOG.end_at(now), **times)}
+        if minutes == 0.3:
+            batch["beyond", "t", 0] = offset(committed_offset=LOG.end_at(now) + 1_000, **times)
+        done = {3: PartitionProgress(position=number + 1, loaded=True)}
+        append(tables, batch, live=live, now=now, partitions=done)
+        live |= batch
+    append_ends(tables, range(-2, 3))
+    queries = LagQueries(tables)
+
+    def lags(rows: pa.Table, name: str) -> list[int | None]:
+        found: list[int | None] = rows.filter(pc.equal(rows["group"], name))["lag"].to_pylist()
+        return found
+
+    moments = (-0.2, 0.25, 0.5, 0.8, 0.999, 1.25, 1.9)
+    shown = [queries.list_offsets(as_of=at(moment)).rows for moment in moments]
+    up = [lag for rows in shown for lag in lags(rows, "up")]
+    assert up == [0, 0, 0, 0, 0, 0, 0]
+    end = LOG.end_at(T0 + int(0.3 * M)) + 1_000
+    beyond = [lags(rows, "beyond") for rows in shown]
+    assert beyond == [[], [], [0], [0], [0], [LOG.end_at(T0 + M) - end], [LOG.end_at(T0 + M) - end]]
+    history = queries.list_history(["up"], since=at(-2)).rows
+    assert history["lag"].to_pylist() == [0] * 7
+    for start in -0.2, 0.25, 0.8:
+        series = queries.lag_over_time(["up"], since=at(start), until=at(1.9), every_ms=6 * S).rows
+        assert min(series["lag"].to_pylist()) == 0
+    series = queries.lag_over_time(["beyond"], since=at(0.8), until=at(1.2), every_ms=int(0.4 * M)).rows
+    assert series["lag"].to_pylist() == [0, LOG.end_at(T0 + M) - end]
+    changes = queries.health_changes(["up"], since=at(0), until=at(1.9)).rows
+    assert set(changes["status"].to_pylist()) == {"OK"}
+
+
 def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     tables = Tables(str(tmp_path))
     tables.create()

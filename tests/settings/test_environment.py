@@ -47,6 +47,7 @@ def test_variables_are_laid_over_the_file_and_options_over_them(tmp_path: Path) 
             "x",
             "OFFSETLAKE_TABLES_ROT: expected the name of .* mean OFFSETLAKE_TABLES_ROOT",
         ),
+        ("OFFSETLAKE_TABLES_ROT", "", "OFFSETLAKE_TABLES_ROT: expected the name of "),
         ("OFFSETLAKE_SOURCE_CLIENT", "{}", "Tables and lists of settings are for a settings file"),
         ("OFFSETLAKE_JOB_TRIGGER", "soon", "environment variable OFFSETLAKE_JOB_TRIGGER: .*found 'soon'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "two", "variable OFFSETLAKE_JOB_STATE_PARTITIONS: .*found 'two'"),
@@ -56,6 +57,19 @@ def test_variables_are_laid_over_the_file_and_options_over_them(tmp_path: Path) 
 def test_mistakes_are_named(variable: str, value: str, message: str) -> None:
     with pytest.raises(MisuseError, match=message):
         read_settings(None, {}, {variable: value})
+
+
+def test_two_variables_of_one_setting_that_differ_are_refused(offsetlake: Any, monkeypatch: Any) -> None:
+    both = {"OFFSETLAKE_TABLES_ROOT": "one", "OFFSETLAKE_TABLE_ROOT": "other"}
+    expected = (
+        "environment variables OFFSETLAKE_TABLES_ROOT and OFFSETLAKE_TABLE_ROOT: expected one of them, or "
+        "the same value; found 'one' and 'other'. Both are tables.root: unset one."
+    )
+    for variable, value in both.items():
+        monkeypatch.setenv(variable, value)
+    assert offsetlake("status") == (2, "", f"offsetlake: {expected}\n")
+    assert read_settings(None, {}, dict.fromkeys(both, "one")).tables.root == "one"
+    assert read_settings(None, {}, {**both, "OFFSETLAKE_TABLES_ROOT": ""}).tables.root == "other"
 
 
 def test_the_command_heeds_them(offsetlake: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -49,6 +49,37 @@ def test_settings_are_those_that_have_a_default() -> None:
     assert _flatten(defaults).keys() == kinds_of(Settings).keys()
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "log"),
+    [
+        (None, "checkpoints/spark.log"),
+        ("checkpoints/offsetlake", "checkpoints/spark.log"),
+        ("/data/job 1/", "/data/spark.log"),
+        ("mine", "spark.log"),
+        ("file:///data/job", "/data/spark.log"),
+        ("file:/data/job", "/data/spark.log"),
+        ("s3a://bucket/job", "checkpoints/spark.log"),
+        ("hdfs://name/job", "checkpoints/spark.log"),
+    ],
+)
+def test_spark_s_log_stands_beside_the_checkpoint_that_is_given(
+    settings_file: Any, checkpoint: str | None, log: str
+) -> None:
+    assert read_settings(None, {"job.checkpoint": checkpoint}).spark.log_file == log
+    environment = {"OFFSETLAKE_JOB_CHECKPOINT": checkpoint or ""}
+    assert read_settings(None, {}, environment).spark.log_file == log
+    file = settings_file('[spark]\nlog_file = "checkpoints/own.log"\n')
+    assert read_settings(file, {"job.checkpoint": checkpoint}).spark.log_file == "checkpoints/own.log"
+    file.write_text("" if checkpoint is None else f'[job]\ncheckpoint = "{checkpoint}"\n')
+    assert read_settings(file).spark.log_file == log
+    assert read_settings(file, {"spark.log_file": "/own"}).spark.log_file == "/own"
+
+
+def test_spark_s_log_is_never_within_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_settings(None, {"job.checkpoint": "."}).spark.log_file == str(tmp_path.parent / "spark.log")
+
+
 def test_file_wins_over_defaults_and_options_over_the_file(settings_file: Any) -> None:
     file = settings_file('[source]\ntopic = "copy"\nbootstrap_servers = "kafka:9092"\n[job]\ntrigger = "1m"')
     settings = read_settings(file, {"source.topic": "other", "job.trigger": None})

@@ -422,7 +422,7 @@ def _offsetlake_itself() -> list[Builder]:
             "Series left out",
             of("series_withheld"),
             "By reason: `idle` and `granularity` are as [metrics] says, `incomplete` are groups that cannot "
-            "be judged now, and `max_series` is what there was no room for.",
+            "be judged now, and `max_series` are all of the groups that there is no room for.",
             unit="short",
             legend="{{reason}}",
         ),

@@ -36,6 +36,9 @@ STUCK_MS: Final = 10 * MINUTE_MS
 TO_GO: Final = 200
 """So many offsets of `gone` the broker can drop, one in each second."""
 
+CROWD: Final = 1_000
+"""So many offsets `crowd` has."""
+
 _SECOND_TOPIC: Final = "AAAAAAAAAAEAAAAAAAAAAg"
 
 
@@ -43,7 +46,8 @@ class MetricsWorld:
     """A record a second in each log. `billing` is well, `dead` has stopped, `stuck` commits one offset,
     `returned` went back, `slow` is two hours behind, `late` has lost records, `former` has offsets of a
     deleted topic, `garbled` one that cannot be read, `leaving` expires within an hour, `gone` is dropped
-    bit by bit, `left` no longer subscribes to a topic, and `marker` is one below the start of a log."""
+    bit by bit, `left` no longer subscribes to a topic, and `marker` is one below the start of a log. `crowd`
+    came last, has no member, and more offsets than all others together."""
 
     def __init__(self, root: Path, now: int) -> None:
         self.tables = Tables(str(root))
@@ -111,7 +115,8 @@ class MetricsWorld:
             ("marker", "clicks", 0): _commit(499, at),
         }
         dropped: Batch = {("gone", "payments", number): _commit(7, since) for number in range(TO_GO)}
-        return {**groups, **empty, **old, **dropped}
+        crowd: Batch = {("crowd", "payments", number): _commit(7, now) for number in range(CROWD)}
+        return {**groups, **empty, **old, **dropped, **crowd}
 
     def _commits(self, at: int, minute: int) -> Batch:
         """Return what groups commit in a minute."""

@@ -104,6 +104,17 @@ def group(**changed: Any) -> Row:
     return GROUP | POSITION | changed
 
 
+def groups_of_offsets(groups: int, partitions: int, metadata: str) -> Batch:
+    """Return groups `g0`, `g1` ... of which each has offsets of so many partitions of the topic `t`."""
+    names = [f"g{number}" for number in range(groups)]
+    batch: Batch = {
+        (name, "t", partition): offset(source_partition=0, metadata=metadata)
+        for name in names
+        for partition in range(partitions)
+    }
+    return batch | {name: group(source_partition=0) for name in names}
+
+
 # --- reading, and the replay it must equal ---------------------------------------------------------------
 
 

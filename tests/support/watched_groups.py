@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sampled_logs import Log, crossings_of, newest_of, sample_table, timed
 
 from streaming.common.times import MINUTE_MS
-from streaming.lag.lag_time import CLOCKS_DIFFER_MS, with_lag
+from streaming.lag.lag_time import at_least_at_end, with_lag
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import TIMESTAMP
@@ -22,35 +23,53 @@ Key = tuple[str, str, int]
 
 @dataclass
 class World:
-    """What groups committed, in the order of the log (None: not readable), and samples of ends."""
+    """What groups committed, in the order of the log (None: not readable), and samples of ends.
 
-    commits: list[tuple[Key, int | None, int]] = field(default_factory=list)
+    A commit has the time of its coordinator's clock, and then that of the job's, which samples ends, too.
+    """
+
+    commits: list[tuple[Key, int | None, int, int]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def sampled(self, log: Log, since: int, until: int, every: int = MINUTE_MS) -> "World":
         self.samples += log.samples(range(since, until + 1, every))
         return self
 
-    def committed(self, commits: Sequence[tuple[int | None, int]], key: Key = ("g", "t", 0)) -> "World":
-        self.commits += [(key, offset, at) for offset, at in commits]
+    def committed(
+        self, commits: Sequence[tuple[int | None, int]], key: Key = ("g", "t", 0), *, clock: int = 0
+    ) -> "World":
+        """Commit; the coordinator's clock is so far ahead of the job's (ms)."""
+        self.commits += [(key, offset, at + clock, at) for offset, at in commits]
         return self
 
     def commits_until(self, now: int) -> list[dict[str, Any]]:
         return [
-            {**_named(key), "committed_offset": offset, "committed_at": at, "is_removed": False}
-            for key, offset, at in self.commits
-            if at <= now
+            {
+                **_named(key),
+                "committed_offset": offset,
+                "committed_at": at,
+                "written_at": written_at,
+                "is_removed": False,
+            }
+            for key, offset, at, written_at in self.commits
+            if written_at <= now
         ]
 
     def tables(self, now: int) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Return positions with lag, commits and samples as they were known at a moment."""
         commits = self.commits_until(now)
-        last = {(row["group"], row["topic"], row["partition"]): row for row in commits}
+        last: dict[Key, dict[str, Any]] = {}
+        for row in commits:
+            key = (row["group"], row["topic"], row["partition"])
+            before = last.get(key)
+            is_again = before is not None and before["committed_offset"] == row["committed_offset"]
+            last[key] = row | ({"written_at": before["written_at"]} if before and is_again else {})
         rows = [{**row, "commit_timestamp": row["committed_at"]} for row in last.values()]
         samples = [row for row in self.samples if row["sampled_at"] <= now]
         places = [(row["topic"], row["partition"], row["committed_offset"]) for row in rows]
         newest, crossed = sample_table(newest_of(samples)), crossings_of(samples, places)
         positions = with_lag(timed(rows, POSITIONS), newest, crossed, max_age_ms=MAX_AGE_MS, as_of=now)
+        positions = at_least_at_end(positions, np.array([row["written_at"] for row in rows], np.int64))
         return positions, timed(commits, COMMITS), sample_table(samples)
 
 
@@ -61,7 +80,11 @@ def _named(key: Key) -> dict[str, Any]:
 def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     """Judge one position by loops over its commits and the samples of its log."""
     _, topic, partition = key
-    own = [(offset, at) for one, offset, at in world.commits if one == key and at <= now]
+    commits = [row[1:] for row in world.commits if row[0] == key and row[-1] <= now]
+    own = [(offset, at) for offset, at, _ in commits]
+    there_since = 0
+    for number, (offset, _, written_at) in enumerate(commits):
+        there_since = written_at if not number or commits[number - 1][0] != offset else there_since
     samples = sorted(
         (row["sampled_at"], row["log_end"])
         for row in world.samples
@@ -85,7 +108,7 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
         return "UNKNOWN"
     lag = newest[1] - last
     if lag < 0:
-        return "OK" if last_at > newest[0] - CLOCKS_DIFFER_MS else "UNKNOWN"
+        return "OK" if there_since > newest[0] else "UNKNOWN"
     if lag <= rules.min_lag:
         return "OK"
 

@@ -27,7 +27,7 @@ from version_files import (
 from streaming.brokers.facts import TopicFacts
 from streaming.cli.main import cli
 from streaming.job.pairing import bound, check_checkpoint
-from streaming.model.errors import OtherFormatError
+from streaming.model.errors import MisuseError, OtherFormatError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT
 from streaming.packets import codec
@@ -97,7 +97,7 @@ def test_state_is_read_and_gone_on_from(kept: Path) -> None:
 # --- other formats -----------------------------------------------------------------------------------------
 
 
-def of_format(tables: Tables, name: str, number: int) -> None:
+def of_format(tables: Tables, name: str, number: int | str) -> None:
     other = {"offsetlake.format": str(number)}
     DeltaTable(f"{tables.root}/{name}").alter.set_table_properties(other, raise_if_not_exists=False)
 
@@ -111,6 +111,14 @@ def test_the_job_refuses_a_table_of_another_format(tmp_path: Path, name: str) ->
         found = f"{name}: expected format {TABLES_FORMAT}, found format {number}.* {advice}"
         with pytest.raises(OtherFormatError, match=found):
             tables.create()
+
+
+def test_a_format_that_is_no_number_is_a_clear_error(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    of_format(tables, "changes", "four")
+    with pytest.raises(MisuseError, match=r"changes: expected a number as its property .*, found 'four'"):
+        tables.create()
 
 
 @pytest.mark.parametrize(

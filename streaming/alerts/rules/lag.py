@@ -236,16 +236,14 @@ def _judge_offset_beyond_log_end(view: View, settings: AlertSettings) -> Judgeme
     if view.lag is None:
         return _nothing_new(settings, BEYOND_END_RULE)
     rows = GroupPolicies(settings).with_on(view.lag.offsets, BEYOND_END_RULE)
-    age = _times(rows, "ends_as_of") - _times(rows, "commit_timestamp")
     is_beyond = to_mask(pc.less(rows["lag"], 0))
     return _judgement(
         view,
         settings,
         BEYOND_END_RULE,
         rows,
-        is_found=is_beyond & (age >= view.lag.health.rewind_after_ms),
+        is_found=is_beyond,
         is_unknown=~to_mask(rows["lag"].is_valid()),
-        lingers=is_beyond,
         order=[("lag", "ascending"), ("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {
             "committed_offset": worst.row["committed_offset"],

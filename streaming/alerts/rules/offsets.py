@@ -93,7 +93,8 @@ RETENTION_UNKNOWN: Final = Rule(
     id="retention_unknown",
     judge=_judge_retention_unknown,
     sentence="it is not known how long the brokers keep offsets, so nothing warns of offsets that expire: "
-    "the job may not describe the configuration of the brokers, and [expiry] retention is not set",
+    "no broker has told the job (it needs the right to describe their configuration), and [expiry] retention "
+    "is not set",
 )
 
 

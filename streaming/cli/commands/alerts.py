@@ -105,18 +105,41 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
 
 
 def _leave_to_the_job(tables: Tables, progress: "Progress", settings: Settings, now: int) -> None:
-    """Say what a running job does about alerts; exit with 1 if it has not evaluated them for long."""
+    """Say what a running job does about alerts; exit with 1 if it has not evaluated them for long, or ever,
+    or seems to run because clocks differ alone."""
     from streaming.alerts.listing import describe_evaluation, waiting_in_all
 
     seconds = (now - progress.heartbeat) / 1_000
     waiting = waiting_in_all(tables)
     warn(
         [
-            f"a job wrote to the tables {seconds:.0f} s ago and evaluates alerts itself: nothing to do; "
+            f"a job wrote to the tables {seconds:.0f} s ago and evaluates alerts itself: nothing done here; "
             f"{describe_evaluation(progress, now)}, {waiting or 'none'} undelivered"
         ]
     )
-    at = progress.alerts_evaluated_at
-    if at is not None and progress.heartbeat - at > max(_LATE_MS, 3 * settings.alerts.evaluate_every_ms):
-        warn([f"expected the job to evaluate alerts all along, found none since {iso(at)}: see its output"])
+    late_ms = max(_LATE_MS, 3 * settings.alerts.evaluate_every_ms)
+    failures = _failures(progress, tables.created_at(), late_ms, now)
+    if failures:
+        warn(failures)
         sys.exit(1)
+
+
+def _failures(progress: "Progress", created_at: int, late_ms: int, now: int) -> list[str]:
+    """Say why alerts are not evaluated, though a job seems to run, if it is so."""
+    at = progress.alerts_evaluated_at
+    if progress.heartbeat - now > _LATE_MS:
+        return [
+            f"expected a heartbeat of the past, found that of {iso(progress.heartbeat)}: correct the clock "
+            "of the job's machine or of this one; until then it is not known whether a job runs"
+        ]
+    if progress.heartbeat - (created_at if at is None else at) <= late_ms:
+        return []
+    found = (
+        f"never did since the tables were made at {iso(created_at)}"
+        if at is None
+        else f"did not since {iso(at)}"
+    )
+    return [
+        f"expected the job to evaluate alerts all along, found that it {found}: if it did not just start, "
+        "look at its output"
+    ]

@@ -24,7 +24,7 @@ from streaming.cli.options import (
     within_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import groups_left_out, is_one_group, reset_lines
+from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
@@ -114,11 +114,16 @@ def retired(
     """Show which committed offsets were removed, when and why, with their last value.
 
     CURRENT-OFFSET is the one that was committed since: such an offset is not lost. reset-csv contains lost
-    offsets only, without those of deleted topics; it requires a group without running members, and Kafka 2.4.
+    offsets only, without those of deleted topics, for kafka-consumer-groups (2.4 or newer); that refuses a
+    group with members, which standard error names. The whole way, beginning with consumers that are stopped:
 
     \b
       offsetlake retired --group billing --since 7d
+      kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
+        (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
       offsetlake retired billing --topic orders --output reset-csv | tee lost.csv
+      kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
+        --reset-offsets --from-file lost.csv --dry-run
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --execute
     """
@@ -144,6 +149,7 @@ def retired(
     lost = restorable(listing.rows)
     one_group = is_one_group(groups, question.groups)
     write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
-    remarks += (left_out := groups_left_out(lost, one_group=one_group))
+    remarks += (left_out := names_left_out(lost, one_group=one_group))
+    remarks += members_told(question.tables, lost)
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
     return found.tell(remarks) or int(bool(left_out))

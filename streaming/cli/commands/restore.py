@@ -16,7 +16,7 @@ from streaming.cli.options import (
     topic_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import groups_left_out, is_one_group, reset_lines
+from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
 from streaming.model.errors import MisuseError
 
 
@@ -33,13 +33,17 @@ def restore(
 
     What the log has lost since is said on standard error: its start has passed the offset, or the topic was
     made anew. A position none of whose commits could be read is named there, too, and cannot be put back
-    (exit code 1). Nothing is put back: that takes Kafka's tool (2.4), and a group without running members.
+    (exit code 1); and a group that has members, which Kafka's tool (2.4 or newer) refuses. Nothing is put
+    back before that tool runs. The whole way, beginning with consumers that are stopped:
 
     \b
+      kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
+        (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
       offsetlake restore --group billing --as-of 02:30 | tee billing.csv
-      offsetlake restore billing --topic 'orders*' --as-of -2h > billing.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file billing.csv --dry-run
+      kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
+        --reset-offsets --from-file billing.csv --execute
     """
     from streaming.queries.lag import LagQueries
 
@@ -55,6 +59,7 @@ def restore(
     one_group = is_one_group(groups, question.groups)
     write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
     warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
-    left_out = groups_left_out(rows, one_group=one_group)
+    left_out = names_left_out(rows, one_group=one_group)
+    running = members_told(question.tables, rows)
     is_whole = not left_out and not rows["committed_offset"].null_count
-    return found.tell([str(found.about), *warned, *left_out]) or int(not is_whole)
+    return found.tell([str(found.about), *warned, *left_out, *running]) or int(not is_whole)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import ipaddress
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from streaming.serve.http.hosts import is_own_name
 from streaming.serve.metrics.publisher import Body, Publisher, Variant
 
 Message = MutableMapping[str, Any]
@@ -37,8 +37,6 @@ _ALWAYS: Final = {
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """What is answered without a token: it says yes or no."""
-
-_HOST: Final = re.compile(r"(\[(?P<bracketed>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(:\d*)?", re.IGNORECASE)
 
 _OTHER_NAME: Final = (
     "expected a request to this machine under a name of its own (localhost, 127.0.0.1, [::1]), found another "
@@ -196,29 +194,6 @@ def _weights(headers: Sequence[str]) -> dict[str, float]:
 def _is_known(request: Request, etag: str) -> bool:
     known = ",".join(request.headers.getlist("if-none-match")).split(",")
     return not {etag, "*"}.isdisjoint(one.strip().removeprefix("W/") for one in known)
-
-
-def is_own_name(header: str, own_host: str) -> bool:
-    """Tell whether a `Host` header names loopback, or the host that is listened on.
-
-    A browser sends the name of the page's address: one that its owner lets lead to 127.0.0.1 (DNS rebinding)
-    is none of these.
-
-    >>> is_own_name("LOCALHOST:8720", "127.0.0.1"), is_own_name("[::1]", "127.0.0.1")
-    (True, True)
-    >>> is_own_name("evil.example:8720", "127.0.0.1"), is_own_name("127.0.0.1.evil.example", "127.0.0.1")
-    (False, False)
-    """
-    found = _HOST.fullmatch(header.strip())
-    if found is None:
-        return False
-    name = (found["bracketed"] or found["name"]).lower()
-    if name in ("localhost", own_host.lower()):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 class _Guard:

@@ -17,7 +17,7 @@ from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import NODE_ID, Each, View, once
+from streaming.serve.kafka.view import NODE_ID, Each, View, can_be_named, once
 from streaming.serve.picture.names import NONE
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
@@ -302,12 +302,12 @@ _NODES: Final = [NODE_ID]
 def _partitions(topic: int, view: View, begin: int, most: int | None) -> list[dict[str, Any]]:
     """The partitions of the topic at a place: those that are named, and those before them."""
     picture = view.picture
-    start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
-    named = picture.topics.partition[start:stop]
+    places = _places_of(topic, view)
+    named = picture.topics.partition[places]
     is_there = _is_there(topic, view)
     numbers = list(islice((one for one in _with_gaps(named[is_there]) if one >= begin), most))
     is_there &= (named >= numbers[0]) & (named <= numbers[-1]) if numbers else False
-    has_leader = view.log_ends(start, stop) != NONE
+    has_leader = view.log_ends(places.start, places.stop) != NONE
     if view.client.needs_leaders:
         has_leader[:] = True
     known = dict(zip(named[is_there].tolist(), has_leader[is_there].tolist(), strict=True))
@@ -325,20 +325,16 @@ def _partitions(topic: int, view: View, begin: int, most: int | None) -> list[di
 
 
 def _is_there(topic: int, view: View) -> Mask:
-    """Tell which of the named partitions of the topic at a place are there still."""
-    picture = view.picture
-    start, stop = int(picture.topics.starts[topic]), int(picture.topics.starts[topic + 1])
-    is_there: Mask = (picture.committing[start:stop] > 0) | (picture.topics.ends.log_end[start:stop] >= 0)
-    return is_there | picture.is_assigned[start:stop]
+    """Tell which of the named partitions of the topic at a place are there still, and can be in an answer."""
+    picture, places = view.picture, _places_of(topic, view)
+    is_there: Mask = (picture.committing[places] > 0) | (picture.topics.ends.log_end[places] >= 0)
+    return (is_there | picture.is_assigned[places]) & can_be_named(topic, view)
 
 
 def gaps_of(topic: str, view: View) -> range:
     """Return partitions of a topic that are shown though nothing need have named them: before one that is."""
-    topics = view.picture.topics
-    place = topics.names.place(topic)
-    if place is None:
-        return range(0)
-    return _gaps(_named(place, view))
+    place = view.picture.topics.names.place(topic)
+    return range(0) if place is None else _gaps(_named(place, view))
 
 
 def _with_gaps(named: Index) -> Iterable[int]:
@@ -355,5 +351,9 @@ def _gaps(named: Index) -> range:
 
 def _named(topic: int, view: View) -> Index:
     """The named partitions of the topic at a place that are there still."""
-    start, stop = view.picture.topics.starts[topic : topic + 2].tolist()
-    return view.picture.topics.partition[start:stop][_is_there(topic, view)]
+    return view.picture.topics.partition[_places_of(topic, view)][_is_there(topic, view)]
+
+
+def _places_of(topic: int, view: View) -> slice:
+    """The places of the named partitions of the topic at a place."""
+    return slice(*view.picture.topics.starts[topic : topic + 2].tolist())

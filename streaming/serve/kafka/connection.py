@@ -6,9 +6,10 @@ an answer, and buffers of its socket.
 """
 
 import asyncio
+import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -24,8 +25,10 @@ _API_KEY: Final = struct.Struct(">h")  # what a frame begins with
 _LARGE_FRAME: Final = 4 * 1024  # to read it, and to weigh the answer, takes a millisecond or more
 _AHEAD: Final = 64 * 1024  # received bytes with which nothing more is read while an answer is being made
 _BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
+_SENT_AHEAD: Final = 256 * 1024  # in the system's hands: with several MB, its way, slow looks like deaf
 _PIECE: Final = 256 * 1024
 _MANY_BYTES: Final = 64 * 1024  # of names, texts and bytes, which take a moment to be made
+_LOOK_EVERY_S: Final = 0.5  # whether others wait for the turn of a client that is slow
 _TURN_S: Final = 0.002  # how long one connection is answered before it is the turn of others
 
 
@@ -67,6 +70,9 @@ class Door(Protocol):
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Wait until a large answer can be made and sent; raises `BusyError` where that takes too long."""
 
+    def is_turn_wanted(self) -> bool:
+        """Tell whether somebody waits for a turn."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """A connection of a client, in the hands of asyncio; see the module."""
@@ -94,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("sockname")
         self._reached = Address(*own[:2])
         transport.set_write_buffer_limits(high=_BUFFERED)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_AHEAD)
         self._is_taken = self._door.opened(self)
         if not self._is_taken:
             transport.abort()
@@ -274,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         async with self._door.turn():  # such a request is not read to wait in memory
             request, _, _ = await self._door.at_length(self._read, frame)
             self._asked(frame)
-            await self._send(await self._door.at_length(self._made, request))
+            await self._send(await self._door.at_length(self._made, request), has_turn=True)
 
     async def _answer_elsewhere(self, request: Request) -> None:
         made, sized = await self._door.elsewhere(self._made_unless_large, request)
@@ -283,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             async with self._door.turn():
-                await self._send(await self._door.at_length(self._made, request, sized))
+                await self._send(await self._door.at_length(self._made, request, sized), has_turn=True)
         except BusyError:
             await self._send(await self._door.elsewhere(answer_later, request, self._view()))
 
@@ -304,29 +312,26 @@ class Connection(asyncio.BufferedProtocol):
             size_of(request, view)
         return answer(request, view)
 
-    async def _send(self, made: bytes | Pieces) -> None:
-        """Send an answer as the client takes it, which is to take so many bytes a second."""
-        limits = self._door.limits
-        size = made.size if isinstance(made, Pieces) else len(made)
-        self._may_take_s = limits.unread_s + size / limits.unread_bytes_per_s
-        if isinstance(made, Pieces):
-            pieces = iter(made)
-            while (piece := await self._door.elsewhere(next, pieces, None)) is not None:
-                await self._send_piece(piece)
-        else:
-            for piece in _pieces(made):
-                await self._send_piece(piece)
+    async def _send(self, made: bytes | Pieces, *, has_turn: bool = False) -> None:
+        """Send an answer as the client takes it, which is not to take too long (`Limits.may_take_s`)."""
+        pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
+        sent, waited_s = 0, 0.0
+        while (piece := await self._next(pieces, is_made=isinstance(made, bytes))) is not None:
+            self._transport.write(piece)
+            sent += len(piece)
+            while self._is_full:
+                is_wanted = has_turn and self._door.is_turn_wanted()
+                left_s = self._door.limits.may_take_s(sent, is_wanted=is_wanted) - waited_s
+                if left_s <= 0:
+                    raise UnreadError
+                began = monotonic()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, _LOOK_EVERY_S)):
+                        await self._drained.wait()
+                waited_s += monotonic() - began
 
-    async def _send_piece(self, piece: memoryview) -> None:
-        self._transport.write(piece)
-        if self._is_full:
-            began = monotonic()
-            try:
-                async with asyncio.timeout(self._may_take_s):
-                    await self._drained.wait()
-            except TimeoutError:
-                raise UnreadError from None
-            self._may_take_s -= monotonic() - began
+    async def _next(self, pieces: Iterator[memoryview], *, is_made: bool) -> Any:
+        return next(pieces, None) if is_made else await self._door.elsewhere(next, pieces, None)
 
     # --- limits of time ----------------------------------------------------------------------------------
 

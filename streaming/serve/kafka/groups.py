@@ -13,7 +13,7 @@ from decoders.messages.reader import Message
 from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
-from streaming.serve.kafka.members import UnknownTopicError, classic_member, consumer_member
+from streaming.serve.kafka.members import classic_member, consumer_member
 from streaming.serve.kafka.view import Each, View, once, short, writable
 
 _CLASSIC: Final = "classic"
@@ -150,10 +150,6 @@ def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: 
         return _no_consumer_group(group, error, None)
     if row is None or row["type"] != _CONSUMER:
         return _no_consumer_group(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, _CONSUMER))
-    try:
-        members = [consumer_member(member, view) for member in row["members"] or ()]
-    except UnknownTopicError as unknown:
-        return _no_consumer_group(group, Error.UNKNOWN_TOPIC_ID, f"Group {short(group)}: {unknown}")
     retention = view.picture.progress.retention
     default_assignor = None if retention is None else retention.default_assignor
     return {
@@ -162,7 +158,7 @@ def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: 
         "groupEpoch": _number(row, "generation_or_epoch"),
         "assignmentEpoch": _number(row, "assignment_epoch"),
         "assignorName": writable(row["protocol"] or default_assignor),
-        "members": members,
+        "members": [consumer_member(member, view) for member in row["members"] or ()],
         "authorizedOperations": operations,
     }
 

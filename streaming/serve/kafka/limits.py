@@ -18,8 +18,8 @@ class Limits:
 
     `first_frame_s` is how long a new connection may ask nothing, `frame_s` how long a frame may take from its
     first byte to its last, `idle_s` how long nothing may be asked, and `unread_s` how long a client may take
-    nothing of what was sent; a whole answer has to be taken within that and a second for each
-    `unread_bytes_per_s` of it.
+    nothing of what was sent. A longer answer has to be taken at a pace of `unread_bytes_per_s`, as of a slow
+    network, and at one of `wanted_bytes_per_s` while another waits for the turn that it keeps.
 
     Answers of more than `large` elements or `large_bytes` are made one after the other, and `large_answers`
     are under way at a time, the one that is made among them; another waits for at most `turn_s`: shorter than
@@ -35,11 +35,17 @@ class Limits:
     frame_s: float = 30.0
     idle_s: float = 600.0
     unread_s: float = 30.0
-    unread_bytes_per_s: int = 500_000
+    unread_bytes_per_s: int = 20_000
+    wanted_bytes_per_s: int = 500_000
     large: int = 20_000
     large_bytes: int = 2 * 1024 * 1024
     large_answers: int = 3
     turn_s: float = 15.0
+
+    def may_take_s(self, sent: int, *, is_wanted: bool) -> float:
+        """Return how long a client may take for so many bytes of an answer; `is_wanted`: its turn is, by
+        another."""
+        return self.unread_s + sent / (self.wanted_bytes_per_s if is_wanted else self.unread_bytes_per_s)
 
 
 class Closed(StrEnum):

@@ -120,6 +120,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # of these, clients have said all
         self._reserved = 0  # bytes, for large frames
+        self._waiting = 0  # for a turn
         self._requests: Counter[int] = Counter()
         self._closed: Counter[Closed] = Counter()
         self._worker = _Worker("offsetlake-answers")
@@ -261,15 +262,22 @@ class Listener:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait until a large answer can be made and sent; raises `BusyError` where that takes too long."""
+        self._waiting += 1
         try:
             async with asyncio.timeout(self.limits.turn_s):
                 await self._large.acquire()
         except TimeoutError:
             raise BusyError(f"expected a turn within {self.limits.turn_s:g} s") from None
+        finally:
+            self._waiting -= 1
         try:
             yield
         finally:
             self._large.release()
+
+    def is_turn_wanted(self) -> bool:
+        """Tell whether somebody waits for a turn."""
+        return self._waiting > 0
 
 
 def _port(server: asyncio.Server) -> int:

@@ -11,10 +11,6 @@ _CLASSIC, _CONSUMER, _UNKNOWN = 0, 1, -1  # types of members
 _NOTHING: Final = b""
 
 
-class UnknownTopicError(Exception):
-    """A member has partitions of a topic whose name is not known."""
-
-
 def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
     """A member of a classic group; what it subscribes to and has counts as long as the group is stable."""
     return {
@@ -25,14 +21,14 @@ def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
 
 
 def consumer_member(member: Mapping[str, Any], view: View) -> Message:
-    """A member of a group of the consumer protocol; raises `UnknownTopicError`."""
+    """A member of a group of the consumer protocol."""
     is_classic = member.get("is_classic")
     return {
         **_identity(member, "instanceId"),
-        "rackId": member.get("rack_id"),
+        "rackId": _writable_or_none(member.get("rack_id")),
         "memberEpoch": member.get("member_epoch") or 0,
-        "subscribedTopicNames": member.get("subscribed_topics") or [],
-        "subscribedTopicRegex": member.get("subscribed_regex"),
+        "subscribedTopicNames": [writable(name) for name in member.get("subscribed_topics") or ()],
+        "subscribedTopicRegex": _writable_or_none(member.get("subscribed_regex")),
         "assignment": _assignment(member.get("assignment"), view),
         "targetAssignment": _assignment(member.get("target_assignment"), view),
         "memberType": _UNKNOWN if is_classic is None else _CLASSIC if is_classic else _CONSUMER,
@@ -42,29 +38,28 @@ def consumer_member(member: Mapping[str, Any], view: View) -> Message:
 def _identity(member: Mapping[str, Any], instance_id: str) -> Message:
     return {
         "memberId": writable(member["member_id"]),
-        instance_id: member["group_instance_id"],
+        instance_id: _writable_or_none(member["group_instance_id"]),
         "clientId": writable(member["client_id"]),
         "clientHost": writable(member["client_host"]),
     }
 
 
+def _writable_or_none(text: str | None) -> str | None:
+    return None if text is None else writable(text)
+
+
 def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: View) -> Message:
-    """Partitions by topic. The log names topics by their ids; without one a topic is left out."""
+    """Partitions by topic. The log names topics by their ids; without one a topic is left out, and one whose
+    name is not known has its id for a name (see `Assigned.named_in`)."""
+    topics = view.picture.topics
     return {
         "topicPartitions": [
             {
                 "topicId": one["topic_id"],
-                "topicName": one["topic"] or _name_of(one["topic_id"], view),
+                "topicName": writable(one["topic"] or topics.name_of(one["topic_id"])) or one["topic_id"],
                 "partitions": one["partitions"],
             }
             for one in assigned or ()
             if one["topic_id"] is not None
         ]
     }
-
-
-def _name_of(topic_id: str, view: View) -> str:
-    name = view.picture.topics.name_of(topic_id)
-    if name is None:
-        raise UnknownTopicError(f"a member has partitions of topic {topic_id}, whose name is not known (yet)")
-    return name

@@ -19,7 +19,7 @@ from decoders.messages.reader import Message
 from streaming.common.arrays import Index, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
-from streaming.serve.kafka.view import Each, View, writable
+from streaming.serve.kafka.view import Each, View, can_be_named, writable
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.offsets import OffsetColumns, were_readable
 
@@ -85,8 +85,9 @@ def _all(columns: OffsetColumns, view: View) -> list[Message]:
     names = topics.names
     answered: list[Message] = []
     last = NONE
-    for topic, partition in zip(of_topics.tolist(), _partitions(columns, view), strict=True):
-        if partition["errorCode"]:
+    rows = zip(of_topics.tolist(), can_be_named(of_topics, view), _partitions(columns, view), strict=True)
+    for topic, is_nameable, partition in rows:
+        if partition["errorCode"] or not is_nameable:
             continue
         if topic != last:
             answered.append({"name": names.name(topic), "partitions": []})
@@ -280,6 +281,7 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     is_known = were_readable(
         offsets.columns.committed_offset[rows], offsets.columns.unreadable_source_offset[rows]
     )
+    is_known &= can_be_named(topics.topic[offsets.columns.place[rows]], view)
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
     of_topics = topics.topic[places]

@@ -1,5 +1,6 @@
 """What an answer is made from: one picture at one moment, who asks, and under which name we are reached."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ import numpy as np
 
 from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index
+from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
@@ -26,7 +27,9 @@ NOT_ASKED: Final = -(2**31)
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
 _DIGITS: Final = 10  # Python makes no numbers of thousands of them
-_CONFLUENTS: Final = ("-ccs", "-ce")  # how versions of Confluent's builds end, of which 7.9 is Kafka's 3.9
+_CONFLUENTS: Final = re.compile(
+    r"-(ccs|ce)\b"
+)  # in versions of Confluent's builds, of which 7.9 is Kafka's 3.9
 _CONFLUENTS_AHEAD: Final = 4
 
 
@@ -94,7 +97,7 @@ def _kafka_release(version: str) -> tuple[int, int]:
     if len(numbers) < 2 or not all(one.isdecimal() and len(one) < _DIGITS for one in numbers):
         return 0, 0
     major, minor = map(int, numbers)
-    return major - (_CONFLUENTS_AHEAD if version.endswith(_CONFLUENTS) else 0), minor
+    return major - (_CONFLUENTS_AHEAD if _CONFLUENTS.search(version) else 0), minor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -147,3 +150,10 @@ class View:
     def operations(self, is_asked: bool) -> int:
         """The authorized operations, as answers have them."""
         return AUTHORIZED if is_asked else NOT_ASKED
+
+
+def can_be_named(topics: Index | int, view: View) -> Mask:
+    """Tell of topics, by their places, which have names as short as the protocol wants them (see
+    `writable`)."""
+    is_short: Mask = view.picture.topics.names.lengths[topics] <= MAX_TEXT_BYTES
+    return is_short

@@ -9,6 +9,7 @@ import numpy as np
 
 from streaming.common.arrays import Mask
 from streaming.model.errors import MisuseError
+from streaming.serve.metrics.admission import Admission
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
 from streaming.serve.metrics.catalogue.metric import LEVELS, Metric
 from streaming.serve.metrics.catalogue.schemes import CLUSTER, CLUSTER_NAME, OWN, SCHEMES, Foreign, Shown
@@ -39,13 +40,15 @@ _QUICKEST: Final = 1
 
 
 class Exposition:
-    """Makes families of what is known, as the settings want them."""
+    """Makes families of what is known, as the settings want them: answer after answer, for which groups have
+    series depends on which had them before (`admission`)."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         """Raises `MisuseError` for labels that no series can have."""
         self._settings = settings
         self._granularity = Granularity(settings)
         self._constants = _constants(settings)
+        self.admission: Final = Admission(settings.max_series)
 
     def families(self, source: Source) -> list[Family]:
         """Return all metrics that have series, in the order of the catalogue."""
@@ -53,8 +56,8 @@ class Exposition:
         own = list(group_series(source, self._granularity.finest_of_any))
         if self._settings.granularity == LEVELS[-1] and source.is_heard_of:
             own += log_series(source)
-        chosen = wanted.of_all(self._named(own), self._settings.max_series)
-        of_job = [*job_series(source), withheld_series(wanted.withheld)]
+        chosen = self.admission.of(source, [wanted.of(series) for series in self._named(own)])
+        of_job = [*job_series(source), *withheld_series(wanted.withheld, self.admission.withheld)]
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)

@@ -8,8 +8,9 @@ import numpy as np
 
 from streaming.expiry.cause_names import CAUSES
 from streaming.model.progress import PartitionProgress
+from streaming.serve.metrics.admission import Withheld
 from streaming.serve.metrics.catalogue import BY_NAME
-from streaming.serve.metrics.catalogue.of_job import WITHHELD
+from streaming.serve.metrics.catalogue.of_job import MAX_SERIES, WITHHELD
 from streaming.serve.metrics.labels import label_value
 from streaming.serve.metrics.series import Label, Series
 from streaming.serve.metrics.source import STEPS, Source
@@ -30,7 +31,7 @@ _OF_PARTITION: Final[Mapping[str, Callable[[PartitionProgress], float | None]]] 
 
 
 def job_series(source: Source) -> Iterator[Series]:
-    """Return the series of the job but for `series_withheld`, which the others decide."""
+    """Return the series of the job but for those of `withheld_series`, which the others decide."""
     yield from _facts(source)
     yield from _partitions(source)
     if source.was_read:
@@ -47,11 +48,13 @@ def job_series(source: Source) -> Iterator[Series]:
         yield _labelled("kafka_connections_closed_total", {"reason": list(closed)}, closed.values())
 
 
-def withheld_series(withheld: Mapping[str, int]) -> Series:
-    """Return how many series are left out."""
-    return _labelled(
-        "series_withheld", {"reason": list(WITHHELD)}, [withheld.get(reason, 0) for reason in WITHHELD]
+def withheld_series(unwanted: Mapping[str, int], withheld: Withheld) -> Iterator[Series]:
+    """Return how many series are left out, and for how many groups there is no room."""
+    counts = {**unwanted, MAX_SERIES: withheld.series}
+    yield _labelled(
+        "series_withheld", {"reason": list(WITHHELD)}, [counts.get(reason, 0) for reason in WITHHELD]
     )
+    yield _single("groups_withheld", withheld.groups)
 
 
 def _facts(source: Source) -> Iterator[Series]:

@@ -90,6 +90,7 @@ class Publisher(OnDemand):
             asked = [variant for variant, at in self._asked.items() if began - at < IDLE_S]
             self._count += 1
         families = self._exposition.families(self._source(self._took_s))
+        self._complain(self._exposition.admission.complaint)
         plain = {variant.style: written(families, variant.style) for variant in asked}
         bodies = {
             variant: Body(
@@ -113,6 +114,13 @@ class Publisher(OnDemand):
             self._complaints.make("metrics", f"metrics could not be made, retrying: {kind}: {error}")
         else:
             self._complaints.settle("metrics", "metrics are made again")
+
+    def _complain(self, lacks: str) -> None:
+        """Say once what metrics lack, and once that they do not any more."""
+        if lacks:
+            self._complaints.make("max_series", lacks)
+        else:
+            self._complaints.settle("max_series", "metrics: no group is withheld any more")
 
     def wait_s(self) -> float:
         """Return how long to wait before bytes are to be made: less where there are none of a form yet."""

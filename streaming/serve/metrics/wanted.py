@@ -1,4 +1,4 @@
-"""Which series are wanted: granularity by group, idle groups, and how many there may be."""
+"""Which series are wanted: granularity by group, and idle groups."""
 
 import fnmatch
 import re
@@ -84,17 +84,6 @@ class Wanted:
             self.withheld[reason] += int(np.count_nonzero(is_left & mask & is_asked))
             is_left &= ~mask
         return series.where(is_left)
-
-    def of_all(self, several: list[Series], most: int) -> list[Series]:
-        """Return the wanted ones of all series; the finest levels go whole as long as there are more than
-        `most`."""
-        wanted = [self.of(series) for series in several]
-        for level in reversed(LEVELS[1:]):
-            if sum(map(len, wanted)) <= most:
-                break
-            self.withheld["max_series"] += sum(len(one) for one in wanted if one.metric.level == level)
-            wanted = [one for one in wanted if one.metric.level != level]
-        return wanted
 
 
 def idle_groups(picture: Picture, last_commit: Index, *, now: int, idle_after_ms: int) -> Mask:

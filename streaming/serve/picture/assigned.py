@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, from_numbers, from_texts, numbers_or
-from streaming.serve.picture.names import NONE, TEXTS, Coded
+from streaming.serve.picture.names import NONE, TEXTS, Coded, joined
 from streaming.serve.picture.topics import Moved, Topics
 
 _ASSIGNMENTS: Final = ("assignment", "target_assignment")
@@ -27,15 +27,18 @@ class Assigned(NamedTuple):
     partitions: Index
 
     def named_in(self, topics: Topics) -> tuple[Coded, Index]:
-        """Return the names and partitions of those n whose names are known, also by their ids."""
+        """Return the names and partitions of those n that have a name or an id: where the log has no name it
+        is found by the id and, as long as it is not known, it is the id."""
         of_ids = self.ids.places_in(topics.ids)
-        by_id = np.flatnonzero((self.topics.codes == NONE) & (of_ids != NONE))
-        places, codes_by_id = np.unique(topics.topic_of_id[of_ids[by_id]], return_inverse=True)
-        codes = self.topics.codes.copy()
-        codes[by_id] = len(self.topics.texts) + codes_by_id
-        texts = pa.concat_arrays([self.topics.texts, topics.names.texts.take(from_numbers(places))])
-        is_named = codes != NONE
-        return Coded(codes[is_named], texts), self.partitions[is_named]
+        is_found = (self.topics.codes == NONE) & (of_ids != NONE)
+        places, codes_found = np.unique(topics.topic_of_id[of_ids[is_found]], return_inverse=True)
+        found = Coded(np.full(len(of_ids), NONE), topics.names.texts.take(from_numbers(places)))
+        found.codes[is_found] = codes_found
+        named = joined([self.topics, found, self.ids])
+        codes = named.codes.reshape(3, -1)
+        chosen = np.where(codes[0] != NONE, codes[0], np.where(codes[1] != NONE, codes[1], codes[2]))
+        is_named = chosen != NONE
+        return Coded(chosen[is_named], named.texts), self.partitions[is_named]
 
     def entered(self, topics: Topics) -> tuple[Topics, Moved | None]:
         """Return topics with these among them, and where places have moved; None: they all were there."""

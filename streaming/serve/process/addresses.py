@@ -1,9 +1,9 @@
 """Where doors listen: addresses that are there, and whether other machines can reach them."""
 
-import ipaddress
 import socket
 
 from streaming.model.errors import MisuseError
+from streaming.serve.http.hosts import ip_address
 from streaming.serve.kafka.listener import DoorError
 from streaming.serve.kafka.view import Address
 from streaming.settings.kinds import host_and_port
@@ -34,7 +34,7 @@ def others_at(text: str) -> list[str]:
             "machine instead, such as 127.0.0.1."
         ) from error
     hosts = [str(one[4][0]).partition("%")[0] for one in found]
-    return [host for host in hosts if not ipaddress.ip_address(host).is_loopback]
+    return [host for host in hosts if not ip_address(host).is_loopback]
 
 
 def shown(place: Address) -> str:

@@ -3,7 +3,6 @@ answers Kafka's clients."""
 
 import asyncio
 import gc
-import ipaddress
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ from streaming.common.conf_dir import whole_path
 from streaming.common.patience import Seldom
 from streaming.model.errors import MisuseError
 from streaming.serve.http.door import Door, token_in
+from streaming.serve.http.hosts import ip_address
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.logs import told
 from streaming.serve.kafka.limits import Limits
@@ -210,8 +210,5 @@ def _means_any(host: str) -> bool:
     with suppress(OSError):
         return socket.inet_aton(host) == bytes(4)
     with suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        return (
-            (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
-        ).is_unspecified
+        return ip_address(host).is_unspecified
     return False

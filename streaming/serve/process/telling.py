@@ -98,7 +98,10 @@ def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -
         health=HealthRules.of(settings.health),
         expiry=settings.expiry,
     )
-    return written(exposition.families(source_of(settings, follower, keeper.make())), style)
+    families = exposition.families(source_of(settings, follower, keeper.make()))
+    if lacks := exposition.admission.complaint:
+        warn(lacks)
+    return written(families, style)
 
 
 def source_of(

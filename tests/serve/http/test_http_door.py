@@ -19,7 +19,8 @@ from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
-from streaming.serve.http.app import _cut, is_own_name
+from streaming.serve.http.app import _cut
+from streaming.serve.http.hosts import is_own_name
 from streaming.serve.metrics.publisher import Body
 from streaming.tables.tables import Tables
 
@@ -480,11 +481,14 @@ def status(door: Opened, host: str, path: str = "/metrics", **headers: str) -> i
     return door.ask(path, Host=host, **headers).status
 
 
-OWN = ["127.0.0.1", "127.0.0.1:8720", "127.9.9.9:1", "localhost", "LocalHost:8720", "[::1]", "[::1]:8720"]
+OWN = [
+    *("127.0.0.1", "127.0.0.1:8720", "127.9.9.9:1", "localhost", "LocalHost:8720", "[::1]", "[::1]:8720"),
+    *("localhost.", "localhost.:8720", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]:8720"),
+]
 OTHERS = [
     *("evil.example", "evil.example:8720", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"),
     *("0.0.0.0:8720", "[fe80::1]:8720", "localhost@evil.example", "localhost:8720.evil.example", "", "[::1"),
-    *("::1", "2130706433"),
+    *("::1", "2130706433", "localhost..", ".", "localhost.evil.example.", "[::ffff:10.0.0.1]", "[localhost]"),
 ]
 
 
@@ -505,4 +509,5 @@ def test_with_a_token_or_a_proxy_the_name_does_not_matter(tables: Tables, open_t
 
 def test_the_name_that_is_listened_on_is_answered() -> None:
     assert is_own_name("Lake.internal:8720", "lake.internal")
+    assert is_own_name("lake.internal.:8720", "lake.internal")
     assert not is_own_name("lake.internal.evil.example", "lake.internal")

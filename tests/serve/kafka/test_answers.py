@@ -246,27 +246,29 @@ def described(client: Client, *names: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("assignment", ["assignment", "target_assignment"])
-def test_a_topic_of_a_member_whose_name_is_not_known_is_an_error(tables: Tables, assignment: str) -> None:
+def test_a_topic_of_a_member_whose_name_is_not_known_has_its_id_for_a_name(
+    tables: Tables, assignment: str
+) -> None:
     assigned = {"topic_id": TOPIC_ID, "partitions": [0, 2]}
     member = {"member_id": "m", "member_epoch": 3, assignment: [assigned]}
     idle = {"member_id": "i", "member_epoch": 3, "assignment": [], "target_assignment": []}
-    batch: Batch = {
-        "g": group(source_partition=0, type="consumer", members=[idle, member]),
-        "other": group(source_partition=0, type="consumer", members=[idle]),
-    }
-    fill(tables, batch)
+    fill(tables, {"g": group(source_partition=0, type="consumer", members=[idle, member])})
+    field = "assignment" if assignment == "assignment" else "targetAssignment"
     with listening(tables) as door, Client(door.bootstrap) as client:
-        found = described(client, "g", "other")
-        assert (found["g"]["errorCode"], found["g"]["members"]) == (Error.UNKNOWN_TOPIC_ID, [])
-        assert TOPIC_ID in found["g"]["errorMessage"]
-        assert (found["other"]["errorCode"], len(found["other"]["members"])) == (Error.NONE, 1)
-        tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "t", 0, 10, TOPIC_ID)]))
-        door.follower.look()
-        members = described(client, "g")["g"]["members"]
-        field = "assignment" if assignment == "assignment" else "targetAssignment"
-        assert members[1][field]["topicPartitions"] == [
-            {"topicId": TOPIC_ID, "topicName": "t", "partitions": [0, 2]}
-        ]
+        for name in (TOPIC_ID, "t"):
+            found = described(client, "g")["g"]
+            assert found["errorCode"] == Error.NONE
+            assert found["members"][1][field]["topicPartitions"] == [
+                {"topicId": TOPIC_ID, "topicName": name, "partitions": [0, 2]}
+            ]
+            [topic] = client.ask(3, 12, {"topics": None})["topics"]  # it can be asked about under this name
+            assert topic["name"] == name
+            assert [one["partitionIndex"] for one in topic["partitions"]] == [0, 1, 2]
+            assert client.ask(3, 9, {"topics": [{"name": name}]})["topics"][0]["errorCode"] == Error.NONE
+            tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "t", 0, 10, TOPIC_ID)]))
+            door.follower.look()
+        [gone] = client.ask(3, 9, {"topics": [{"name": TOPIC_ID}]})["topics"]
+        assert gone["errorCode"] == Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("default", ["uniform", None])
@@ -361,6 +363,8 @@ def leaders(client: Client) -> dict[str, tuple[int, list[int]]]:
     [
         ("apache-kafka-java", "4.3.1"),
         ("apache-kafka-java", "8.2.0-ccs"),  # of Confluent: Kafka's 4.2
+        ("apache-kafka-java", "8.2.0-ccs-SNAPSHOT"),
+        ("apache-kafka-java", "7.6.0-cex"),  # of somebody else
         ("librdkafka", "2.16.0"),
         None,
     ],
@@ -400,7 +404,10 @@ def test_a_begin_that_is_not_known_is_an_error_that_is_not_tried_again(tables: T
         assert log_ends(client, EARLIEST)["known"] == (Error.UNSUPPORTED_VERSION, -1)
 
 
-OF_CONFLUENT = ["7.9.0-ccs", "8.0.0-ce", "8.1.0-0-ccs", "5.5.1-ccs"]
+OF_CONFLUENT = [
+    *("7.9.0-ccs", "8.0.0-ce", "8.1.0-0-ccs", "5.5.1-ccs"),
+    *("7.6.0-ccs-SNAPSHOT", "7.6.0-ce-SNAPSHOT", "7.6.1-1-ccs", "7.6.0-ccs.1"),
+]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
-from table_batches import Batch, append, group, offset
+from table_batches import append, groups_of_offsets
 
 from decoders.messages import Pieces, Request, request_bytes
 from streaming.common.times import now_ms
@@ -39,12 +39,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Groups with so many offsets that all of them are a few megabytes in an answer."""
     made = Tables(str(tmp_path_factory.mktemp("many") / "tables"))
     made.create()
-    batch: Batch = {
-        (f"g{number}", "t", partition): offset(source_partition=0, metadata="m" * 50)
-        for number in range(GROUPS)
-        for partition in range(PARTITIONS)
-    }
-    batch |= {f"g{number}": group(source_partition=0) for number in range(GROUPS)}
+    batch = groups_of_offsets(GROUPS, PARTITIONS, "m" * 50)
     append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     return made
 

@@ -137,12 +137,13 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     follower.look()
     view = seen(follower.current, NEW_JAVA)
     expected = [("assigned", 0), ("assigned", 1), ("target", 0), *[("t", number) for number in range(4)]]
+    expected += [("unknown", number) for number in range(10)]  # as long as its name is not known
     assert shown(view) == dict.fromkeys(expected, False)
     assert latest(view, "assigned", range(3)) == [6, 6, Error.UNKNOWN_TOPIC_OR_PARTITION]
     pages = apis.cluster.answer_topic_partitions(
         {"topics": [], "cursor": None, "responsePartitionLimit": 2_000}, view
     )
-    assert [topic["name"] for topic in pages["topics"]] == ["assigned", "t", "target"]
+    assert [topic["name"] for topic in pages["topics"]] == ["assigned", "t", "target", "unknown"]
     fill(tables, {"g": group(source_partition=0)}, live={"g": classic})  # its members have gone
     follower.look()
     assert shown(seen(follower.current, NEW_JAVA)) == {("t", 0): False}
@@ -273,3 +274,41 @@ def test_texts_that_no_answer_can_hold_do_not_spoil_it(tables: Tables, count: in
         [fetched] = client.ask(9, 9, {"groups": [{"groupId": "g", "topics": None}]})["groups"]
         held = [one["metadata"] for one in fetched["topics"][0]["partitions"]]
         assert held == ["m", "", *["m"] * (count - 2)]
+
+
+@pytest.mark.parametrize("count", [2, apis.MANY + 1])
+def test_names_of_topics_that_no_answer_can_hold_do_not_spoil_it(tables: Tables, count: int) -> None:
+    batch: Batch = {
+        ("g", name, number): offset(source_partition=0) for name in ("t", TOO_LONG) for number in range(count)
+    }
+    fill(tables, {**batch, "g": group(source_partition=0)})
+    asked = {"groups": [{"groupId": "g", "topics": None}]}
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        for version in (0, 1, 12):
+            topics = client.ask(3, version, {"topics": [] if version == 0 else None})["topics"]
+            assert [one["name"] for one in topics] == ["t"]
+        assert [
+            one["name"]
+            for one in client.ask(75, 0, {"topics": [], "responsePartitionLimit": 2_000})["topics"]
+        ] == ["t"]
+        [fetched] = client.ask(9, 9, asked)["groups"]
+        assert [(one["name"], len(one["partitions"])) for one in fetched["topics"]] == [("t", count)]
+
+
+OF_CONSUMERS = ["group_instance_id", "rack_id", "subscribed_regex", "subscribed_topics", "topic"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("classic", "group_instance_id"), *(("consumer", field) for field in OF_CONSUMERS)]
+)
+def test_texts_of_members_that_no_answer_can_hold_do_not_spoil_it(
+    tables: Tables, kind: str, field: str
+) -> None:
+    topic = {"topic_id": TOPIC_ID, "topic": TOO_LONG if field == "topic" else "t", "partitions": [0]}
+    told = member() | {"assignment": [topic]}
+    told |= {} if field == "topic" else {field: [TOO_LONG] if field == "subscribed_topics" else TOO_LONG}
+    fill(tables, {name: group(source_partition=0, type=kind, members=[told]) for name in ("g", "h")})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        asked = (15, 6, {"groups": ["g", "h"]}) if kind == "classic" else (69, 1, {"groupIds": ["g", "h"]})
+        found = client.ask(*asked)["groups"]
+        assert [(one["errorCode"], len(one["members"])) for one in found] == [(Error.NONE, 1)] * 2

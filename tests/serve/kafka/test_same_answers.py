@@ -17,8 +17,11 @@ from listening import Client, Listening, listening
 from odd_requests import Asked, odd_requests
 from replayed_tables import replay_broker
 from same_answers import comparable, differences, requests
+from table_batches import Batch, append, group, offset
 
 from decoders.messages import APIS
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress
 from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -160,6 +163,25 @@ def test_partitions_that_no_group_ever_committed_are_described(
     with world.with_readers_of_empty(tmp_path, kinds) as tables, listening(tables) as door:
         for kind in kinds:
             assert described(tool, door, f"reader-{kind} empty") == [[*"0---"]]
+
+
+def test_a_topic_whose_name_is_not_known_keeps_no_group_from_being_described(
+    tool: JavaLines, tmp_path: Path
+) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    topic_id = "AAAAAAAAAAEAAAAAAAAAAg"
+    has = {"assignment": [{"topic_id": topic_id, "partitions": [0, 2]}]}
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "member_epoch": 3, **has}
+    batch: Batch = {
+        "reads-unknown": group(source_partition=0, type="consumer", members=[member]),
+        "other": group(source_partition=0, members=[]),
+        ("other", "orders", 0): offset(source_partition=0, committed_offset=7),
+    }
+    append(tables, batch, partitions={0: PartitionProgress(position=10, loaded=True)}, now=now_ms())
+    with listening(tables) as door:
+        assert described(tool, door, "other orders") == [[*"07--"]]
+        assert described(tool, door, f"reads-unknown {topic_id}") == [[*"0---"], [*"2---"]]
 
 
 def described(tool: JavaLines, door: Listening, begin: str) -> list[list[str]]:

@@ -328,6 +328,8 @@ def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port:
         (["--kafka", "0.0.0.0:9192"], 2, "expected a loopback address, such as 127.0.0.1"),
         (["--kafka", "[::]:9192"], 2, "expected a loopback address"),
         (["--kafka", "192.0.2.1:9192"], 2, "found 192.0.2.1"),
+        (["--kafka", "[::ffff:192.0.2.1]:9192"], 2, "found ::ffff:192.0.2.1"),
+        (["--kafka", "[::ffff:127.0.0.1]:0", "--advertise", "0:9192"], 2, "an address that means any"),
         (["--kafka", "9192"], 2, "--kafka: expected host:port"),
         (["--kafka", "127.0.0.1:99999"], 2, "--kafka: expected host:port"),
         (["--advertise", "a:1"], 2, "--advertise: expected --kafka beside it"),

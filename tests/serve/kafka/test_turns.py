@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, append, group, groups_of_offsets, offset
 
 from decoders.messages import request_bytes
 from streaming.common.times import now_ms
@@ -31,12 +31,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Groups with so many offsets that an answer is larger than any buffer of a socket."""
     made = Tables(str(tmp_path_factory.mktemp("turns") / "tables"))
     made.create()
-    batch: Batch = {
-        (f"g{number}", "t", partition): offset(source_partition=0, metadata="m" * 400)
-        for number in range(10)
-        for partition in range(PARTITIONS // 10)
-    }
-    batch |= {f"g{number}": group(source_partition=0) for number in range(10)}
+    batch = groups_of_offsets(10, PARTITIONS // 10, "m" * 400)
     batch |= {("small", "t", number): offset(source_partition=0) for number in range(1_000)}
     append(made, batch | {"small": group(source_partition=0)}, partitions=LOADED, now=now_ms())
     return made
@@ -136,19 +131,48 @@ def test_a_client_that_always_takes_a_little_does_not_keep_its_turn(tables: Tabl
             assert len(client.ask(9, 8, EVERYTHING)["groups"]) == 10
 
 
+def take_steadily(client: Client, bytes_per_s: int, most: int = PARTITIONS * 400) -> bool:
+    """Take an answer at a pace; tell whether so much of it came."""
+    received = 0
+    with suppress(OSError):
+        while received < most and (piece := client.socket.recv(16_384)):
+            received += len(piece)
+            time.sleep(len(piece) / bytes_per_s)
+    return received >= most
+
+
 @pytest.mark.parametrize(("bytes_per_s", "is_answered"), [(2_000_000, True), (10**9, False)])
 def test_a_client_has_longer_for_a_larger_answer(tables: Tables, bytes_per_s: int, is_answered: bool) -> None:
     limits = Limits(large_answers=1, unread_s=0.2, unread_bytes_per_s=bytes_per_s)
     with listening(tables, limits=limits) as door, Client(door.bootstrap) as client:
-        client.ask(18, 0, {})
         client.socket.sendall(ALL)
-        received = 0
-        with suppress(OSError):
-            while received < PARTITIONS * 400 and (piece := client.socket.recv(262_144)):
-                received += len(piece)
-                time.sleep(len(piece) / 8_000_000)
-        assert (received >= PARTITIONS * 400) is is_answered
+        assert take_steadily(client, 8_000_000) is is_answered
         assert refused(door) == ({} if is_answered else {"unread": 1})
+
+
+def test_a_client_that_is_slow_loses_its_turn_only_to_another_that_waits(tables: Tables) -> None:
+    limits = Limits(large_answers=1, unread_s=1.0, unread_bytes_per_s=1_000, wanted_bytes_per_s=10**9)
+    with listening(tables, limits=limits) as door, Client(door.bootstrap) as slow:
+        slow.socket.sendall(ALL)
+        assert take_steadily(slow, 400_000, most=1_000_000)
+        assert refused(door) == {}
+        with Client(door.bootstrap) as other:
+            assert len(other.ask(9, 8, EVERYTHING)["groups"]) == 10
+        assert refused(door) == {"unread": 1}
+
+
+def test_how_long_clients_may_take() -> None:
+    limits, mebibyte = Limits(), 1024 * 1024
+
+    def taken(size: int, bytes_per_s: int, *, is_wanted: bool) -> bool:
+        """Tell whether somebody who takes so many bytes a second is never too late."""
+        times = [(sent / bytes_per_s, sent) for sent in range(mebibyte // 4, size, mebibyte // 4)]
+        return all(time_s <= limits.may_take_s(sent, is_wanted=is_wanted) for time_s, sent in times)
+
+    assert taken(90 * mebibyte, 50_000, is_wanted=False)  # through a VPN
+    assert not taken(2 * mebibyte, 5_000, is_wanted=False)
+    assert taken(90 * mebibyte, 1_000_000, is_wanted=True)
+    assert not taken(2 * mebibyte, 50_000, is_wanted=True)
 
 
 def test_an_answer_that_takes_only_a_while_does_not_wait_for_large_ones(tables: Tables) -> None:

@@ -2,14 +2,17 @@
 
 import gzip
 import re
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from metrics_page import PAGE, with_tables
-from metrics_read import Maker, Read, by, older, read
+from metrics_read import Labels, Maker, Read, by, older, read
 from prometheus import missing_programs, promtool
-from standing_world import StandingWorld
+from standing_world import MEMBERS, StandingWorld
+from table_batches import Batch, append, group, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.errors import MisuseError
@@ -124,17 +127,82 @@ def test_patterns_make_groups_coarser_or_finer(world: StandingWorld) -> None:
     assert withheld["incomplete"] == withheld["idle"] == withheld["max_series"] == 0
 
 
-def test_the_finest_level_goes_whole_when_there_are_too_many(source: Source) -> None:
+def counts_by_group(told: Read) -> Counter[str]:
+    """How many series each group has."""
+    return Counter(
+        dict(labels)["group"]
+        for name in of_groups(told)
+        if not name.startswith("offsetlake_topic_")
+        for labels in told[name]
+    )
+
+
+def log_count(told: Read) -> int:
+    """How many series are about logs."""
+    return sum(len(series) for name, series in told.items() if name.startswith("offsetlake_topic_"))
+
+
+def series_of(told: Read, groups: set[str]) -> dict[tuple[str, Labels], float]:
+    """The series of some groups."""
+    return {
+        (name, labels): value
+        for name in of_groups(told)
+        for labels, value in told[name].items()
+        if dict(labels).get("group") in groups
+    }
+
+
+def test_where_there_are_too_many_groups_go_whole(source: Source) -> None:
     whole = made(source)
-    counts = {name: len(series) for name, series in whole.items()}
-    of_partitions = sum(count for name, count in counts.items() if "topic_partition" in name)
-    most = sum(count for name, count in counts.items() if name in of_groups(whole)) - 1
+    counts = counts_by_group(whole)
+    most = sum(counts.values()) // 2
     told = made(source, max_series=most)
-    assert of_groups(told) == {name for name in of_groups(whole) if "topic_partition" not in name}
-    assert by(told["offsetlake_series_withheld"], "reason")["max_series"] == of_partitions
+    left = counts_by_group(told)
+    assert 0 < sum(left.values()) <= most
+    assert series_of(told, set(left)) == series_of(whole, set(left))
+    missing = set(counts) - set(left)
+    withheld = sum(counts[group] for group in missing) + log_count(whole) - log_count(told)
+    assert by(told["offsetlake_series_withheld"], "reason")["max_series"] == withheld
+    assert told["offsetlake_groups_withheld"] == {(): len(missing)}
+    members = by(whole["offsetlake_group_members"], "group")
+    are_members_in = [group in left for group, count in members.items() if count]
+    assert any(are_members_in)
+    assert all(are_members_in) or not any(group in left for group, count in members.items() if not count)
+
+
+def test_where_there_is_no_room_the_job_stays(source: Source) -> None:
     nothing = made(source, max_series=1)
     assert of_groups(nothing) == set()
+    assert nothing["offsetlake_groups_withheld"] == {(): len(counts_by_group(made(source)))}
     assert "offsetlake_heartbeat_timestamp_seconds" in nothing
+
+
+def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: Path) -> None:
+    world = StandingWorld(tmp_path, now_ms(), 7)
+    maker = Maker(world.tables, world.now, granularity="partition")
+    whole = maker.read()
+    most = sum(counts_by_group(whole).values()) + log_count(whole)
+    exposition = Exposition(replace(maker.settings.metrics, max_series=most))
+
+    def told() -> Read:
+        return read(b"".join(written(exposition.families(maker.source()), "text")))
+
+    assert series_of(told(), set(counts_by_group(whole))) == series_of(whole, set(counts_by_group(whole)))
+    assert exposition.admission.complaint == ""
+    flood: Batch = {}
+    for number in range(20):  # older than all others, and with members
+        flood[f"a flood {number}"] = group(members=MEMBERS, state_timestamp=1, source_partition=3)
+        flood[f"a flood {number}", "orders", 0] = offset(commit_timestamp=1, source_partition=3)
+    append(world.tables, flood, now=world.now)
+    flooded = told()
+    assert flooded["offsetlake_groups"] == {(): len(counts_by_group(whole)) + 20}
+    assert counts_by_group(flooded) == counts_by_group(whole)
+    assert log_count(flooded) == log_count(whole)
+    assert flooded["offsetlake_groups_withheld"] == {(): 20}
+    assert "a flood 0 (" in exposition.admission.complaint
+    append(world.tables, dict.fromkeys(flood), live=flood, now=world.now)
+    told()
+    assert exposition.admission.withheld.groups == 20  # gone, and counted
 
 
 def test_idle_groups_are_left_out_if_asked_for(world: StandingWorld, source: Source) -> None:

@@ -49,21 +49,23 @@ main()
 SETTINGS = """
 [metrics]
 granularity = "partition"
-max_series = 300
+max_series = 1_500
 """
-"""There is no room for the series by partition, of which `gone` alone has hundreds."""
+"""There is no room for the 2,000 series of `crowd`."""
 
 
 @dataclass(frozen=True)
 class Scraped:
     """A Prometheus, the target of tables that live (`instance`), and moments (s): of the last traffic, and
-    after the serve of a dead job has ended; `text` is what the living one told in the end."""
+    after the serve of a dead job has ended; `text` is what the living one told in the end, and `log` its
+    output."""
 
     prometheus: Prometheus
     instance: str
     at: float
     after_end: float
     text: str
+    log: str
 
     def series(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
         return self.prometheus.query(expression, self.at if at is None else at)
@@ -104,7 +106,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         at, text = time.time(), text_of(live)
         died.end(signal.SIGTERM)
         wait_until(lambda: bool(prometheus.query('up{job="dead"} == 0')), "the end to be noticed")
-        yield Scraped(prometheus, live, at, time.time(), text)
+        yield Scraped(prometheus, live, at, time.time(), text, log.read_text())
 
 
 SIGNS = (
@@ -168,7 +170,7 @@ NUMBERS = {
     "Unreadable offsets": 1,
     "Offsets partitions not loaded": 1,
     "Tables": 1,
-    "Groups": 12,
+    "Groups": 13,
 }
 GROUPS = {
     "Next to expire": {"leaving", "gone", "left", "billing"},
@@ -269,10 +271,16 @@ def test_prometheus_does_not_speak_of_the_groups_of_a_dead_job(scraped: Scraped)
 def test_prometheus_knows_every_metric_by_its_type_and_meaning(scraped: Scraped) -> None:
     told = scraped.prometheus.get("metadata")
     for metric in CATALOGUE:
-        if metric.level != "partition":  # left out, for there would be too many
-            family = metric.full_name.removesuffix("_total")  # as OpenMetrics names it, which is asked for
-            [known] = told[family]
-            assert (known["type"], known["help"]) == (metric.kind, metric.help)
+        family = metric.full_name.removesuffix("_total")  # as OpenMetrics names it, which is asked for
+        [known] = told[family]
+        assert (known["type"], known["help"]) == (metric.kind, metric.help)
+
+
+def test_the_group_that_there_is_no_room_for_is_withheld_and_named(scraped: Scraped) -> None:
+    assert scraped.series('{__name__=~"offsetlake_.+", group="crowd"}') == []
+    [withheld] = scraped.series("offsetlake_groups_withheld > 0")
+    assert float(withheld["value"][1]) == 1
+    assert "all of crowd (" in scraped.log
 
 
 @pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)

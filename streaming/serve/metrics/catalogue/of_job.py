@@ -4,7 +4,8 @@ from typing import Final
 
 from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
-WITHHELD: Final = ("max_series", "granularity", "idle", "incomplete")
+MAX_SERIES: Final = "max_series"
+WITHHELD: Final = (MAX_SERIES, "granularity", "idle", "incomplete")
 """Why series are left out (the label `reason`): there would be too many, patterns leave them out, their group
 is idle, or their offsets partition cannot be judged now."""
 
@@ -169,6 +170,12 @@ OF_JOB: Final = (
         level="job",
         labels=("reason",),
         example='offsetlake_series_withheld{reason="max_series"} > 0',
+    ),
+    Metric(
+        name="groups_withheld",
+        help="Groups without series in this answer, for there would be more than [metrics] max_series.",
+        level="job",
+        example="offsetlake_groups_withheld > 0",
     ),
     Metric(
         name="build_duration_seconds",
