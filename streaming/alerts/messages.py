@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import rule_of
 from streaming.alerts.table import Delivery, Told
-from streaming.common.escapes import shown
+from streaming.common.escapes import calling_nobody, shown
 from streaming.common.times import iso
 
 Event = Literal["opened", "updated", "closed"]
@@ -48,7 +48,7 @@ def document(told: Told, delivered: Delivery) -> dict[str, Any]:
         "revision": episode.revision,
         "rule": episode.rule,
         "severity": finding.severity,
-        "summary": summary(episode),
+        "summary": calling_nobody(summary(episode)),
         "group": finding.group,
         "pattern": finding.pattern,
         "topic": finding.topic,
@@ -67,7 +67,7 @@ def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
     first, events = episodes[0], Counter(_event(told, delivered) for told, delivered in news)
     parts = "\0".join(f"{episode.id}-{episode.revision}" for episode in episodes)
     counted = ", ".join(f"{count} {event}" for event, count in sorted(events.items()))
-    named = ", ".join(shown(episode.finding.subject) for episode in episodes[:_NAMED])
+    named = calling_nobody(", ".join(shown(episode.finding.subject) for episode in episodes[:_NAMED]))
     return {
         "event": "summary",
         "id": hashlib.sha256(parts.encode()).hexdigest()[:24],
@@ -120,7 +120,11 @@ def _alert(told: Told, labels: Mapping[str, str], severity: str, end: int) -> di
     }
     return {
         "labels": {name: str(value) for name, value in identity.items() if value not in (None, "")},
-        "annotations": {"summary": summary(episode), "id": episode.id, "topic": finding.topic or ""},
+        "annotations": {
+            "summary": calling_nobody(summary(episode)),
+            "id": episode.id,
+            "topic": calling_nobody(finding.topic or ""),
+        },
         "startsAt": iso(min(episode.opened_at, end)),
         "endsAt": iso(end),
     }
