@@ -27,7 +27,7 @@ def run() -> None:
 
         main()
     except SystemExit as ended:
-        code = int(ended.code or 0)
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
     except KeyboardInterrupt:
         code = 130

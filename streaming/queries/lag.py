@@ -32,7 +32,7 @@ from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.completeness import AsOf
 from streaming.queries.names import TopicPartitions, of_topics
-from streaming.queries.queries import OffsetQueries, sorted_by
+from streaming.queries.queries import sorted_by, steps_of
 from streaming.tables.log_ends import NEWEST_ENDS
 from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Snapshot
@@ -117,13 +117,15 @@ class LagQueries:
         until: datetime | None = None,
         events: Sequence[str] = (),
     ) -> History:
-        """Answer as `OffsetQueries.list_history`, with the columns `LAG` of every step as of its batch.
+        """Return how positions moved (schema `HISTORY`, and the columns `LAG` of every step as of its batch),
+        in order: one step of a key for each batch.
 
-        All lags are null, and `as_of.why_no_lag` says why, where they would need more than `MOST_SAMPLES`.
+        Of one group, of several, or of all (None); all steps that are kept, or those since a moment and until
+        another, these included; of all `EVENTS` or of some (`MisuseError` for others). Named groups whose
+        offsets partition is still being read have an error, and the steps that were read so far. All lags are
+        null, and `as_of.why_no_lag` says why, where they would need more than `MOST_SAMPLES`.
         """
-        answer = OffsetQueries(self.tables).list_history(
-            groups, topics, since, as_of, until=until, events=events
-        )
+        answer = steps_of(self.tables, groups, topics, since, as_of, until=until, events=events)
         written_at = to_numbers(to_milliseconds(answer.rows["batch_time"]))
         rows, about = self._along(answer.rows, "batch_time", written_at, answer.as_of)
         return replace(answer, rows=rows, as_of=about)

@@ -130,48 +130,6 @@ class OffsetQueries:
         rows = of_topics(rows, topics)
         return Answer(sorted_by(rows, "group", "topic", "partition"), about, about.loading_of(groups))
 
-    def list_history(
-        self,
-        groups: str | Collection[str] | None = None,
-        topics: Sequence[TopicPartitions] = (),
-        since: datetime | None = None,
-        as_of: datetime | None = None,
-        *,
-        until: datetime | None = None,
-        events: Sequence[str] = (),
-    ) -> History:
-        """Return how positions moved (schema `HISTORY`), in order: one step of a key for each batch.
-
-        Of one group, of several, or of all (None); all steps that are kept, or those since a moment and until
-        another, these included; of all `EVENTS` or of some (`MisuseError` for others). Named groups whose
-        offsets partition is still being read have an error, and the steps that were read so far.
-        """
-        if unknown := set(events).difference(EVENTS):
-            raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
-        names = [groups] if isinstance(groups, str) else None if groups is None else list(groups)
-        start, end, moment = to_ms(since), to_ms(until), to_ms(as_of)
-
-        def question(at: Snapshot) -> tuple[pa.Table, int | None, int | None, Progress, Gap | None]:
-            steps = at.history(names, since=start, until=end, events=events)
-            return (
-                steps,
-                at.whole_since(),
-                at.starts_after(end if start is None else start),
-                at.progress,
-                at.gap,
-            )
-
-        rows, whole_since, starts_at, progress, gap = self.tables.ask(question, as_of=moment, bases=[])
-        is_whole = start is not None and whole_since is not None and whole_since <= start
-        about = AsOf.of(names, progress, gap, moment)
-        return History(
-            of_topics(rows, topics),
-            about,
-            about.loading_of(names),
-            whole_since=None if is_whole else whole_since,
-            starts_at=starts_at,
-        )
-
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), as_of: datetime | None = None
     ) -> ListedGroups:
@@ -266,6 +224,44 @@ class OffsetQueries:
         rows, progress, gap = self.tables.ask(question, as_of=moment, bases=[name])
         about = AsOf.of(names, progress, gap, moment)
         return about.of_loaded(rows), about
+
+
+def steps_of(
+    tables: Tables,
+    groups: str | Collection[str] | None = None,
+    topics: Sequence[TopicPartitions] = (),
+    since: datetime | None = None,
+    as_of: datetime | None = None,
+    *,
+    until: datetime | None = None,
+    events: Sequence[str] = (),
+) -> History:
+    """Return how positions moved (schema `HISTORY`), as `LagQueries.list_history` does, which adds lag."""
+    if unknown := set(events).difference(EVENTS):
+        raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
+    names = [groups] if isinstance(groups, str) else None if groups is None else list(groups)
+    start, end, moment = to_ms(since), to_ms(until), to_ms(as_of)
+
+    def question(at: Snapshot) -> tuple[pa.Table, int | None, int | None, Progress, Gap | None]:
+        steps = at.history(names, since=start, until=end, events=events)
+        return (
+            steps,
+            at.whole_since(),
+            at.starts_after(end if start is None else start),
+            at.progress,
+            at.gap,
+        )
+
+    rows, whole_since, starts_at, progress, gap = tables.ask(question, as_of=moment, bases=[])
+    is_whole = start is not None and whole_since is not None and whole_since <= start
+    about = AsOf.of(names, progress, gap, moment)
+    return History(
+        of_topics(rows, topics),
+        about,
+        about.loading_of(names),
+        whole_since=None if is_whole else whole_since,
+        starts_at=starts_at,
+    )
 
 
 def _is_asked(rows: pa.Table, asked: Mapping[str | None, Sequence[TopicPartition] | None]) -> list[bool]:

@@ -28,6 +28,7 @@ from streaming.common.escapes import printable
 from streaming.maintenance.maintenance import KeepTimes, maintain
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress
+from streaming.queries.lag import LagQueries
 from streaming.queries.queries import OffsetQueries
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -64,7 +65,7 @@ def test_each_name_is_a_group_of_its_own(lake: tuple[Tables, Batch], name: str) 
     queries = OffsetQueries(tables)
     listed = queries.list_offsets([name]).rows.to_pylist()
     assert {(row["group"], row["topic"]) for row in listed} == {(name, name), (name, TOPIC)}
-    moved = queries.list_history(name, []).rows.to_pylist()
+    moved = LagQueries(tables).list_history(name, []).rows.to_pylist()
     assert {row["topic"] for row in moved} == {name, TOPIC}
     assert tables.ask(lambda at: len(at.removals([name]))) == 0
 

@@ -32,7 +32,7 @@ from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.model.totals import Position, Totals, UnknownRecords
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.lag import LagQueries
 from streaming.settings.reading import read_settings
 from streaming.tables.feed import history_start
 from streaming.tables.progress_rows import HistoryGoneError
@@ -291,7 +291,7 @@ def test_history_says_from_when_on_it_has_every_step(tables: Tables) -> None:
     append(tables, remove_offset("a"), live=set_offset("a", 1), now=start + 1)
     append(tables, set_offset("b", 2), live=set_offset("b", 1), now=start + 20 * DAY_MS)
     tables.fold()
-    queries = OffsetQueries(tables)
+    queries = LagQueries(tables)
     assert queries.list_history("a").whole_since is None
     round_at(tables, start + 20 * DAY_MS)
     answer = queries.list_history("a")

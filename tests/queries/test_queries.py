@@ -12,6 +12,7 @@ from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionP
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
 from streaming.queries.completeness import AsOf, IncompleteError, partitions_of
+from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
 from streaming.queries.queries import OffsetQueries
 from streaming.settings.model import OFFSETS_TOPIC
@@ -229,8 +230,12 @@ def test_history_has_a_step_for_each_batch_that_moved_a_position(tmp_path: Any) 
     append(queries.tables, moved, live=LIVE, now=T0 + 1_000)
     append(queries.tables, rewound, live=LIVE | moved, now=T0 + 2_000)
     append(queries.tables, {key: None, ("a", "t", 5): None}, live=LIVE | rewound, now=T0 + 3_000)
-    topic = [TopicPartitions("t")]
-    steps = queries.list_history("a", topic).rows.select(["committed_offset", "step", "event", "cause"])
+    topic, history = [TopicPartitions("t")], LagQueries(queries.tables).list_history
+    steps = (
+        LagQueries(queries.tables)
+        .list_history("a", topic)
+        .rows.select(["committed_offset", "step", "event", "cause"])
+    )
     assert [tuple(row.values()) for row in steps.to_pylist()] == [
         (6, None, "first", None),
         (9, 3, "commit", None),
@@ -238,10 +243,13 @@ def test_history_has_a_step_for_each_batch_that_moved_a_position(tmp_path: Any) 
         (None, None, "retired", "unknown"),
     ]
     second = from_ms(T0 + 2_000)
-    assert queries.list_history("a", topic, since=second).rows["event"].to_pylist() == ["rewind", "retired"]
-    assert queries.list_history("a", topic, as_of=second).rows["event"].to_pylist()[-1] == "rewind"
-    assert len(queries.list_history("a").rows) == 5  # one of another topic
-    assert len(queries.list_history("none").rows) == 0
+    assert history("a", topic, since=second).rows["event"].to_pylist() == [
+        "rewind",
+        "retired",
+    ]
+    assert history("a", topic, as_of=second).rows["event"].to_pylist()[-1] == "rewind"
+    assert len(history("a").rows) == 5  # one of another topic
+    assert len(history("none").rows) == 0
 
 
 @pytest.fixture
@@ -260,7 +268,11 @@ def moved(tmp_path: Any) -> OffsetQueries:
 
 
 def steps(queries: OffsetQueries, *asked: Any, **more: Any) -> list[tuple[Any, ...]]:
-    rows = queries.list_history(*asked, **more).rows.select(["group", "committed_offset", "event"])
+    rows = (
+        LagQueries(queries.tables)
+        .list_history(*asked, **more)
+        .rows.select(["group", "committed_offset", "event"])
+    )
     return [tuple(row.values()) for row in rows.to_pylist()]
 
 
@@ -275,7 +287,7 @@ def test_history_of_several_groups_or_of_all_and_of_some_events(moved: OffsetQue
     with pytest.raises(
         MisuseError, match="events: expected some of first, commit, rewind, retired; found 'back'"
     ):
-        moved.list_history(events=["rewind", "back"])
+        LagQueries(moved.tables).list_history(events=["rewind", "back"])
 
 
 def test_history_between_two_moments_has_both_of_them(moved: OffsetQueries) -> None:
@@ -287,10 +299,10 @@ def test_history_between_two_moments_has_both_of_them(moved: OffsetQueries) -> N
 
 
 def test_history_says_when_it_starts_where_more_was_asked_for(moved: OffsetQueries) -> None:
-    assert moved.list_history(since=from_ms(T0 - 1)).starts_at == T0
-    assert moved.list_history(until=from_ms(T0 - 1)).starts_at == T0
-    assert moved.list_history(since=from_ms(T0)).starts_at is None
-    assert moved.list_history().starts_at is None
+    assert LagQueries(moved.tables).list_history(since=from_ms(T0 - 1)).starts_at == T0
+    assert LagQueries(moved.tables).list_history(until=from_ms(T0 - 1)).starts_at == T0
+    assert LagQueries(moved.tables).list_history(since=from_ms(T0)).starts_at is None
+    assert LagQueries(moved.tables).list_history().starts_at is None
 
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -318,7 +330,12 @@ def test_very_many_names_are_asked_for_at_once(moved: OffsetQueries) -> None:
 
 def test_a_moment_before_the_tables_is_refused_and_says_when_history_starts(queries: OffsetQueries) -> None:
     before = from_ms(T0 - 1)
-    for ask in (queries.list_offsets, queries.list_groups, queries.list_history, queries.how_complete):
+    for ask in (
+        queries.list_offsets,
+        queries.list_groups,
+        LagQueries(queries.tables).list_history,
+        queries.how_complete,
+    ):
         with pytest.raises(
             HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z; the tables"
         ):

@@ -19,7 +19,7 @@ from streaming.model.schemas import CHANGES_IN_BATCH, PACKED_RECORDS, QUARANTINE
 from streaming.model.totals import Totals
 from streaming.packets.packing import pack_by_shard
 from streaming.packets.shards import Shards
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.lag import LagQueries
 from streaming.queries.sql import run_sql
 from streaming.spark.shard_results import ShardResults
 from streaming.state.arrow_stream import narrow, widen
@@ -195,7 +195,7 @@ def job(tmp_path: Path) -> Job:
 
 def steps(job: Job) -> list[tuple[str, int | None, int | None]]:
     """What `history` shows of group g: event, committed offset and commits."""
-    rows = OffsetQueries(job.tables).list_history("g").rows
+    rows = LagQueries(job.tables).list_history("g").rows
     return [(row["event"], row["committed_offset"], row["commits"]) for row in rows.to_pylist()]
 
 

@@ -22,6 +22,7 @@ from table_batches import Batch, append, group, live_on, offset
 from streaming.cli.main import cli
 from streaming.maintenance.maintenance import SORTED_TRANSACTION, KeepTimes, compact, maintain
 from streaming.model.progress import PartitionProgress
+from streaming.queries.lag import LagQueries
 from streaming.queries.queries import OffsetQueries
 from streaming.tables.select import is_one_of, select
 from streaming.tables.tables import Tables
@@ -72,7 +73,7 @@ def by_python(tables: Tables, name: str) -> dict[str, Found]:
         "list_offsets": found_in(queries.list_offsets([name]).rows.to_pylist()),
         "fetch_offsets": {(name, at.topic) for at in fetched},
         "describe_groups": found_in(queries.describe_groups([name]).rows.to_pylist()),
-        "list_history": found_in(queries.list_history(name, []).rows.to_pylist()),
+        "list_history": found_in(LagQueries(tables).list_history(name, []).rows.to_pylist()),
     }
 
 
