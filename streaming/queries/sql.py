@@ -48,8 +48,10 @@ _MOST_WORDS: Final = 2_000
 third of that, with the 8 MB that the main thread has."""
 
 _TOKEN: Final = re.compile(
-    r"""(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<literal>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|\d[\w.]*)"""
-    r"""|(?P<name>\w+|"(?:[^"]|"")*"|`[^`]*`)|\S""",
+    r"""(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"""
+    r"""|(?P<literal>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\d[\w.]*"""
+    r"""|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z))"""
+    r"""|(?P<name>\w[\w$#@]*|"(?:[^"]|"")*(?:"|\Z)|`[^`]*(?:`|\Z))|\S""",
     re.DOTALL,
 )
 

@@ -12,7 +12,7 @@ from streaming.common.times import MINUTE_MS, from_ms, now_ms
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
 from streaming.queries.lag import LagQueries
-from streaming.queries.sql import run_sql
+from streaming.queries.sql import count_words, run_sql
 from streaming.settings.model import HealthSettings
 from streaming.tables.select import QueryFailedError
 from streaming.tables.tables import Tables
@@ -241,10 +241,18 @@ def test_lists_comments_and_columns_of_a_name_do_not_count(tables: Tables) -> No
     assert len(run_sql(tables, query).rows) == 2
 
 
-@pytest.mark.parametrize("quoted", ["E'\\'' || {} || ''", "$$'$$ || {} || ''", "`'` || {} || ''"])
+@pytest.mark.parametrize(
+    "quoted", ["E'\\'' || {} || ''", "$$'$$ || {} || ''", "a$b$ || {} || a$b$", "`'` || {} || ''"]
+)
 def test_quotes_of_other_kinds_hide_nothing(tables: Tables, quoted: str) -> None:
     with pytest.raises(MisuseError, match=TOO_LONG):
         run_sql(tables, f"SELECT {quoted.format('||'.join(['1'] * 2_000))}")
+
+
+@pytest.mark.parametrize(("begun", "words"), [("/*", 0), ("$a$", 1), ("'", 1), ('"', 1), ("`", 1), ("E'", 1)])
+def test_quotes_that_do_not_end_are_read_once(begun: str, words: int) -> None:
+    """Not again from each sign on, which takes minutes of such a text."""
+    assert count_words(f"{begun}{'/* $b ' * 150_000}") == words
 
 
 def test_nesting_and_length_are_limited(tables: Tables) -> None:
