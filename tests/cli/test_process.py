@@ -40,6 +40,7 @@ class Interrupting:
         if name == NAME:
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of shells have it ignored
 sys.meta_path.insert(0, Interrupting())
 from streaming.cli.__main__ import run
 run()
