@@ -7,12 +7,13 @@ id and revision, so nothing is lost; without a crash nothing is delivered twice.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
+from streaming.alerts.episodes import SEVERITIES, Severity
 from streaming.alerts.pauses import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.receivers import DeliveryError, Receiver
 from streaming.alerts.table import AlertState, AlertTable, Delivery, Told
@@ -112,10 +113,11 @@ class Courier:
             key for at, key in sorted((at, key) for key, at in due.items() if at is not None and at <= began)
         ]
 
-        arrived, failure = self._deliver_due([told for key, told in pending.items() if due[key] is None])
+        fresh = _gravest_first(told for key, told in pending.items() if due[key] is None)
+        arrived, failure = self._deliver_due(fresh)
         is_left = self._is_cut_short
         if self._is_repeat_due(began):
-            self._repeat([told for key, told in others.items() if due[key] is None])
+            self._repeat(_gravest_first(told for key, told in others.items() if due[key] is None))
             self._repeated_at = self._repeated_at if self._is_cut_short else began
             is_left |= self._is_cut_short
         if is_left and not self._is_silent:
@@ -166,7 +168,7 @@ class Courier:
         A batch that is refused is divided, until it is clear which message is. Without an answer, and where
         nothing is taken any more, the rest is left: it would only wait for the same.
         """
-        waiting = list(_chunks(told, self._receiver.batch_size))[::-1]
+        waiting = _batches(told, self._receiver)[::-1]
         refusals, self._is_cut_short = 0, self._is_silent
         while waiting and not self._is_cut_short:
             batch = waiting.pop()
@@ -261,5 +263,20 @@ def _repeated(state: AlertState, receiver: str) -> dict[str, Told]:
     }
 
 
-def _chunks(told: Sequence[Told], size: int) -> Iterator[Sequence[Told]]:
-    return (told[start : start + size] for start in range(0, len(told), size))
+def _gravest_first(told: Iterable[Told]) -> list[Told]:
+    return sorted(told, key=lambda one: SEVERITIES.index(one.episode.finding.severity))
+
+
+def _batches(told: Sequence[Told], receiver: Receiver) -> list[Sequence[Told]]:
+    """Divide episodes into deliveries, in their order: some at a time, but many of a rule and severity are
+    one."""
+    alike: dict[tuple[str, Severity], list[Told]] = {}
+    for one in told if receiver.most_of_rule is not None else ():
+        alike.setdefault((one.episode.rule, one.episode.finding.severity), []).append(one)
+    many = [ones for ones in alike.values() if len(ones) > (receiver.most_of_rule or 0)]
+    among = {one.episode.id for ones in many for one in ones}
+    others = [one for one in told if one.episode.id not in among]
+    size = receiver.batch_size
+    batches = [*(others[start : start + size] for start in range(0, len(others), size)), *many]
+    place = {one.episode.id: number for number, one in enumerate(told)}
+    return sorted(batches, key=lambda batch: place[batch[0].episode.id])

@@ -1,13 +1,20 @@
 """The messages about an alert: a sentence, a JSON document, an alert of Alertmanager."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import rule_of
 from streaming.alerts.table import Delivery, Told
-from streaming.common.escapes import shown
+from streaming.common.escapes import calling_nobody, shown
 from streaming.common.times import iso
+
+Event = Literal["opened", "updated", "closed"]
+
+_NAMED: Final = 3
+"""How many of many are named."""
 
 
 def summary(episode: Episode) -> str:
@@ -41,7 +48,7 @@ def document(told: Told, delivered: Delivery) -> dict[str, Any]:
         "revision": episode.revision,
         "rule": episode.rule,
         "severity": finding.severity,
-        "summary": summary(episode),
+        "summary": calling_nobody(summary(episode)),
         "group": finding.group,
         "pattern": finding.pattern,
         "topic": finding.topic,
@@ -53,7 +60,34 @@ def document(told: Told, delivered: Delivery) -> dict[str, Any]:
     }
 
 
-def _event(told: Told, delivered: Delivery) -> Literal["opened", "updated", "closed"]:
+def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
+    """Return what is posted about many episodes of one rule and severity at once, in the form of `document`:
+    the same ones have the same `id`."""
+    episodes = sorted((told.episode for told, _ in news), key=lambda episode: episode.finding.subject)
+    first, events = episodes[0], Counter(_event(told, delivered) for told, delivered in news)
+    parts = "\0".join(f"{episode.id}-{episode.revision}" for episode in episodes)
+    counted = ", ".join(f"{count} {event}" for event, count in sorted(events.items()))
+    named = calling_nobody(", ".join(shown(episode.finding.subject) for episode in episodes[:_NAMED]))
+    return {
+        "event": "summary",
+        "id": hashlib.sha256(parts.encode()).hexdigest()[:24],
+        "revision": 1,
+        "rule": first.rule,
+        "severity": first.finding.severity,
+        "summary": f"{first.rule}: {len(episodes)} alerts ({counted}), such as {named}; "
+        "offsetlake alerts lists what is open",
+        "group": None,
+        "pattern": None,
+        "topic": None,
+        "partition": None,
+        "facts": {"alerts": len(episodes), **{event: events[event] for event in get_args(Event)}},
+        "opened_at": iso(min(episode.opened_at for episode in episodes)),
+        "updated_at": iso(max(episode.updated_at for episode in episodes)),
+        "closed_at": None,
+    }
+
+
+def _event(told: Told, delivered: Delivery) -> Event:
     if not told.episode.is_open:
         return "closed"
     was_told = delivered.delivered_at is not None and delivered.delivered_at >= told.episode.opened_at
@@ -86,7 +120,11 @@ def _alert(told: Told, labels: Mapping[str, str], severity: str, end: int) -> di
     }
     return {
         "labels": {name: str(value) for name, value in identity.items() if value not in (None, "")},
-        "annotations": {"summary": summary(episode), "id": episode.id, "topic": finding.topic or ""},
+        "annotations": {
+            "summary": calling_nobody(summary(episode)),
+            "id": episode.id,
+            "topic": calling_nobody(finding.topic or ""),
+        },
         "startsAt": iso(min(episode.opened_at, end)),
         "endsAt": iso(end),
     }

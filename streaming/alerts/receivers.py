@@ -8,11 +8,14 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Thread
 from typing import Final, Protocol
 
-from streaming.alerts.messages import alertmanager_alerts, document
+from streaming.alerts.messages import alertmanager_alerts, document, summary_document
 from streaming.alerts.table import Told
 from streaming.common.escapes import json_text
 from streaming.common.http_values import shown_url, without_user
@@ -22,6 +25,9 @@ from streaming.settings.model import AlertmanagerSettings, AlertSettings, Webhoo
 LOG: Final = "log"
 WEBHOOK: Final = "webhook"
 ALERTMANAGER: Final = "alertmanager"
+
+MOST_OF_RULE: Final = 20
+"""So many alerts of one rule and severity are messages of their own, as in the rules for Prometheus."""
 
 _VALID_FOR: Final = 4
 """An open alert is valid for this many repetitions, as with Prometheus: three may be lost."""
@@ -50,6 +56,10 @@ class Receiver(Protocol):
     def repeat_every_ms(self) -> int | None:
         """How often open alerts are sent again; None: never."""
 
+    @property
+    def most_of_rule(self) -> int | None:
+        """Above how many of one rule and severity all are one delivery; None: never."""
+
     def send(self, news: Sequence[Told], now: int) -> None:
         """Deliver these episodes; raises `DeliveryError` if that failed."""
 
@@ -62,6 +72,7 @@ class LogLines:
     name: str = LOG
     batch_size: int = 1
     repeat_every_ms: int | None = None
+    most_of_rule: int | None = None
 
     def send(self, news: Sequence[Told], now: int) -> None:
         """Write it."""
@@ -77,20 +88,21 @@ class LogLines:
 
 @dataclass(frozen=True)
 class Webhook:
-    """Posts one JSON document per episode."""
+    """Posts one JSON document per episode, or one about many."""
 
     settings: WebhookSettings
     timeout_ms: int
     name: str = WEBHOOK
     batch_size: int = 1
     repeat_every_ms: int | None = None
+    most_of_rule: int | None = MOST_OF_RULE
 
     def send(self, news: Sequence[Told], now: int) -> None:
         """Post it."""
-        for told in news:
-            key = {"Idempotency-Key": f"{told.episode.id}-{told.episode.revision}"}
-            body = document(told, told.to(self.name))
-            post(self.settings.url, body, {**key, **self.settings.headers}, self.timeout_ms)
+        told = [(one, one.to(self.name)) for one in news]
+        body = document(*told[0]) if len(told) == 1 else summary_document(told)
+        key = {"Idempotency-Key": f"{body['id']}-{body['revision']}"}
+        post(self.settings.url, body, {**key, **self.settings.headers}, self.timeout_ms)
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,7 @@ class Alertmanager:
     timeout_ms: int
     name: str = ALERTMANAGER
     batch_size: int = 500
+    most_of_rule: int | None = None  # it groups them itself
 
     @property
     def repeat_every_ms(self) -> int:
@@ -144,10 +157,13 @@ def receivers(
 
 
 def post(url: str, body: object, headers: Mapping[str, str], timeout_ms: int) -> None:
-    """Post JSON; raises `DeliveryError`, which names no secret, unless the answer is a success (2xx)."""
+    """Post JSON; raises `DeliveryError`, which names no secret, unless the answer is a success (2xx).
+
+    The time is for all of it: looking the host up, connecting, sending, and the answer to the end of its
+    headers.
+    """
     try:
-        with _OPENER.open(_request(url, body, headers), timeout=timeout_ms / 1_000):
-            pass
+        _Exchange(_request(url, body, headers), timeout_ms / 1_000).wait()
     except urllib.error.HTTPError as error:
         error.close()
         raise _failed(url, f"HTTP status {error.code}", is_answer=True) from None
@@ -180,6 +196,8 @@ def _meaning(error: BaseException) -> str | None:
             return "the host name cannot be resolved"
         case ssl.SSLCertVerificationError():
             return "the certificate is not trusted"
+        case TimeoutError(errno=None):
+            return "no whole answer within alerts.timeout"
         case ssl.SSLError():
             return None  # its numbers are other ones
         case OSError(errno=int(number)) if number in errno.errorcode:
@@ -194,20 +212,69 @@ def _failed(url: str, found: str, *, is_answer: bool) -> DeliveryError:
     )
 
 
-def _opener() -> urllib.request.OpenerDirector:
+class _Exchange:
+    """A request and its answer, on a thread that is left when the time is over: the time-out of a socket is
+    for each read, and a look-up of a host has none."""
+
+    def __init__(self, request: urllib.request.Request, timeout_s: float) -> None:
+        self._request, self._timeout_s = request, timeout_s
+        self._connections: list[HTTPConnection] = []
+        self._is_over = False
+
+    def wait(self) -> None:
+        """Wait for a success (2xx); raises as `urllib.request`, and `TimeoutError` when the time is over."""
+        done: Future[None] = Future()
+        Thread(target=self._run, args=(done,), name="offsetlake-post", daemon=True).start()
+        try:
+            done.result(self._timeout_s)
+        finally:
+            self._is_over = True
+            for connection in self._connections:
+                _cut(connection.sock)
+
+    def _run(self, done: "Future[None]") -> None:
+        try:
+            with _opener(self._connected).open(self._request, timeout=self._timeout_s):
+                pass
+        except BaseException as error:  # for who waits
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    def _connected(self, connection: HTTPConnection) -> HTTPConnection:
+        if self._is_over:
+            raise TimeoutError
+        self._connections.append(connection)
+        return connection
+
+
+def _cut(connected: socket.socket | None) -> None:
+    """End what waits for a socket, if it is not closed yet."""
+    if connected is not None:
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+
+def _opener(connected: Callable[[HTTPConnection], HTTPConnection]) -> urllib.request.OpenerDirector:
     """Return what opens http and https addresses alone, and takes redirects for failures: followed, a POST
-    would become a GET, and arrive as nothing."""
+    would become a GET, and arrive as nothing. `connected` is handed each connection before it is opened."""
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+            return self.do_open(lambda *at, **how: connected(HTTPConnection(*at, **how)), req)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+            return self.do_open(lambda *at, **how: connected(HTTPSConnection(*at, **how)), req)
+
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        Http(),
+        Https(),
         urllib.request.UnknownHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.HTTPDefaultErrorHandler(),
     ):
         opener.add_handler(handler)
     return opener
-
-
-_OPENER: Final = _opener()

@@ -55,9 +55,9 @@ def _named() -> Iterator[None]:
 
 
 def write_for_programs(lines: Iterable[str]) -> None:
-    """Write lines that programs read to standard output."""
+    """Write lines that programs read to standard output; a terminal gets them as text that does not act."""
     for_programs(sys.stdout)
-    sys.stdout.writelines(lines)
+    sys.stdout.writelines(map(shown_lines, lines) if sys.stdout.isatty() else lines)
 
 
 def for_programs(out: TextIO) -> None:
@@ -68,7 +68,11 @@ def for_programs(out: TextIO) -> None:
 
 
 def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
-    """Write bytes to standard output; raises `OutputError`, `BrokenPipeError` if the reader has gone."""
+    """Write UTF-8 to standard output, as `write_for_programs` writes lines; raises `OutputError`,
+    `BrokenPipeError` if the reader has gone."""
+    if sys.stdout.isatty():
+        write_for_programs([b"".join(pieces).decode()])
+        return
     with _named():
         for piece in pieces:
             sys.stdout.buffer.write(piece)

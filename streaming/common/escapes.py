@@ -5,10 +5,14 @@ that make two messages of one, marks that turn the direction of writing.
 """
 
 import json
+import re
 from typing import Any, Final
 
 _BLANK: Final = " \u115f\u1160\u2800\u3164\uffa0"
 """Characters that are printable and show nothing."""
+
+
+_CALLS: Final = re.compile(r"[<>&]|@(?=(?:here|channel|everyone|all)\b)", re.IGNORECASE)
 
 
 def shown(text: str) -> str:
@@ -35,6 +39,17 @@ def printable(name: str) -> str:
     if is_seen and (name[0].isascii() or _has_width(shown(name[0]))):
         return shown(name)
     return f'"{shown(name)}"'
+
+
+def calling_nobody(text: str) -> str:
+    """Write what a chat would take for markup or a call to all of its people as JSON escapes it.
+
+    Slack's markup is in angle brackets (`<!channel>`); others call all who are there by `@here` and the like.
+
+    >>> calling_nobody("<!here> & @here, ops@example.org")
+    '\\\\u003c!here\\\\u003e \\\\u0026 \\\\u0040here, ops@example.org'
+    """
+    return _CALLS.sub(lambda sign: _escaped_in_json(sign[0]), text)
 
 
 def shown_lines(text: str) -> str:

@@ -1,9 +1,10 @@
-"""What the job does beside reading, at its own pace, also when no batch comes: heartbeats, folds, and a look
-at the topic itself."""
+"""What the job does beside reading, at its own pace, also when no batch comes: heartbeats, folds, a look at
+the topic itself, and one at the size of Spark's log."""
 
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, Self
 
 from streaming.brokers.broker import Broker
@@ -17,9 +18,11 @@ from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
+from streaming.spark.session import roll_log
 from streaming.tables.select import in_one_line
 
 _POLL_S: Final = 0.2
+_ROLL_EVERY_MS: Final = 60_000
 
 ATTEMPTS: Final = 10
 """How often in a row a heartbeat or a fold may fail, a heartbeat's interval apart, before the job ends. The
@@ -121,12 +124,15 @@ class Housekeeping(threading.Thread):
         return self.failure is not None or self.reason_to_rebuild is not None
 
     def run(self) -> None:
-        """Beat, fold and look until told to end; a failure is kept for the main thread."""
+        """Beat, fold, look and roll the log until told to end; a failure is kept for the main thread."""
         beat = Every(self._settings.job.heartbeat_every_ms, at_once=True)
         fold = Every(self._settings.tables.fold_every_ms, at_once=True)
+        roll = Every(_ROLL_EVERY_MS, at_once=False)
         beating, folding = Patience("a heartbeat", self._say), Patience("folding the tables", self._say)
         try:
             while not self._done.wait(_POLL_S):
+                if roll.is_due():
+                    roll_log(Path(self._settings.spark.log_file))
                 if beat.is_due() and not beating.succeeds(self.beat):
                     continue
                 waiting, is_loaded = self._writer.rows_since_fold, self._writer.progress.is_loaded

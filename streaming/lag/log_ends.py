@@ -67,7 +67,7 @@ def lag(log_end: pa.Array, committed: pa.ChunkedArray) -> pa.Array:
 
 def lag_of(log_ends: Index, committed: Index) -> Index:
     """Return the same of n int64 each, without nulls."""
-    lags: Index = log_ends - np.maximum(committed, log_ends - _MOST)
+    lags: Index = log_ends - np.maximum(committed, np.maximum(log_ends, -1) - _MOST)
     return lags
 
 

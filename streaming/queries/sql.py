@@ -16,7 +16,7 @@ from streaming.queries.answers import Answer
 from streaming.queries.completeness import AsOf
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
-from streaming.tables.select import execute, in_one_line, names
+from streaming.tables.select import QueryFailedError, execute, in_one_line, names, rows_of
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
@@ -39,6 +39,22 @@ _CONTAINS: Final = {
     "health": "whether groups are well, as live_offsets",
 }
 
+MEMORY_MB: Final = 1024
+"""How much memory a query may take to sort, group and join, and again its answer."""
+
+_MOST_CHARACTERS: Final = 1_000_000
+_MOST_WORDS: Final = 2_000
+"""The engine calls itself for each operator of a chain, and ends the process where its stack does: this is a
+third of that, with the 8 MB that the main thread has."""
+
+_TOKEN: Final = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"""
+    r"""|(?P<literal>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\d[\w.]*"""
+    r"""|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z))"""
+    r"""|(?P<name>\w[\w$#@]*|"(?:[^"]|"")*(?:"|\Z)|`[^`]*(?:`|\Z))|\S""",
+    re.DOTALL,
+)
+
 _SHOW_TABLES: Final = re.compile(r"\s*SHOW\s+TABLES\s*", re.IGNORECASE)
 _DESCRIBE: Final = re.compile(
     r"\s*(?:DESC(?:RIBE)?(?:\s+TABLE)?|SHOW\s+COLUMNS\s+(?:FROM|IN))\s+\"?(?P<name>\w+)\"?\s*", re.IGNORECASE
@@ -58,11 +74,17 @@ _LINE: Final = re.compile(r"(?<=at Line: )\d+")
 
 
 def run_sql(
-    tables: Tables, text: str, as_of: datetime | None = None, *, health: HealthSettings | None = None
+    tables: Tables,
+    text: str,
+    as_of: datetime | None = None,
+    *,
+    health: HealthSettings | None = None,
+    memory_mb: int = MEMORY_MB,
 ) -> Answer:
     """Answer one query, or `SHOW TABLES`, `DESCRIBE table`, `SHOW COLUMNS FROM table`.
 
-    Raises `MisuseError` for anything else, and for a query that cannot be planned.
+    Raises `MisuseError` for anything else, and for a query that cannot be planned; `QueryFailedError` for one
+    that takes more than `memory_mb` to sort, group and join, or whose answer does.
 
     Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
     everything were folded, which is what the other commands show; or as they were at a past moment, to which
@@ -70,6 +92,7 @@ def run_sql(
     judged by these settings, then as well: computed when a statement names them.
     """
     text = text.rstrip().rstrip(";")  # as many write it
+    _refuse_long(text)
     moment = to_ms(as_of)
     others = {name: table for name in OTHER_TABLES if (table := tables.delta_if_any(name)) is not None}
 
@@ -77,13 +100,14 @@ def run_sql(
         with TemporaryDirectory(prefix="offsetlake-sql-") as folder:
             about = AsOf.of(None, at.progress, at.gap, moment)
             views = _ComputedViews(QueryBuilder(), folder, at, about, health)
-            return Answer(_run(views, others, text), views.about)
+            return Answer(_run(views, others, text, memory_mb), views.about)
 
     return tables.ask(question, as_of=moment)
 
 
-def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str) -> pa.Table:
+def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str, memory_mb: int) -> pa.Table:
     builder, at = views.builder, views.at
+    execute(builder, f"SET datafusion.runtime.memory_limit = '{memory_mb}M'")
     registered = {**at.bases, "changes": at.changes, **others}
     for name, table in registered.items():
         builder.register(name, table)
@@ -95,7 +119,87 @@ def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str) -
     if asked := _DESCRIBE.fullmatch(text):
         return _columns(views, asked["name"].lower(), known)
     _refuse_all_but_a_query(views, text, known)
-    return execute(builder, text)
+    return _within(memory_mb, builder, text)
+
+
+def _within(memory_mb: int, builder: QueryBuilder, text: str) -> pa.Table:
+    """Run a query; raises `QueryFailedError` if it or its answer takes more memory."""
+    try:
+        rows = rows_of(builder, text, most_bytes=memory_mb << 20)
+    except QueryFailedError as error:
+        if "Resources exhausted" not in str(error):
+            raise
+        raise _too_large(
+            f"a query that sorts, groups and joins within at most {memory_mb} MiB of memory"
+        ) from error
+    if rows is None:
+        raise _too_large(f"an answer of at most {memory_mb} MiB")
+    return rows
+
+
+def _too_large(expected: str) -> QueryFailedError:
+    return QueryFailedError(
+        f"sql: expected {expected}, found that it takes more. Ask for fewer rows (WHERE, LIMIT) or "
+        "columns, or read the tables with another engine (docs/reading.md)."
+    )
+
+
+def _refuse_long(text: str) -> None:
+    """Raise `MisuseError` for a statement that would take the process, not just be refused by the engine."""
+    if len(text) > _MOST_CHARACTERS:
+        raise MisuseError(
+            f"sql: expected at most {_MOST_CHARACTERS:,} characters, found {len(text):,}. "
+            "Put long lists of names into conditions (LIKE), or divide the query."
+        )
+    if (words := count_words(text)) > _MOST_WORDS:
+        found = f"{words:,}" if words < 10**9 else "far more"
+        raise MisuseError(
+            f"sql: expected a query of at most {_MOST_WORDS:,} words and signs, found {found}; names that "
+            "WITH gives count as what they stand for, further literals of a list do not count. "
+            "Write chains of OR as IN (...), or divide the query."
+        )
+
+
+def count_words(text: str) -> int:
+    """Count the words and signs of a statement, but for lists of literals: how much the engine has to plan.
+
+    A name that WITH gives counts as many as what it stands for, wherever it is named.
+
+    >>> count_words("SELECT 1 + 1"), count_words("SELECT a IN (1, 2, 3, 4)"), count_words("'a+b' -- + 1")
+    (4, 6, 1)
+    >>> count_words("WITH t AS (SELECT 1 + 1) SELECT t.a FROM t") - count_words("SELECT t.a FROM t")
+    12
+    """
+    sizes: dict[str, int] = {}  # of what names stand for
+    outer: list[tuple[str, str, int]] = []  # of each open parenthesis: the name it explains, and before it
+    size, name, last, weight = 0, "", "", 1
+    for token in _TOKEN.finditer(text):
+        sign = token[0]
+        if token["comment"]:
+            continue
+        if token["literal"] and last == ",":
+            size -= 1
+        elif sign == "(":
+            explained = name if last.upper() in ("AS", "MATERIALIZED") else ""
+            outer.append((explained, name, size + 1))
+            size = 0
+        elif sign == ")" and outer:
+            explained, name, before = outer.pop()
+            if explained:
+                sizes[explained] = max(size, sizes.get(explained, 0))
+            size += before + 1
+        elif token["name"]:
+            if sign.upper() not in ("AS", "NOT", "MATERIALIZED"):
+                name = sign.strip('"`').lower()
+            weight = max(1, sizes.get(name, 1))
+            size += weight
+        elif sign == "." and last:
+            size -= weight - 2  # the name of a table before a column
+            weight = 1
+        else:
+            size += 1
+        last = sign
+    return size + sum(before for _, _, before in outer)
 
 
 class _ComputedViews:
@@ -161,6 +265,8 @@ def _refusal(text: str, error: str, known: list[str]) -> str:
         return f"read-only: expected one query (SELECT ...), found {verb.upper()}. Nothing has been changed."
     if found := _UNKNOWN_TABLE.search(error):
         return _unknown_table(found["name"], known)
+    if "RecursionLimitExceeded" in error:
+        return "expected less nesting of parentheses, functions and subqueries: " + error + "."
     if not code:
         return "expected one query (SELECT ...), found an empty text."
     if ";" in code:

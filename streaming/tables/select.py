@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -43,6 +44,22 @@ def execute(builder: QueryBuilder, sql: str) -> pa.Table:
     """Run a query on the tables that are registered; raises `QueryFailedError`."""
     with _explained():
         return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+
+
+def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | None:
+    """Run a query as `execute` does; None if its answer takes more memory: it is not read on then."""
+    with _explained():
+        reader = pa.RecordBatchReader.from_stream(builder.execute(sql))
+        batches, held, size = [], set[int](), 0
+        for batch in reader:
+            batches.append(batch)
+            for buffer in chain.from_iterable(column.buffers() for column in batch.columns):
+                if buffer is not None and buffer.address not in held:  # batches share those of texts
+                    held.add(buffer.address)
+                    size += buffer.size
+            if size > most_bytes:
+                return None
+        return pa.Table.from_batches(batches, reader.schema)
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 """Alerts reach their receivers: each news once, late rather than never, and secrets stay where they are."""
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -145,7 +148,7 @@ def test_failing_again_and_again_writes_once(lake: Lake, hook: HttpReceiver) -> 
 
 def test_one_message_that_is_refused_does_not_hold_back_others(lake: Lake, hook: HttpReceiver) -> None:
     class Picky:
-        name, batch_size, repeat_every_ms = "webhook", 1, None
+        name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
         def send(self, news: list[Told], now: int) -> None:
             hook.status = 400 if news[0].episode.finding.group == "bad" else 200
@@ -160,7 +163,7 @@ def test_one_message_that_is_refused_does_not_hold_back_others(lake: Lake, hook:
 
 def test_receiver_without_an_answer_is_not_asked_for_each_message(lake: Lake) -> None:
     class Silent:
-        name, batch_size, repeat_every_ms = "webhook", 1, None
+        name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
         attempts = 0
 
         def send(self, news: list[Told], now: int) -> None:
@@ -290,6 +293,114 @@ def test_failures_name_the_host_and_no_secret(url: str) -> None:
     assert not raised.value.is_answer
 
 
+def drips(begun: bytes, drop: bytes) -> tuple[str, threading.Thread]:
+    """Serve one client: begin an answer, then send a little of it ten times a second; return the address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as client, suppress(OSError):
+            client.sendall(begun)
+            while True:
+                client.sendall(drop)
+                time.sleep(0.1)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return f"127.0.0.1:{listening.getsockname()[1]}", thread
+
+
+@pytest.mark.parametrize(
+    ("scheme", "begun", "drop"),
+    [
+        ("http", b"HTTP/1.1 ", b"2"),
+        ("http", b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"),
+        ("https", b"\x16\x03\x03\x40\x00", b"\x02"),
+    ],
+)
+def test_the_timeout_is_for_the_whole_exchange(scheme: str, begun: bytes, drop: bytes) -> None:
+    address, server = drips(begun, drop)
+    began = time.monotonic()
+    with pytest.raises(DeliveryError) as raised:
+        post(f"{scheme}://{address}/", {}, {}, 600)
+    assert not raised.value.is_answer
+    assert time.monotonic() - began < 4
+    server.join(5)
+    assert not server.is_alive(), "the connection is closed"
+
+
+# --- many of them ----------------------------------------------------------------------------------------
+
+
+def open_many(lake: Lake, count: int, *, left: int = DAY, prefix: str = "many") -> None:
+    for number in range(count):
+        lake.commit(f"{prefix}{number:03}", at=lake.now - RETENTION + left)
+    lake.evaluate(receivers=["webhook", "log", "alertmanager"])
+
+
+def test_the_gravest_are_delivered_first(lake: Lake, hook: HttpReceiver) -> None:
+    open_many(lake, 5)
+    lake.now += 1
+    open_many(lake, 5, left=HOUR, prefix="urgent")
+    assert Sender(lake, webhook(hook)).deliver()
+    assert [body["severity"] for body in hook.bodies] == ["critical"] * 5 + ["warning"] * 5
+    receiver = Picky()
+    receiver.name = "log"
+    assert Sender(lake, receiver).deliver()
+    assert [group[:4] for group, _ in receiver.got] == ["urge"] * 5 + ["many"] * 5
+
+
+def test_many_of_a_rule_are_one_message(lake: Lake, hook: HttpReceiver) -> None:
+    open_many(lake, 21)
+    open_many(lake, 20, left=HOUR, prefix="urgent")
+    sender = Sender(lake, webhook(hook))
+    assert sender.deliver()
+    assert [body["severity"] for body in hook.bodies] == ["critical"] * 20 + ["warning"]
+    last = hook.bodies[-1]
+    assert (last["event"], last["rule"], last["group"]) == ("summary", OFFSET_EXPIRING.id, None)
+    assert last["facts"] == {"alerts": 21, "opened": 21, "updated": 0, "closed": 0}
+    assert last["summary"] == (
+        'offset_expiring: 21 alerts (21 opened), such as group "many000", group "many001", group "many002"; '
+        "offsetlake alerts lists what is open"
+    )
+    assert hook.headers[-1]["Idempotency-Key"] == f"{last['id']}-{last['revision']}"
+    assert sender.deliver()
+    assert len(hook.bodies) == 21
+    close_alert(lake, "many003")
+    assert sender.deliver()
+    assert [(body["event"], body["group"]) for body in hook.bodies[21:]] == [("closed", "many003")]
+
+
+def test_a_summary_that_is_refused_is_divided_and_nothing_is_lost(lake: Lake, hook: HttpReceiver) -> None:
+    open_many(lake, 30)
+    hook.refuses = lambda body: body["event"] == "summary"
+    sender = Sender(lake, webhook(hook))
+    run_for(lake, sender, HOUR)
+    assert sorted(body["group"] for body in hook.bodies) == [f"many{number:03}" for number in range(30)]
+
+
+def test_a_flood_for_a_receiver_that_is_silent_is_one_attempt_of_a_round(lake: Lake) -> None:
+    open_many(lake, 60)
+    open_many(lake, 1, left=HOUR, prefix="urgent")
+    receiver = Picky()
+    receiver.is_silent = True
+    sender = Sender(lake, receiver)
+    for attempts in (1, 2):
+        assert not sender.deliver()
+        assert receiver.requests == attempts
+    receiver.is_silent = False
+    assert sender.deliver()
+    assert receiver.got[0][0] == "urgent000"
+
+
+def test_log_and_alertmanager_get_each_of_many(lake: Lake, hook: HttpReceiver) -> None:
+    open_many(lake, 21)
+    lines: list[str] = []
+    assert Sender(lake, LogLines(lines.append)).deliver()
+    assert len({json.loads(line)["alert"]["group"] for line in lines}) == 21
+    assert Sender(lake, alertmanager(hook)).deliver()
+    assert [len(body) for body in hook.bodies] == [21]
+
+
 # --- Alertmanager's format -------------------------------------------------------------------------------
 
 
@@ -338,7 +449,7 @@ def test_a_receiver_that_hangs_stops_neither_evaluation_nor_others(lake: Lake, h
     told: list[str] = []
 
     class Hanging:
-        name, batch_size, repeat_every_ms = "webhook", 1, None
+        name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
         def send(self, news: list[Told], now: int) -> None:
             released.wait(30)
@@ -480,6 +591,7 @@ class Picky:
         self.name = "webhook"
         self.batch_size = batch_size
         self.repeat_every_ms = repeat_every_ms
+        self.most_of_rule = None
         self.refused = set(refused)
         self.got: list[tuple[str, int]] = []
         self.requests = 0

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from alert_tables import DAY, RETENTION, Lake, alert_settings
 from click.testing import CliRunner
 from csv_texts import without_escapes
 from hostile_names import NAMES
+from http_receiver import running_receiver
 from table_batches import Batch, append, as_read, completed, group, offset, replay
 
 from streaming.alerts.receivers import receivers
@@ -139,6 +141,50 @@ def test_errors_and_sentences_are_printable(
 
 
 # --- alerts ----------------------------------------------------------------------------------------------
+
+
+CHAT = [
+    "<!channel>",
+    "<@U123> & <!here|x>",
+    "@here",
+    "a@channel b",
+    "@Everyone",
+    "@all",
+    "<https://evil.example|billing>",
+]
+
+
+def test_names_in_messages_call_nobody_in_a_chat(tmp_path: Path) -> None:
+    """Slack takes `<!channel>` and `<https://...|...>` for markup, others @here, @everyone, @all."""
+    lake = Lake(tmp_path)
+    for number, name in enumerate([*CHAT, "ops@example.org", *(f"<{number}>" for number in range(21))]):
+        lake.commit(name, (f"<!here>{number}", 0))
+    lake.pass_time(RETENTION - DAY)
+    lake.evaluate()
+    told = [one for one in AlertTable(lake.tables).read().open_episodes() if one.episode.finding.group]
+    with running_receiver() as hook:
+        url = hook.url.removesuffix("/hook")
+        settings = alert_settings(log="off", webhook__url=hook.url, alertmanager__url=url)
+        webhook, alertmanager = receivers(settings, write=print, source={})
+        for one in told:
+            webhook.send([one], lake.now)
+        webhook.send(told, lake.now)
+        alertmanager.send(told, lake.now)
+        *posted, many, alerts = hook.bodies
+    assert {body["group"] for body in posted} >= {*CHAT, "ops@example.org"}
+    assert {alert["labels"]["group"] for alert in alerts} >= {*CHAT}
+    texts = [body["summary"] for body in (*posted, many)] + [
+        alert["annotations"]["summary"] for alert in alerts
+    ]
+    assert len(texts) == 2 * len(told) + 1
+    calls = re.compile(r"[<>&]|@(here|channel|everyone|all)\b", re.IGNORECASE)
+    assert [text for text in texts if calls.search(text)] == []
+    assert all(
+        "topic" in alert["annotations"] and not calls.search(alert["annotations"]["topic"])
+        for alert in alerts
+    )
+    assert any(r'group "\u003c!channel\u003e":' in text for text in texts)
+    assert any('"ops@example.org"' in text for text in texts)
 
 
 def test_alerts_keep_names_apart_and_are_one_printable_line_each(tmp_path: Path) -> None:

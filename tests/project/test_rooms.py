@@ -67,6 +67,7 @@ OWNERS = {
     "asyncio": "serve/kafka serve/http serve/process",
     "starlette": "serve/http",
     "uvicorn": "serve/http",
+    "h11": "serve/http",
     "fcntl": "job",
 }
 MOST_MODULES, MOST_LINES = 13, 400

@@ -12,8 +12,9 @@ from streaming.common.times import MINUTE_MS, from_ms, now_ms
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
 from streaming.queries.lag import LagQueries
-from streaming.queries.sql import run_sql
+from streaming.queries.sql import count_words, run_sql
 from streaming.settings.model import HealthSettings
+from streaming.tables.select import QueryFailedError
 from streaming.tables.tables import Tables
 
 NAMES = [
@@ -190,6 +191,95 @@ def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: s
     assert message in str(raised.value)
     assert not file.exists()
     assert [tables.delta(name).version() for name in tables.existing()] == versions
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+CHAINS = {
+    "{}": [("SELECT ", "1", "+"), ("SELECT true WHERE ", "1 = 1", " OR "), ("", "SELECT 1", " UNION ALL ")],
+    "WITH big AS ({}) SELECT * FROM big": [("SELECT ", "1", "||"), ("", "SELECT 1", " EXCEPT ")],
+}
+TOO_LONG = "expected a query of at most 2,000 words and signs"
+
+
+@pytest.mark.parametrize("around", CHAINS)
+@pytest.mark.parametrize("words", [2_500, 60_000])
+def test_a_query_that_would_end_the_process_is_refused(tables: Tables, around: str, words: int) -> None:
+    for begun, part, sign in CHAINS[around]:
+        times = words // len(f"{part} {sign}".split())
+        with pytest.raises(MisuseError, match=TOO_LONG):
+            run_sql(tables, around.format(begun + sign.join([part] * times)))
+
+
+def test_the_longest_chains_that_are_taken_do_not_end_the_process(tables: Tables) -> None:
+    for text, rows in (
+        (" UNION ".join(["SELECT 1"] * 660), 1),
+        ("SELECT 1" + "::int" * 660, 1),
+        ("SELECT 1 WHERE " + " OR ".join(["1 = 1"] * 490), 1),
+    ):
+        assert len(run_sql(tables, text).rows) == rows
+
+
+def test_names_that_grow_by_each_other_are_refused(tables: Tables) -> None:
+    """Each of the names stands for two of the one before: the last for 2 to the power of 40 (n)."""
+    for form in (
+        "t{0} AS (SELECT x.a FROM t{1} x, t{1} y)",
+        't{0} (a) AS (SELECT x.a FROM "T{1}" x, t{1} y)',
+    ):
+        named = [form.format(number, number - 1) for number in range(1, 40)]
+        with pytest.raises(MisuseError, match=TOO_LONG):
+            run_sql(tables, f"WITH t0 AS (SELECT 1 AS a), {', '.join(named)} SELECT count(*) FROM t39")
+
+
+def test_lists_comments_and_columns_of_a_name_do_not_count(tables: Tables) -> None:
+    groups = ", ".join(f"'group {number}, and + more'" for number in range(600))
+    columns = ", ".join(f"o.topic AS c{number}" for number in range(10))
+    query = f"""
+        WITH o AS (SELECT * FROM live_offsets WHERE "group" NOT IN ({groups}))
+        SELECT {columns} FROM o -- {"a + " * 3_000}
+        /* {"a + " * 3_000} */"""
+    assert len(run_sql(tables, query).rows) == 2
+
+
+@pytest.mark.parametrize(
+    "quoted", ["E'\\'' || {} || ''", "$$'$$ || {} || ''", "a$b$ || {} || a$b$", "`'` || {} || ''"]
+)
+def test_quotes_of_other_kinds_hide_nothing(tables: Tables, quoted: str) -> None:
+    with pytest.raises(MisuseError, match=TOO_LONG):
+        run_sql(tables, f"SELECT {quoted.format('||'.join(['1'] * 2_000))}")
+
+
+@pytest.mark.parametrize(("begun", "words"), [("/*", 0), ("$a$", 1), ("'", 1), ('"', 1), ("`", 1), ("E'", 1)])
+def test_quotes_that_do_not_end_are_read_once(begun: str, words: int) -> None:
+    """Not again from each sign on, which takes minutes of such a text."""
+    assert count_words(f"{begun}{'/* $b ' * 150_000}") == words
+
+
+def test_nesting_and_length_are_limited(tables: Tables) -> None:
+    for text in ("(" * 900 + "1" + ")" * 900, "abs(" * 60 + "1" + ")" * 60, "- " * 900 + "1"):
+        with pytest.raises(MisuseError, match="expected less nesting"):
+            run_sql(tables, f"SELECT {text}")
+    with pytest.raises(MisuseError, match="expected at most 1,000,000 characters, found 1,000,010"):
+        run_sql(tables, f"SELECT '{'x' * 1_000_001}'")
+
+
+BILLIONS = "generate_series(1, 2000000000)"
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (f"SELECT value FROM {BILLIONS}", "an answer of at most 32 MiB"),
+        (f"SELECT value FROM {BILLIONS} ORDER BY value % 1000 LIMIT 10000000", "at most 32 MiB of memory"),
+        (f"SELECT array_agg(value) FROM {BILLIONS}", "at most 32 MiB of memory"),
+        (f"SELECT 1 FROM {BILLIONS} a, {BILLIONS} b WHERE a.value = b.value", "at most 32 MiB of memory"),
+    ],
+)
+def test_memory_is_limited(tables: Tables, query: str, found: str) -> None:
+    with pytest.raises(QueryFailedError, match=r"^sql: expected ") as raised:
+        run_sql(tables, query, memory_mb=32)
+    assert found in str(raised.value)
+    assert "LIMIT" in str(raised.value)
 
 
 def test_tables_and_views_can_be_listed(tables: Tables) -> None:

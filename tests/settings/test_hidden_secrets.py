@@ -182,7 +182,7 @@ def test_what_cannot_be_sent_is_named_by_its_class_alone(
 
 def test_an_unexpected_error_is_named_by_its_class_alone(lake: Lake) -> None:
     class Leaking:
-        name, batch_size, repeat_every_ms = "webhook", 1, None
+        name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
         def send(self, news: list[Told], now: int) -> None:
             raise RuntimeError(CANARY)

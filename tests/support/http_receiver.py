@@ -19,6 +19,8 @@ class HttpReceiver:
     bodies: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    refuses: Callable[[Any], bool] = lambda _: False
+    """Which bodies are answered 400."""
     before: Callable[[], None] = lambda: None
     """Called for each request before it counts, and `after` it does but before it is answered."""
     after: Callable[[], None] = lambda: None
@@ -36,15 +38,16 @@ def running_receiver() -> Iterator[HttpReceiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             receiver.before()
-            if receiver.status < 300:
-                receiver.bodies.append(json.loads(body))
+            status = 400 if receiver.refuses(body) else receiver.status
+            if status < 300:
+                receiver.bodies.append(body)
                 receiver.headers.append(dict(self.headers))
                 receiver.paths.append(self.path)
             receiver.after()
-            self.send_response(receiver.status)
-            if receiver.status == 302:
+            self.send_response(status)
+            if status == 302:
                 self.send_header("Location", receiver.location)
             self.end_headers()
 

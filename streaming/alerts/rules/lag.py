@@ -29,6 +29,7 @@ from streaming.alerts.rules.subjects import (
 from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions
 from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
+from streaming.lag.log_ends import lag
 from streaming.lag.rewinds import words_of
 from streaming.lag.rules import STALLED, STATUSES, STOPPED, UNKNOWN
 from streaming.settings.model import AlertSettings
@@ -197,7 +198,7 @@ def _rewound(view: View, settings: AlertSettings) -> Iterator[Finding]:
         for group, sequence in zip(rows["group"].to_pylist(), rows["sequence"].to_pylist(), strict=True)
     ]
     rows = rows.filter(from_mask(~np.array(told, np.bool_)))
-    rows = rows.append_column("back", pc.subtract(rows["offset_before"], rows["committed_offset"]))
+    rows = rows.append_column("back", lag(rows["offset_before"], rows["committed_offset"]))
     last = rows.group_by("group").aggregate([("sequence", "max")])
     lasts = dict(zip(last["group"].to_pylist(), last["sequence_max"].to_pylist(), strict=True))
     order = [("back", "descending"), ("topic", "ascending"), ("partition", "ascending")]

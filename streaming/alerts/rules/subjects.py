@@ -15,7 +15,7 @@ from streaming.alerts.episodes import INFO, Finding, Severity
 from streaming.common.arrays import Index, Mask, from_numbers, where
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.log_ends import Partition
+from streaming.lag.log_ends import Partition, lag
 from streaming.settings.model import AlertSettings, GroupAlerts
 
 STOPPED_RULE: Final = "group_stopped"
@@ -234,7 +234,7 @@ def below_start_of_each_subject(
     )
     joined = offsets.join(by_partition, ["topic", "partition"], join_type="inner")
     below = joined.filter(pc.less(joined["committed_offset"], joined["log_start"]))
-    below = below.append_column("gone", pc.subtract(below["log_start"], below["committed_offset"]))
+    below = below.append_column("gone", lag(below["log_start"], below["committed_offset"]))
     order = [("gone", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     return worst_of_each_subject(below, policies, order=order)
 

@@ -121,7 +121,7 @@ def retired(
       offsetlake retired --group billing --since 7d
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
         (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
-      offsetlake retired billing --topic orders --output reset-csv | tee lost.csv
+      offsetlake retired billing --topic orders --output reset-csv > lost.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --dry-run
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\

@@ -39,7 +39,7 @@ def restore(
     \b
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
         (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
-      offsetlake restore --group billing --as-of 02:30 | tee billing.csv
+      offsetlake restore --group billing --as-of 02:30 > billing.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file billing.csv --dry-run
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\

@@ -1,9 +1,10 @@
-"""One connection of the HTTP door: uvicorn's, with limits of time that it does not have."""
+"""One connection of the HTTP door: uvicorn's, with limits of sizes and times that it does not have."""
 
 import asyncio
 from time import monotonic
 from typing import Any, Protocol
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streaming.serve.http.limits import HttpLimits
@@ -21,11 +22,39 @@ class Connections(Protocol):
         """Forget a connection."""
 
 
+class _Requests(h11.Connection):
+    """Reads requests that have no body, and no more bytes than are allowed, however they arrive.
+
+    Others are none: a proxy that reads the length of a body differently would take an answer to what is in it
+    for one to another client's request (RFC 9112, 11.2).
+    """
+
+    def __init__(self, head_bytes: int) -> None:
+        super().__init__(h11.SERVER, head_bytes)
+        self._head_bytes = head_bytes
+
+    def next_event(self) -> Any:
+        """Return what comes next; raise `h11.RemoteProtocolError` for a request that is none."""
+        held = len(self.trailing_data[0])
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            if held - len(self.trailing_data[0]) > self._head_bytes:
+                raise h11.RemoteProtocolError("too long", error_status_hint=431)
+            if any(_tells_of_body(name, value) for name, value in event.headers):
+                raise h11.RemoteProtocolError("a body")
+        return event
+
+
+def _tells_of_body(name: bytes, value: bytes) -> bool:
+    return name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
+
+
 class LimitedConnection(H11Protocol):
-    """A connection that is closed when the client takes too long."""
+    """A connection that is closed when the client sends too much, or takes too long."""
 
     def __init__(self, *arguments: Any, door: Connections, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.conn = _Requests(door.limits.head_bytes)
         self._door = door
         self._peer = ""
         self._is_taken = False
@@ -81,6 +110,11 @@ class LimitedConnection(H11Protocol):
         """Close the connection, whatever was not sent yet."""
         if self.transport is not None:
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, and close the connection."""
+        longest = self._door.limits.head_bytes
+        super().send_400_response(f"expected a request without a body, and of at most {longest} bytes\n")
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request, for as long as uvicorn keeps connections."""

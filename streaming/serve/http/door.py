@@ -73,7 +73,6 @@ class Door:
             proxy_headers=False,
             timeout_keep_alive=int(self.limits.idle_s),
             timeout_graceful_shutdown=1,
-            h11_max_incomplete_event_size=self.limits.head_bytes,
             backlog=_BACKLOG,
         )
         self._server = uvicorn.Server(config)
