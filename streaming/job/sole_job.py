@@ -76,6 +76,8 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
             _empty(folder)
         stack.callback(_restore, environment, environment.get(_LOCAL_DIRS))
         environment[_LOCAL_DIRS] = ",".join(map(str, local))
+        stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
+        tempfile.tempdir = str(ours)  # PySpark has a folder there while it starts the JVM
         yield [f'"-Djava.io.tmpdir={ours}"', f'"-Dspark.python.unix.domain.socket.dir={sockets}"']
 
 
