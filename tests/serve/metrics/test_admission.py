@@ -203,6 +203,12 @@ def test_a_group_that_is_gone_keeps_its_place_and_one_that_was_withheld_gets_non
     assert door.let_in({"a": 60, "b": 60, "c": 30}, gone={"d": 9}) == {"b", "c"}
 
 
+def test_a_group_that_stays_gone_precedes_newcomers() -> None:
+    door = Door()
+    assert door.let_in({"a": 60}, gone={"x": 30}) == {"a", "x"}
+    assert door.let_in({"a": 60, "b": 30}, members="b", gone={"x": 30}) == {"a", "x"}
+
+
 def test_logs_precede_newcomers_and_follow_those_who_were_in() -> None:
     door = Door()
     assert door.let_in({"a": 30}, logs=60) == {"a", LOGS}

@@ -205,6 +205,20 @@ def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: 
     assert exposition.admission.withheld.groups == 20  # gone, and counted
 
 
+def test_of_groups_that_have_no_offsets_the_older_precede(tmp_path: Path) -> None:
+    world = StandingWorld(tmp_path, now_ms(), 7)
+    came = {"a new one": world.now, "b old one": 1}
+    groups: Batch = {
+        name: group(state="Empty", state_timestamp=at, source_partition=3) for name, at in came.items()
+    }
+    append(world.tables, groups, now=world.now)
+    counts = counts_by_group(Maker(world.tables, world.now).read())
+    assert counts["a new one"] == counts["b old one"] > 0
+    unknown = "two\nlines"  # nothing says since when it is there: it comes last
+    told = Maker(world.tables, world.now, max_series=sum(counts.values()) - counts[unknown] - 1).read()
+    assert counts.keys() - counts_by_group(told).keys() == {"a new one", unknown}
+
+
 def test_idle_groups_are_left_out_if_asked_for(world: StandingWorld, source: Source) -> None:
     last = by(made(source)["offsetlake_group_last_commit_timestamp_seconds"], "group")
     told = made(source, idle_after_ms=10 * MINUTE_MS)
