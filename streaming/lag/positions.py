@@ -68,7 +68,7 @@ def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: 
     beyond = np.flatnonzero(numbers_or(rows["lag"], 0) < 0)
     if not len(beyond):
         return rows
-    first = int(numbers_or(to_milliseconds(take(rows.select(["ends_as_of"]), beyond)["ends_as_of"]), 0).min())
+    first = int(numbers_or(to_milliseconds(rows["ends_as_of"]), 0)[beyond].min())
     written_at = np.full(len(rows), NONE, np.int64)
     written_at[beyond] = written_since(at, take(rows.select(KEY_NAMES), beyond), first)
     return at_least_at_end(rows, written_at)

@@ -32,7 +32,8 @@ from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.completeness import AsOf
 from streaming.queries.names import TopicPartitions, of_topics
-from streaming.queries.queries import sorted_by, steps_of
+from streaming.queries.queries import sorted_by
+from streaming.tables.feed import EVENTS
 from streaming.tables.log_ends import NEWEST_ENDS
 from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Snapshot
@@ -125,10 +126,29 @@ class LagQueries:
         offsets partition is still being read have an error, and the steps that were read so far. All lags are
         null, and `as_of.why_no_lag` says why, where they would need more than `MOST_SAMPLES`.
         """
-        answer = steps_of(self.tables, groups, topics, since, as_of, until=until, events=events)
-        written_at = to_numbers(to_milliseconds(answer.rows["batch_time"]))
-        rows, about = self._along(answer.rows, "batch_time", written_at, answer.as_of)
-        return replace(answer, rows=rows, as_of=about)
+        if unknown := set(events).difference(EVENTS):
+            raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
+        names = [groups] if isinstance(groups, str) else None if groups is None else list(groups)
+        start, end, moment = to_ms(since), to_ms(until), to_ms(as_of)
+        steps, whole_since, starts_at, progress, gap = self.tables.ask(
+            lambda at: (
+                of_topics(at.history(names, since=start, until=end, events=events), topics),
+                at.whole_since(),
+                at.starts_after(end if start is None else start),
+                at.progress,
+                at.gap,
+            ),
+            as_of=moment,
+            bases=[],
+        )
+        about = AsOf.of(names, progress, gap, moment)
+        errors = about.loading_of(names)
+        written_at = to_numbers(to_milliseconds(steps["batch_time"]))
+        rows, about = self._along(steps, "batch_time", written_at, about)
+        is_whole = start is not None and whole_since is not None and whole_since <= start
+        return History(
+            rows, about, errors, whole_since=None if is_whole else whole_since, starts_at=starts_at
+        )
 
     def lag_over_time(
         self,

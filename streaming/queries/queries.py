@@ -14,7 +14,6 @@ from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
 from streaming.common.times import now_ms, to_ms
-from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.queries.answers import (
     Answer,
@@ -22,7 +21,6 @@ from streaming.queries.answers import (
     DescribedGroups,
     FetchedOffsets,
     GroupOffsets,
-    History,
     ListedGroups,
     Member,
     PartitionOffset,
@@ -30,7 +28,6 @@ from streaming.queries.answers import (
 from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.members import member_rows, owned_partitions, with_owners, with_topic_names
 from streaming.queries.names import Names, TopicPartitions, of_topics
-from streaming.tables.feed import EVENTS
 from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Among, Snapshot
 from streaming.tables.tables import Tables
@@ -224,44 +221,6 @@ class OffsetQueries:
         rows, progress, gap = self.tables.ask(question, as_of=moment, bases=[name])
         about = AsOf.of(names, progress, gap, moment)
         return about.of_loaded(rows), about
-
-
-def steps_of(
-    tables: Tables,
-    groups: str | Collection[str] | None = None,
-    topics: Sequence[TopicPartitions] = (),
-    since: datetime | None = None,
-    as_of: datetime | None = None,
-    *,
-    until: datetime | None = None,
-    events: Sequence[str] = (),
-) -> History:
-    """Return how positions moved (schema `HISTORY`), as `LagQueries.list_history` does, which adds lag."""
-    if unknown := set(events).difference(EVENTS):
-        raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
-    names = [groups] if isinstance(groups, str) else None if groups is None else list(groups)
-    start, end, moment = to_ms(since), to_ms(until), to_ms(as_of)
-
-    def question(at: Snapshot) -> tuple[pa.Table, int | None, int | None, Progress, Gap | None]:
-        steps = at.history(names, since=start, until=end, events=events)
-        return (
-            steps,
-            at.whole_since(),
-            at.starts_after(end if start is None else start),
-            at.progress,
-            at.gap,
-        )
-
-    rows, whole_since, starts_at, progress, gap = tables.ask(question, as_of=moment, bases=[])
-    is_whole = start is not None and whole_since is not None and whole_since <= start
-    about = AsOf.of(names, progress, gap, moment)
-    return History(
-        of_topics(rows, topics),
-        about,
-        about.loading_of(names),
-        whole_since=None if is_whole else whole_since,
-        starts_at=starts_at,
-    )
 
 
 def _is_asked(rows: pa.Table, asked: Mapping[str | None, Sequence[TopicPartition] | None]) -> list[bool]:

@@ -11,7 +11,7 @@ from log_end_rows import Sample, gone, of_topic, rows_of
 from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, beat, group, offset
 
-from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms
+from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms, to_ms
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ends import LAG
 from streaming.lag.restoring import LOG_UNKNOWN, MADE_ANEW, START_PASSED
@@ -21,7 +21,6 @@ from streaming.model.schemas import LOG_ENDS, OFFSETS
 from streaming.queries import lag, lag_rows
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
-from streaming.queries.queries import steps_of
 from streaming.tables.feed import HISTORY
 from streaming.tables.tables import Tables
 
@@ -111,8 +110,8 @@ def test_who_is_behind_comes_first(queries: LagQueries) -> None:
 
 def test_history_has_the_lag_of_every_step(queries: LagQueries) -> None:
     answer = queries.list_history("dead", as_of=at(20.5))
-    plain = steps_of(queries.tables, "dead", as_of=at(20.5))
-    assert answer.rows.select(HISTORY.names).equals(plain.rows)
+    steps = queries.tables.ask(lambda snapshot: snapshot.history(["dead"]), as_of=to_ms(at(20.5)))
+    assert answer.rows.select(HISTORY.names).equals(steps)
     assert answer.rows["lag"].to_pylist() == [30, 10, 10, 10, 10] * 2 + [30]
     assert answer.rows["lag_seconds"].to_pylist() == pytest.approx(
         [29.0, 9.0, 9.0, 9.0, 9.0] * 2 + [29.0], abs=1.1
@@ -143,7 +142,7 @@ def test_history_of_many_partitions_is_read_part_by_part_and_not_without_end(
     whole = queries.list_history(as_of=at(5))
     assert [row["lag"] for row in whole.rows.to_pylist()] == [
         logs[row["topic"]].end_at(T0 + row["sequence"] * M) - row["committed_offset"]
-        for row in steps_of(tables, as_of=at(5)).rows.to_pylist()
+        for row in tables.ask(lambda snapshot: snapshot.history(), as_of=to_ms(at(5))).to_pylist()
     ]
     monkeypatch.setattr(lag_rows, "_SAMPLES_AT_ONCE", 1)
     assert len(lag_rows.parts_by_topic(whole.rows, minutes=4)[0]) == 4
