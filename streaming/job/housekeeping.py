@@ -15,10 +15,10 @@ from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
+from streaming.jvm.log_file import roll_log
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
-from streaming.spark.session import roll_log
 from streaming.tables.select import in_one_line
 
 _POLL_S: Final = 0.2

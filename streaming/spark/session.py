@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import shutil
 import signal
 import socketserver
 import sys
@@ -20,6 +19,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
+from streaming.jvm.log_file import output_to
 from streaming.settings.created_files import umask_of
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
@@ -45,11 +45,6 @@ fifth less of the JVM's time without. And compiling slows the start, where littl
 
 MANY_RECORDS: Final = 200_000
 """From this many records on, generated code is worth what it takes."""
-
-LOG_BYTES: Final = 10_000_000
-"""From which size on Spark's log is rolled."""
-
-_LOGS_KEPT: Final = 3
 
 _CHOICE_IS_OURS: Final = "spark.offsetlake.choosesEvaluation"
 """Set where the user has set none of these."""
@@ -183,7 +178,7 @@ def start_session(
     settings = session_conf(spark, job, jars, java_options=java_options)
     conf = SparkConf().setAppName("offsetlake").setMaster(spark.master).setAll([*settings.items()])
     _leave_end_of_jvm_to_errors()
-    with _output_to(Path(spark.log_file)), _own_signals():
+    with output_to(Path(spark.log_file)), _own_signals():
         context = SparkContext.getOrCreate(conf)
         _authenticate_callbacks(context)
         if spark.is_local:  # elsewhere executors may still be on their way
@@ -314,48 +309,6 @@ def _ignore_sigterm_in_jvm() -> None:
 
 _jvm_is_starting: Final = threading.Event()
 os.register_at_fork(after_in_child=_ignore_sigterm_in_jvm)  # PySpark starts the JVM with a `preexec_fn`
-
-
-def roll_log(log_file: Path, *, most_bytes: int = LOG_BYTES) -> None:
-    """Keep a log that has become long under another name, and a few that were kept before it; go on anew.
-
-    It is copied and emptied: the JVM and its Python workers have it open, and write at its end wherever that
-    is. What cannot be copied is left.
-    """
-    try:
-        if not log_file.is_file() or log_file.stat().st_size <= most_bytes:
-            return
-        for number in range(_LOGS_KEPT, 1, -1):
-            with suppress(FileNotFoundError):
-                _kept_log(log_file, number - 1).replace(_kept_log(log_file, number))
-        shutil.copy(log_file, _kept_log(log_file, 1))
-        os.truncate(log_file, 0)
-    except OSError:  # the disk is full, for instance: it may be done the next time
-        return
-
-
-def _kept_log(log_file: Path, number: int) -> Path:
-    return log_file.with_name(f"{log_file.name}.{number}")
-
-
-@contextmanager
-def _output_to(log_file: Path) -> Iterator[None]:
-    """Send what processes started meanwhile (the JVM and its Python workers) print to a file.
-
-    They inherit standard output and error, and would mix their chatter into the command's own lines.
-    """
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    roll_log(log_file)
-    ours = [os.dup(stream) for stream in (1, 2)]
-    with log_file.open("ab") as log:
-        for stream in (1, 2):
-            os.dup2(log.fileno(), stream)
-        try:
-            yield
-        finally:
-            for stream, saved in zip((1, 2), ours, strict=True):
-                os.dup2(saved, stream)
-                os.close(saved)
 
 
 def session_conf(

@@ -9,8 +9,8 @@ import pytest
 from kafka_clients import wait_until
 
 from streaming.job.housekeeping import Housekeeping
+from streaming.jvm.log_file import LOG_BYTES, output_to, roll_log
 from streaming.settings.reading import read_settings
-from streaming.spark.session import LOG_BYTES, _output_to, roll_log
 
 
 def test_a_log_that_is_long_is_kept_under_other_names_a_few_times(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_log_that_is_long_is_kept_under_other_names_a_few_times(tmp_path: Path
 def test_who_has_it_open_goes_on_at_its_begin(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_bytes(b"x" * (LOG_BYTES + 1))
-    with _output_to(log):
+    with output_to(log):
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     assert log.read_text() == ""
     assert (tmp_path / "spark.log.1").stat().st_size == LOG_BYTES + 1
