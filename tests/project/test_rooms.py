@@ -37,7 +37,7 @@ ROOMS = {
     "brokers": "settings jvm model common",
     "tables": "model common",
     "maintenance": "tables settings model common",
-    "spark": "decoders packets state brokers settings model common",
+    "spark": "decoders packets state brokers settings jvm model common",
     "lag": "model common",
     "queries": "tables expiry lag settings model common",
     "alerts": "tables expiry lag settings model common",
