@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -50,13 +49,12 @@ def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | N
     """Run a query as `execute` does; None if its answer takes more memory: it is not read on then."""
     with _explained():
         reader = pa.RecordBatchReader.from_stream(builder.execute(sql))
-        batches, held, size = [], set[int](), 0
+        batches, size = list[pa.RecordBatch](), 0
         for batch in reader:
             batches.append(batch)
-            for buffer in chain.from_iterable(column.buffers() for column in batch.columns):
-                if buffer is not None and buffer.address not in held:  # batches share those of texts
-                    held.add(buffer.address)
-                    size += buffer.size
+            size += batch.get_total_buffer_size()
+            if size > most_bytes:  # batches share buffers of texts, which count once
+                size = pa.Table.from_batches(batches).get_total_buffer_size()
             if size > most_bytes:
                 return None
         return pa.Table.from_batches(batches, reader.schema)
