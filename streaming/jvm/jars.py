@@ -178,7 +178,8 @@ def _has_listed_names(conf: JarSet, directory: Path) -> bool:
 def _retrieve(conf: JarSet, directory: Path) -> None:
     """Let Ivy fill a temporary directory, check it against the list, and put it in place in one step."""
     cache = directory.parent
-    cache.mkdir(parents=True, exist_ok=True, mode=_MODE)
+    for folder in (*reversed(cache.parents), cache):  # `parents=True` has them as the umask says
+        folder.mkdir(_MODE, exist_ok=True)
     refuse_replaceable(cache, "jar cache")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
         retrieved = Path(scratch) / conf
