@@ -18,6 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from streaming.jvm.ownership import refuse_replaceable
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.spark.checkpoint import checkpoint_uri
@@ -33,6 +34,8 @@ _LONGEST_FOLDER_OF_SOCKETS: Final = 60
 
 _SHORT: Final = Path("/tmp")
 """Where Spark's Unix sockets have their folder if the usual one is too long for them."""
+
+_ANOTHER_PLACE: Final = "Choose another place (TMPDIR, and spark.local.dir in [spark.conf])"
 
 _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -95,12 +98,14 @@ def _name_of_folder(checkpoint: str) -> str:
 
 @contextmanager
 def _private(folder: Path) -> Iterator[None]:
-    """Make a folder that is this user's alone, and lock it.
+    """Make a folder that is this user's alone, which nobody else can replace, and lock it.
 
     Others may know its name before it is there: no link of theirs is followed, no folder of theirs is used.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        for path in {folder.absolute(), folder.resolve()}:
+            refuse_replaceable(path, "starting the job: temporary files", instead=_ANOTHER_PLACE)
         with suppress(FileExistsError):
             folder.mkdir(0o700)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -119,7 +124,7 @@ def _private(folder: Path) -> Iterator[None]:
 def _not_private(folder: Path, found: str) -> OffsetlakeError:
     return OffsetlakeError(
         f"starting the job: expected a folder of user {os.geteuid()} for temporary files at {folder}, found "
-        f"{found}. Remove that, or choose another place (TMPDIR, and spark.local.dir in [spark.conf])."
+        f"{found}. {_ANOTHER_PLACE}, or remove that."
     )
 
 
@@ -176,9 +181,14 @@ def _not_a_file(file: Path, found: str) -> OffsetlakeError:
 def _take(descriptor: int, folder: Path) -> None:
     """Lock a file, and say in it who did; or a folder.
 
-    Whoever can open a file can lock it, for reading as well: so nobody else can. A file of others, or with a
-    second name, is not written to.
+    Whoever can open a file can lock it, for reading as well: so nobody else can from now on. A file of
+    others, or with a second name, is not written to.
     """
+    found = os.fstat(descriptor)
+    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+    if is_ours:
+        with suppress(OSError):  # some file systems have no modes
+            os.fchmod(descriptor, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -190,10 +200,7 @@ def _take(descriptor: int, folder: Path) -> None:
         if error.errno not in _NO_LOCKS_THERE:
             raise
         return
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1:
-        with suppress(OSError):  # some file systems have no modes
-            os.fchmod(descriptor, 0o600)
+    if is_ours:
         with suppress(OSError):  # only so that others can say who it is; a full disk has no room for it
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}\n".encode())

@@ -178,7 +178,8 @@ def _has_listed_names(conf: JarSet, directory: Path) -> bool:
 def _retrieve(conf: JarSet, directory: Path) -> None:
     """Let Ivy fill a temporary directory, check it against the list, and put it in place in one step."""
     cache = directory.parent
-    cache.mkdir(parents=True, exist_ok=True, mode=_MODE)
+    for folder in (*reversed(cache.parents), cache):  # `parents=True` has them as the umask says
+        folder.mkdir(_MODE, exist_ok=True)
     refuse_replaceable(cache, "jar cache")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
         retrieved = Path(scratch) / conf
@@ -281,6 +282,11 @@ def _ivy_jar() -> Path:
     return ivy
 
 
+def _identity(directory: Path) -> int | None:
+    """Tell a directory from another that takes its place."""
+    return directory.stat().st_ino if directory.exists() else None
+
+
 def _kind_of_failure(log: Path) -> str:
     if "Server access error" in log.read_text(errors="replace"):
         return "no registry could be reached"
@@ -297,13 +303,14 @@ def main() -> int:
     """Fill the cache with all that the commands need and print what was done; return the exit code."""
     for conf in _WANTED_BY_USERS:
         started = time.monotonic()
-        was_complete = difference_to_list(conf, jar_directory(conf, default_cache())) is None
+        before = _identity(jar_directory(conf, default_cache()))
         try:
             directory = ensure_jars(conf, warn=print)
         except OffsetlakeError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code
-        how = "already there" if was_complete else f"retrieved in {time.monotonic() - started:.1f} s"
+        is_same = _identity(directory) == before
+        how = "already there" if is_same else f"retrieved in {time.monotonic() - started:.1f} s"
         print(f"{conf}: {len(listed_jars(conf))} jars in {directory} ({how})")
     return 0
 

@@ -1,7 +1,7 @@
 """Refuses what runs as the job when others own it, or may write it: they would run code as the job.
 
-Trusted are this user and root. Of a folder that lies above, only this matters: whether everybody may rename
-what is in it.
+Trusted are this user and root. Of a folder that lies above, only this matters: whether others own it, or
+everybody may rename what is in it.
 """
 
 import os
@@ -20,21 +20,21 @@ class ForeignFileError(OffsetlakeError):
     """What would run as this process belongs to another user, or others may write it."""
 
     @classmethod
-    def owned(cls, path: Path, what: str, found: os.stat_result) -> "ForeignFileError":
+    def owned(cls, path: Path, what: str, found: os.stat_result, instead: str) -> "ForeignFileError":
         """Say whose it is, and what to do."""
         return cls(
             f"{what}: expected that {path} belongs to {_name_of(os.geteuid())} or root, found that it "
-            f"belongs to {_name_of(found.st_uid)}, who could run code as this process. {_ANOTHER}, or remove "
+            f"belongs to {_name_of(found.st_uid)}, who could run code as this process. {instead}, or remove "
             "it; if you trust what is in it, change its owner (chown)."
         )
 
     @classmethod
-    def writable(cls, path: Path, what: str, found: os.stat_result) -> "ForeignFileError":
+    def writable(cls, path: Path, what: str, found: os.stat_result, instead: str) -> "ForeignFileError":
         """Say who may write it, and what to do."""
         return cls(
             f"{what}: expected that only its owner may write {path}, found mode "
             f"{stat.S_IMODE(found.st_mode):04o} (owner {_name_of(found.st_uid)}): others could run code as "
-            f"this process. {_ANOTHER}; if you trust what is in it, let nobody else write it (chmod go-w)."
+            f"this process. {instead}; if you trust what is in it, let nobody else write it (chmod go-w)."
         )
 
 
@@ -50,22 +50,26 @@ def refuse_foreign(paths: Iterable[Path], what: str) -> None:
         except FileNotFoundError:
             continue
         if found.st_uid not in (os.geteuid(), 0):
-            raise ForeignFileError.owned(path, what, found)
+            raise ForeignFileError.owned(path, what, found, _ANOTHER)
         if found.st_mode & _BY_OTHERS:
-            raise ForeignFileError.writable(path, what, found)
+            raise ForeignFileError.writable(path, what, found, _ANOTHER)
 
 
-def refuse_replaceable(folder: Path, what: str) -> None:
-    """Raise `ForeignFileError` if everybody may write a folder above this one, and so replace it.
+def refuse_replaceable(folder: Path, what: str, *, instead: str = _ANOTHER) -> None:
+    """Raise `ForeignFileError` if another user than this one or root owns a folder above this one, or
+    everybody may write it, and so replace what is in it. `what` begins the error, `instead` says what to do.
 
     Not where only owners may rename (as in /tmp), nor where a volume is mounted: that of a container belongs
     to root, and everybody may write it.
     """
     for above in folder.parents:
         found = above.stat()
-        is_open = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-        if is_open and not above.is_mount():
-            raise ForeignFileError.writable(above, what, found)
+        if above.is_mount():
+            continue
+        if found.st_uid not in (os.geteuid(), 0):
+            raise ForeignFileError.owned(above, what, found, instead)
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise ForeignFileError.writable(above, what, found, instead)
 
 
 def _name_of(uid: int) -> str:

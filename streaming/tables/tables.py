@@ -78,6 +78,10 @@ class TablesMissingError(OffsetlakeError):
     """There are no tables under the given root."""
 
 
+_DENIED: Final = "(os error 13)"
+"""What the storage library says of a file in a local folder that this user may not read."""
+
+
 class TablesUnreachableError(OffsetlakeError):
     """The storage under the given root refused, or could not be reached."""
 
@@ -309,10 +313,11 @@ class Tables:
     def _not_opened(self, name: str, error: Exception) -> OffsetlakeError:
         """Say why a table could not be opened."""
         root, place = whole_path(self.root), whole_path(self._uri(name))
-        if is_closed(self.root):
+        if is_closed(self.root) or _DENIED in str(error):
+            found = "one" if is_closed(self.root) else "files in it"
             return TablesUnreachableError(
-                f"reading tables: expected a folder that this user may read at {root}, found one that only "
-                "others may. Be its owner; or its group, where the job has [job] readable_by_group on."
+                f"reading tables: expected a folder that this user may read at {root}, found {found} that "
+                "only others may. Be its owner; or its group, where the job has [job] readable_by_group on."
             )
         if Path(self.root).is_file():
             return TablesUnreachableError(

@@ -1,5 +1,6 @@
 """One job at a time on a checkpoint and on a table root; the lock goes with the process, however it ends."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from streaming.demo.local_broker import LocalBroker
 from streaming.job.listener import Listener
 from streaming.job.run import rebuild_tables, run_job
 from streaming.job.sole_job import LOCK_FILE, sole_job, temporary_folders
+from streaming.jvm.ownership import ForeignFileError
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -92,6 +94,20 @@ def test_nobody_else_can_open_the_lock_file_and_so_lock_it(tmp_path: Path) -> No
         with sole_job(settings(tmp_path, "s3://bucket/tables")):
             assert file.stat().st_mode & 0o777 == 0o600
         file.unlink()
+
+
+def test_a_lock_file_that_others_could_open_is_closed_to_them_also_while_one_has_it_locked(
+    tmp_path: Path,
+) -> None:
+    """Else who only reads could keep the job away at every start, by programs one after the other."""
+    file = tmp_path / LOCK_FILE
+    file.touch(0o644)
+    file.chmod(0o644)
+    with file.open("rb") as read:
+        fcntl.flock(read, fcntl.LOCK_SH)
+        with pytest.raises(MisuseError, match="another process"):
+            sole_job(settings(tmp_path, "s3://bucket/tables")).__enter__()
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("in_place", ["link", "dangling link", "pipe", "folder"])
@@ -204,6 +220,26 @@ def test_temporary_files_are_private(tmp_path: Path, temporary: Path) -> None:
     folder.chmod(0o777)
     with temporary_folders(job, {}):
         assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("by", ["TMPDIR", "spark.local.dir"])
+def test_temporary_files_are_not_where_everybody_may_put_other_folders(
+    tmp_path: Path, temporary: Path, by: str
+) -> None:
+    """Who renames the folder gets the sockets of Python workers, and gives Spark blocks of their own."""
+    shared = temporary if by == "TMPDIR" else tmp_path / "scratch"
+    shared.mkdir(exist_ok=True)
+    shared.chmod(0o777)
+    chosen = {} if by == "TMPDIR" else {"spark.conf": {"spark.local.dir": str(shared)}}
+    job = read_settings(options={"job.checkpoint": "s3://bucket/checkpoint", **chosen})
+    with pytest.raises(
+        ForeignFileError, match=f"temporary files: .* write {shared}, found mode 0777"
+    ) as raised:
+        folders_of(job)
+    assert "TMPDIR" in str(raised.value)
+    assert "OFFSETLAKE_JARS" not in str(raised.value)
+    shared.chmod(0o1777)  # as /tmp: only owners rename
+    folders_of(job)
 
 
 @pytest.mark.parametrize("in_place", ["link", "file"])

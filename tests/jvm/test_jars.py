@@ -304,6 +304,15 @@ class TestCommand:
         assert jars.main() == 1
         assert re.fullmatch(r"error: looking for Java: .*\n", capsys.readouterr().err)
 
+    def test_so_is_a_cache_that_cannot_be_read(
+        self, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in jars.listed_jars("connector"):
+            (jars.jar_directory("connector", cache.resolve()) / name).mkdir(parents=True)
+        monkeypatch.setenv("OFFSETLAKE_JARS", str(cache))
+        assert jars.main() == 1
+        assert re.fullmatch(r"error: jar cache .*: expected to read .*\n", capsys.readouterr().err)
+
 
 def test_filling_the_cache_as_a_module_warns_of_nothing(java_home: Path, cache: Path) -> None:
     fake_java(java_home, version=VERSION_11)

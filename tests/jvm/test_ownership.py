@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming.jvm.class_archive import archive_options, put_in_place
-from streaming.jvm.jars import ensure_jars, jar_directory
+from streaming.jvm.jars import JarError, ensure_jars, jar_directory
 from streaming.jvm.ownership import ForeignFileError, refuse_foreign, refuse_replaceable
 
 OTHER = 54_321  # a user that no machine has
@@ -91,6 +91,33 @@ def test_a_new_cache_in_a_folder_that_everybody_may_write_is_refused(tmp_path: P
     tmp_path.chmod(0o777)
     with pytest.raises(ForeignFileError, match=re.escape(f"may write {tmp_path}, found mode 0777")):
         ensure_jars("connector", cache=tmp_path / "new" / "cache")
+
+
+@as_root
+def test_a_folder_above_that_another_user_owns_is_refused(cache: Path) -> None:
+    """Who could put another cache in the place of this one, between its check and its use."""
+    above = cache.parent
+    os.chown(above, OTHER, -1)
+    with pytest.raises(ForeignFileError, match=re.escape(f"that {above} belongs to root or root, found")):
+        ensure_jars("connector", cache=cache)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002])
+def test_a_new_cache_is_not_refused_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    retrieved = jar_directory("connector", tmp_path / "new" / "cache")
+    monkeypatch.setattr("streaming.jvm.jars.run_ivy", lambda *_: retrieved.parent.joinpath("asked").touch())
+    monkeypatch.setattr("streaming.jvm.jars._telling_line", lambda _: "nothing")
+    before = os.umask(umask)
+    try:
+        with pytest.raises(JarError, match="jars, found others"):
+            ensure_jars("connector", cache=retrieved.parent)
+    finally:
+        os.umask(before)
+    assert (retrieved.parent / "asked").exists()
+    for folder in (retrieved.parent, retrieved.parent.parent):
+        assert folder.stat().st_mode & 0o777 == 0o755
 
 
 def test_what_is_not_there_is_passed_over(tmp_path: Path) -> None:

@@ -128,6 +128,10 @@ class TestVulnerabilities:
         with pytest.raises(NotCheckedError, match=r"of 1 of 2 packages there was no data, such as c"):
             of_report({"dependencies": [GOOD, SKIPPED]})
 
+    def test_a_report_of_nothing_is_not_taken_for_good(self) -> None:
+        with pytest.raises(NotCheckedError, match=r"no package is in the report"):
+            of_report({"dependencies": []})
+
     def test_without_a_network_it_says_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(audit.sys, "prefix", str(tmp_path))
         monkeypatch.setenv("UV_OFFLINE", "1")

@@ -1,9 +1,12 @@
 """Where Spark listens on this machine: other users of it reach the ports, and get nothing there."""
 
 import os
+import socket
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 LARGEST_PID = 2**22
+
+PATIENCE_S = 20.0
 
 pytestmark = pytest.mark.spark
 
@@ -85,6 +90,24 @@ def test_no_port_forks_for_who_has_no_secret(seen: Seen) -> None:
     """A daemon answers with the process that it has forked, before anything is sent."""
     numbers = {asked: int.from_bytes(said[:4]) for asked, said in seen.answers.items() if len(said) >= 4}
     assert {asked for asked, number in numbers.items() if 0 < number <= LARGEST_PID} == set()
+
+
+def test_strangers_who_never_end_hold_up_nothing(spark: SparkSession) -> None:
+    """Nor what PySpark would otherwise have at a port: its server of accumulators hears one at a time."""
+    context: Any = spark.sparkContext
+    with ExitStack() as strangers, ThreadPoolExecutor(1) as thread:
+        for port, said in product(tcp_ports(processes(spark)), (b"", b"\0\0\0\0\x7f\xff", b"c\n" * 9)):
+            for _ in range(10):
+                stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", port)))
+                with suppress(ConnectionError):
+                    stranger.sendall(said)
+        counted = context.accumulator(0)
+        task = thread.submit(context.range(4, numSlices=2).foreach, lambda number: counted.add(number))
+        wait([task], PATIENCE_S)
+        was_held_up = not task.done()
+        strangers.close()  # so that the task ends
+    assert not was_held_up
+    assert counted.value == 6
 
 
 def test_python_workers_are_reached_in_a_folder_that_is_private(spark: SparkSession) -> None:

@@ -121,6 +121,8 @@ def of_report(report: Mapping[str, Any]) -> list[str]:
     Raises `NotCheckedError` if there are packages that its data says nothing of, and no vulnerabilities.
     """
     packages = report["dependencies"]
+    if not packages:
+        raise NotCheckedError("no package is in the report of pip-audit: expected those of the lock")
     lines = [
         f"{one['name']} {one['version']}: {known['id']}, fixed in: {', '.join(known['fix_versions']) or '-'}"
         for one in packages

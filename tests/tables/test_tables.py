@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -309,6 +310,25 @@ def test_tables_that_only_others_may_read_are_not_called_missing(tables: Tables)
             tables.read()
     finally:
         Path(tables.root).chmod(0o700)
+
+
+def test_files_that_only_others_may_read_in_tables_that_all_may_are_not_called_damaged() -> None:
+    """As where an earlier release has made the tables, and its files were for all."""
+    folder = Path(tempfile.mkdtemp())  # that of pytest is closed to others as a whole
+    try:
+        folder.chmod(0o755)
+        tables = Tables(str(folder / "lake"))
+        tables.create()
+        append(tables, {"g": group()})
+        for made in (folder / "lake").rglob("*"):
+            made.chmod(made.stat().st_mode | 0o555)
+        (folder / "lake").chmod(0o755)
+        newest = max(Path(tables.root, "changes", "_delta_log").glob("*.json"))
+        newest.chmod(0)
+        with another_user(), pytest.raises(TablesUnreachableError, match=r"may read.*readable_by_group"):
+            Tables(tables.root).read()
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("name", ["lake", "lake/", "a plain file/lake"])
