@@ -53,6 +53,13 @@ def plain_values(column: pa.ChunkedArray) -> list[Any]:
     return [value for chunk in column.chunks for value in _plain(chunk)]
 
 
+def is_numeric(of: pa.DataType) -> bool:
+    """Tell whether values are numbers, also those that `plain_values` writes as text (-Infinity)."""
+    if t.is_dictionary(of) or t.is_run_end_encoded(of):
+        return is_numeric(of.value_type)
+    return bool(t.is_integer(of) or t.is_floating(of) or t.is_decimal(of))
+
+
 def _plain(array: pa.Array) -> list[Any]:
     rule = _rule(array.type)
     assert rule is not None, "refuse_unprintable comes first"

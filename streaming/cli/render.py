@@ -1,14 +1,14 @@
 """Prints rows as a table for people, as JSON or as CSV.
 
-JSON is one array of objects, one on a line; CSV has a header line, nothing for null and "" for empty text.
-Both use the column names of the tables, and values as `plain_values` gives them. Text from the log is data:
-control characters are shown, never sent to a terminal. Only CSV for a pipe or a file holds them as they are,
-but for NUL, at which many readers of CSV stop.
+JSON is one array of objects, one on a line; CSV has a header line. Both use the column names of the tables,
+and values as `plain_values` gives them. Text from the log is data: control characters are shown, never sent
+to a terminal. Only CSV for a pipe or a file holds them as they are, but for NUL; and no text in it is a
+formula.
 """
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from itertools import chain
@@ -16,18 +16,16 @@ from typing import Any, Final, Literal, TextIO
 
 import pyarrow as pa
 
+from streaming.cli.csv_lines import csv_line, csv_text, harmless
 from streaming.cli.layout.cells import parts_of
 from streaming.cli.layout.forms import Form
 from streaming.cli.layout.tables import brief_lines, uncut_lines
 from streaming.cli.output import for_programs
-from streaming.cli.plain_values import plain_values, refuse_repeated, refuse_unprintable
+from streaming.cli.plain_values import is_numeric, plain_values, refuse_repeated, refuse_unprintable
 from streaming.common.escapes import json_text, shown
 
 Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
-
-_ESCAPES_IN_CSV: Final = str.maketrans({"\0": "\u24000", "\u2400": "\u2400\u2400"})
-"""NUL is U+2400 (symbol for null) and the digit 0; U+2400 is doubled, so that this can be undone."""
 
 _LEAST_ROOM: Final = 40
 """Columns of a terminal; a narrower one breaks the lines by itself."""
@@ -103,25 +101,21 @@ def _print_json(rows: pa.Table, out: TextIO) -> None:
 
 
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    lines = (csv_line(row).translate(_ESCAPES_IN_CSV) for row in chain([rows.column_names], _rows(rows)))
+    head = map(harmless, rows.column_names)
+    lines = map(csv_line, chain([head], _rows(rows, _harmless_values)))
     is_seen = out.isatty()
     out.writelines(f"{shown(line) if is_seen else line}\n" for line in lines)
 
 
-def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+def _harmless_values(column: pa.ChunkedArray) -> list[Any]:
+    values = plain_values(column)
+    if is_numeric(column.type):
+        return values
+    return [None if value is None else harmless(csv_text(value)) for value in values]
+
+
+def _rows(
+    rows: pa.Table, values_of: Callable[[pa.ChunkedArray], list[Any]] = plain_values
+) -> Iterator[tuple[Any, ...]]:
     for part in parts_of(rows):
-        yield from zip(*map(plain_values, part.columns), strict=True)
-
-
-def csv_line(values: Iterable[Any]) -> str:
-    """Write a line of CSV, without its end: nothing for null, "" for empty text."""
-    return ",".join(map(_csv_value, values))
-
-
-def _csv_value(value: Any) -> str:
-    """Write one value; the `csv` module would write null and the empty group id alike."""
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else json_text(value)
-    is_bare = text and not any(sign in text for sign in ',"\r\n')
-    return text if is_bare else '"' + text.replace('"', '""') + '"'
+        yield from zip(*map(values_of, part.columns), strict=True)

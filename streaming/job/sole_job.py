@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -36,6 +37,12 @@ _SHORT: Final = Path("/tmp")
 """Where Spark's Unix sockets have their folder if the usual one is too long for them."""
 
 _ANOTHER_PLACE: Final = "Choose another place (TMPDIR, and spark.local.dir in [spark.conf])"
+_OWN_PLACES: Final = "give this job its own checkpoint and table root (--checkpoint, --table-root)"
+_OWN_CHECKPOINT: Final = (
+    "give this job its own checkpoint (--checkpoint): jobs on this machine with the same one would have the "
+    "same folder for temporary files"
+)
+"""What to do instead of stopping who has a lock."""
 
 _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -115,7 +122,7 @@ def _private(folder: Path) -> Iterator[None]:
         if (owner := os.fstat(descriptor).st_uid) != os.geteuid():
             raise _not_private(folder, f"one of user {owner}")
         os.fchmod(descriptor, 0o700)
-        _take(descriptor, folder)
+        _take(descriptor, folder, folder, _OWN_CHECKPOINT)
         yield
     finally:
         os.close(descriptor)
@@ -165,7 +172,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _not_a_file(file, "something else, such as a pipe")
-        _take(descriptor, folder)
+        _take(descriptor, file, folder, _OWN_PLACES)
         yield
     finally:
         os.close(descriptor)
@@ -178,8 +185,9 @@ def _not_a_file(file: Path, found: str) -> OffsetlakeError:
     )
 
 
-def _take(descriptor: int, folder: Path) -> None:
-    """Lock a file, and say in it who did; or a folder.
+def _take(descriptor: int, locked: Path, folder: Path, instead: str) -> None:
+    """Lock a file, and say in it who did; or a folder. Of the `folder` and what to do `instead` of stopping
+    who has the lock an error speaks.
 
     Whoever can open a file can lock it, for reading as well: so nobody else can from now on. A file of
     others, or with a second name, is not written to.
@@ -193,8 +201,8 @@ def _take(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise MisuseError(
-            f"starting the job: {_holder(descriptor)} is already using {folder}. "
-            "Stop it first, or give this job its own checkpoint and table root (--checkpoint, --table-root)."
+            f"starting the job: {_holder(descriptor, locked)} is already using {folder}. "
+            f"Stop it first, or {instead}."
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS_THERE:
@@ -206,8 +214,9 @@ def _take(descriptor: int, folder: Path) -> None:
             os.write(descriptor, f"process {os.getpid()}\n".encode())
 
 
-def _holder(descriptor: int) -> str:
+def _holder(descriptor: int, locked: Path) -> str:
+    """Name who has a lock, as far as a file says it; a folder says nothing."""
     with suppress(OSError):  # a folder
         if written := re.fullmatch(rb"process [0-9]+\n", os.pread(descriptor, 64, 0)):
             return written[0].decode().strip()
-    return "another process"
+    return f"another process (`fuser -v {shlex.quote(str(locked))}` shows which)"

@@ -151,11 +151,12 @@ CHAT = [
     "@Everyone",
     "@all",
     "<https://evil.example|billing>",
+    "![billing](https://evil.example)",
 ]
 
 
 def test_names_in_messages_call_nobody_in_a_chat(tmp_path: Path) -> None:
-    """Slack takes `<!channel>` and `<https://...|...>` for markup, others @here, @everyone, @all."""
+    """Slack takes `<!channel>` and `<https://...|...>` for markup, others @here, @all and Markdown."""
     lake = Lake(tmp_path)
     for number, name in enumerate([*CHAT, "ops@example.org", *(f"<{number}>" for number in range(21))]):
         lake.commit(name, (f"<!here>{number}", 0))
@@ -177,7 +178,7 @@ def test_names_in_messages_call_nobody_in_a_chat(tmp_path: Path) -> None:
         alert["annotations"]["summary"] for alert in alerts
     ]
     assert len(texts) == 2 * len(told) + 1
-    calls = re.compile(r"[<>&]|@(here|channel|everyone|all)\b", re.IGNORECASE)
+    calls = re.compile(r"[<>&]|\]\(|@(here|channel|everyone|all)\b", re.IGNORECASE)
     assert [text for text in texts if calls.search(text)] == []
     assert all(
         "topic" in alert["annotations"] and not calls.search(alert["annotations"]["topic"])

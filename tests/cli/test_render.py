@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import typing
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -86,12 +87,59 @@ def test_json_gives_back_any_text(texts: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(st.characters(codec="utf-8")) | st.text('\0\u24000a,"\\')))
+@given(st.lists(st.text(st.characters(codec="utf-8")) | st.text("\0\u24000a,\"\\'= \t")))
 def test_csv_gives_back_any_text_and_holds_no_nul(texts: list[str]) -> None:
     text = printed([{"group": text} for text in texts], "csv")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert "\0" not in text
     assert [without_escapes(row["group"]) for row in rows] == texts
+
+
+FORMULAS = [
+    '=HYPERLINK("http://x")',
+    "+1",
+    "-5",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "\ttext",
+    "  =1",
+    "\u00a0=1",
+    "\u3000=1",
+    *("\uff1d1", "\uff0b1", "\uff0d1", "\uff201"),
+    "'quoted",
+    "''",
+]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_no_text_in_csv_is_a_formula(kind: pa.DataType) -> None:
+    out = io.StringIO(newline="")
+    print_rows(pa.table({"=name": pa.array(FORMULAS).cast(kind)}), "csv", SQL, View(), out)
+    [name], *rows = csv.reader(io.StringIO(out.getvalue(), newline=""))
+    assert name == "'=name"
+    assert [text for [text] in rows] == [f"'{text}" for text in FORMULAS]
+    assert [without_escapes(text) for [text] in rows] == FORMULAS
+
+
+def test_numbers_in_csv_stay_numbers() -> None:
+    numbers = pa.table(
+        {
+            "lag": [-5],
+            "part": [-0.5],
+            "least": [float("-inf")],
+            "exact": [Decimal("-1.50")],
+            "coded": pa.array([-7]).dictionary_encode(),
+            "null": pa.array([None], pa.string()),
+            "empty": [""],
+            "members": [["=1\u2400"]],
+            "is": [True],
+        }
+    )
+    out = io.StringIO()
+    print_rows(numbers, "csv", SQL, View(), out)
+    assert out.getvalue().splitlines()[1] == '-5,-0.5,-Infinity,-1.50,-7,,"","[""=1\u2400\u2400""]",true'
 
 
 def test_csv_changes_no_text_without_nul() -> None:

@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -277,9 +279,16 @@ def test_the_files_of_a_job_that_runs_are_left_alone(tmp_path: Path, temporary: 
         assert process.stdout.readline() == "locked\n"
         [folder] = temporary.iterdir()
         (folder / "used").touch()
-        with pytest.raises(MisuseError, match=f"another process is already using {folder}"):
+        with pytest.raises(MisuseError, match=f" is already using {folder}") as refused:
             folders_of(settings("s3://bucket/checkpoint", tmp_path))
         assert (folder / "used").exists()
+        message = str(refused.value)
+        assert "own checkpoint (--checkpoint)" in message
+        assert "--table-root" not in message
+        [asks] = re.findall("`(.*)` shows which", message)
+        if shutil.which("fuser"):
+            shown = subprocess.run(shlex.split(asks), capture_output=True, text=True, check=True)
+            assert str(process.pid) in shown.stdout.split()
         process.kill()
     assert folders_of(settings("s3://bucket/checkpoint", tmp_path)) == [folder]
 
