@@ -12,11 +12,11 @@ from streaming.alerts.log_starts import AskLogRanges, LogStarts
 from streaming.alerts.positions import Looked, Positions
 from streaming.alerts.rewinds import Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
-from streaming.alerts.rules.view import LagRows, View, is_stalled, judged_partitions
+from streaming.alerts.rules.view import LagRows, View, judged_partitions
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
+from streaming.assessment.assess import Facts, assess, stalled_partitions
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
-from streaming.expiry.rules import expiry
 from streaming.lag.rules import HealthRules
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS
@@ -159,7 +159,8 @@ def read_rows(moment: Snapshot, settings: AlertSettings, now: int) -> Rows:
     offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
     groups = moment.groups() if is_judged else GROUPS.empty_table()
     if progress.retention is not None:
-        offsets = expiry(offsets, groups, progress.retention.retention_ms, stalled=_stalled(progress))
+        facts = Facts(expiry=progress.retention.retention_ms)
+        offsets = assess(moment, offsets, facts, moment=now, groups=groups)
     return Rows(_what_matters(progress, settings, now), offsets, groups)
 
 
@@ -169,13 +170,9 @@ def _what_matters(progress: Progress, settings: AlertSettings, now: int) -> tupl
     return (
         (progress.query_id, progress.generation, progress.sequence),
         None if retention is None else retention.retention_ms,
-        _stalled(progress),
+        stalled_partitions(progress, now),
         bool(judged_partitions(progress, settings, now)),
     )
-
-
-def _stalled(progress: Progress) -> tuple[int, ...]:
-    return tuple(number for number, partition in progress.partitions.items() if is_stalled(partition))
 
 
 def changed_episodes(state: AlertState, view: View, settings: AlertSettings) -> list[Episode]:

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, TextIO
 
+from streaming.assessment.assess import Facts, assess
 from streaming.common.keys import KEY_NAMES
-from streaming.common.times import MINUTE_MS, now_ms
+from streaming.common.times import now_ms
 from streaming.demo.broker_offsets import OffsetKey, broker_offsets
 from streaming.demo.display import Display
 from streaming.demo.doors import Doors, this_program
@@ -25,14 +26,12 @@ from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
 from streaming.job.listener import Listener
 from streaming.job.run import run_job
-from streaming.lag.positions import offsets_with_lag
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.snapshot import LiveRows
 from streaming.tables.tables import Tables, TablesMissingError
 
-_ENDS_AGE_MS: Final = 2 * MINUTE_MS  # of the samples that lag is shown by
 _LOOK_S: Final = 1.0
 _AGREE_LIMIT_S: Final = 60.0
 _NAME: Final = "offsetlake-demo-"
@@ -233,7 +232,7 @@ def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
     """Return the lags that are known, as of the last sample of log ends."""
     now = now_ms()
     lagging = Tables(settings.tables.root).ask(
-        lambda at: offsets_with_lag(at, rows.offsets, moment=now, max_age_ms=_ENDS_AGE_MS), bases=[]
+        lambda at: assess(at, rows.offsets, Facts(lag=True), moment=now), bases=[]
     )
     return {
         OffsetKey(row["group"], row["topic"], row["partition"]): row["lag"]

@@ -7,19 +7,18 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment.assess import Facts, assess
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
-from streaming.expiry.rules import UNKNOWN_RULES, expiry
+from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.queries.completeness import AsOf
-from streaming.queries.lag_rows import with_former
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
-from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
@@ -72,16 +71,16 @@ def list_expiring(
     """
     named, moment = list(groups) or None, now if as_of is None else as_of
 
-    def question(at: Snapshot) -> tuple[pa.Table, pa.Table, Progress, Gap | None]:
-        offsets = with_former(at, of_topics(at.offsets(named), topics), moment=moment)
-        return offsets, at.groups(named), at.progress, at.gap
+    def question(at: Snapshot) -> tuple[pa.Table, AsOf]:
+        about = AsOf.of(named, at.progress, at.gap, as_of, now=now)
+        loaded = [number for number, one in at.progress.partitions.items() if one.loaded]
+        held = of_topics(at.offsets(named), topics)
+        offsets = held.filter(pc.is_in(held["source_partition"], value_set=pa.array(loaded, pa.int32())))
+        retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
+        facts = Facts(former_topic=True, expiry=retention_ms)
+        return assess(at, offsets, facts, moment=moment, groups=at.groups(named)), about
 
-    asked, held_groups, progress, gap = tables.ask(question, as_of=as_of)
-    loaded = [number for number, partition in progress.partitions.items() if partition.loaded]
-    stalled = [number for number, partition in progress.partitions.items() if partition.is_stalled(moment)]
-    held = asked.filter(pc.is_in(asked["source_partition"], value_set=pa.array(loaded, pa.int32())))
-    retention_ms = known_retention_ms(progress, settings) if len(held) else 0
-    rows = expiry(held, held_groups, retention_ms, stalled=stalled)
+    rows, about = tables.ask(question, as_of=as_of)
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
@@ -90,8 +89,8 @@ def list_expiring(
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return Listing(
         rows.sort_by(by),
-        AsOf.of(named, progress, gap, as_of, now=now),
-        remarks=_retention_remarks(progress, moment),
+        about,
+        remarks=_retention_remarks(about.progress, moment),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment.assess import Facts, Terms, assess
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
@@ -19,7 +20,7 @@ from streaming.lag.health import group_health
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.lag_time import with_lag_along
 from streaming.lag.log_ends import with_log_ends
-from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in
+from streaming.lag.positions import MAX_AGE_MS, topics_in
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
 from streaming.lag.rules import HealthRules
@@ -82,11 +83,8 @@ class LagQueries:
         `with_former` appends `of_former_topic`: the offset points into the log of a topic that was deleted.
         """
 
-        def question(at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-            rows = self._with_lag(at, about, offsets)
-            return lag_rows.with_former(at, rows, moment=about.moment) if with_former else rows
-
-        return _in_order(self._answer(question, groups, topics, as_of))
+        facts = Facts(lag=True, former_topic=with_former)
+        return _in_order(self._assess(facts, groups, topics, as_of))
 
     def list_lag(
         self,
@@ -104,7 +102,7 @@ class LagQueries:
         """
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
-        answer = self._answer(self._with_lag, groups, topics, as_of)
+        answer = self._assess(Facts(lag=True), groups, topics, as_of)
         rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
         return replace(answer, rows=rows)
 
@@ -197,7 +195,7 @@ class LagQueries:
         as_of: datetime | None = None,
     ) -> Answer:
         """Return the status of the named groups or of all (schema `GROUP_HEALTH`), the worst first."""
-        answer = self._answer(self._with_health, groups, topics, as_of)
+        answer = self._assess(lag_rows.HEALTH, groups, topics, as_of)
         return replace(answer, rows=group_health(answer.rows))
 
     def partition_health(
@@ -208,7 +206,7 @@ class LagQueries:
     ) -> Answer:
         """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`, sorted
         by key."""
-        return _in_order(self._answer(self._with_health, groups, topics, as_of))
+        return _in_order(self._assess(lag_rows.HEALTH, groups, topics, as_of))
 
     def health_changes(
         self,
@@ -287,12 +285,19 @@ class LagQueries:
 
     # ---------------------------------------------------------------------------------------------------
 
-    def _with_lag(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-        return offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
-
-    def _with_health(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-        return lag_rows.offsets_with_health(
-            at, offsets, moment=about.moment, max_age_ms=self.max_age_ms, rules=self.rules
+    def _assess(
+        self,
+        facts: Facts,
+        groups: Collection[str] | None,
+        topics: Sequence[TopicPartitions],
+        as_of: datetime | None,
+    ) -> Answer:
+        terms = Terms(max_age_ms=self.max_age_ms, rules=self.rules)
+        return self._answer(
+            lambda at, about, offsets: assess(at, offsets, facts, moment=about.moment, terms=terms),
+            groups,
+            topics,
+            as_of,
         )
 
     def _answer(

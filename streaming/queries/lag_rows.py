@@ -7,19 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment.assess import Facts, Terms, assess
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.common.timestamps import to_timestamps
-from streaming.lag.former_topic import with_former_topic
 from streaming.lag.health import group_health
-from streaming.lag.positions import (
-    MAX_AGE_MS,
-    offsets_with_lag,
-    topics_in,
-    with_currency,
-    with_health,
-    written_since,
-)
+from streaming.lag.positions import written_since
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.lag.samples import NONE
@@ -30,21 +23,9 @@ from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
+HEALTH: Final = Facts(lag=True, health=True)
+
 _SAMPLES_AT_ONCE: Final = 1_000_000  # 200 MB
-
-
-def with_former(at: Snapshot, offsets: pa.Table, *, moment: int) -> pa.Table:
-    """Append to offsets, as they were at a moment (ms), whether they are `of_former_topic`."""
-    return with_former_topic(offsets, at.topics_over_time(topics_in(offsets), as_of=moment))
-
-
-def offsets_with_health(
-    at: Snapshot, offsets: pa.Table, *, moment: int, max_age_ms: int, rules: HealthRules
-) -> pa.Table:
-    """Add the columns `LAG` and `PARTITION_HEALTH` to offsets, as they were at a moment (ms); in no order."""
-    rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=max_age_ms)
-    rows = with_currency(rows, at.progress, is_observed=at.gap is None, moment=moment, max_age_ms=max_age_ms)
-    return with_health(at, rows, moment=moment, max_age_ms=max_age_ms, rules=rules)
 
 
 def view(
@@ -53,12 +34,10 @@ def view(
     """Return what `LagQueries` answers about all groups under the name of a view: `lag`, which are offsets
     with all that is known of them, or `health`; with `is_empty` just its columns."""
     offsets = no_rows(OFFSETS) if is_empty else about.of_loaded(at.offsets())
-    moment = about.moment
     if name == "lag":
-        rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=MAX_AGE_MS)
-        return with_former(at, rows, moment=moment)
-    rules = HealthRules() if health is None else HealthRules.of(health)
-    return group_health(offsets_with_health(at, offsets, moment=moment, max_age_ms=MAX_AGE_MS, rules=rules))
+        return assess(at, offsets, Facts(lag=True, former_topic=True), moment=about.moment)
+    terms = Terms(rules=HealthRules() if health is None else HealthRules.of(health))
+    return group_health(assess(at, offsets, HEALTH, moment=about.moment, terms=terms))
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:

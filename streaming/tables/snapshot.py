@@ -72,6 +72,11 @@ class Snapshot:
     changes: DeltaTable
     open_log_ends: Callable[[], DeltaTable | None]
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether the job was at work at the moment that was asked for."""
+        return self.gap is None
+
     @cached_property
     def log_ends(self) -> DeltaTable | None:
         """The samples of log ends, opened when they are first asked for; None: the table was not created

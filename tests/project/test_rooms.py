@@ -39,17 +39,18 @@ ROOMS = {
     "maintenance": "tables settings model common",
     "spark": "decoders packets state brokers settings jvm model common",
     "lag": "model common",
-    "queries": "tables expiry lag settings model common",
-    "alerts": "tables expiry lag settings model common",
+    "assessment": "expiry lag model common",
+    "queries": "assessment tables expiry lag settings model common",
+    "alerts": "assessment tables expiry lag settings model common",
     "serve/picture": "tables expiry lag queries alerts settings model common",
-    "serve/standing": "serve/picture tables expiry lag alerts settings model common",
+    "serve/standing": "serve/picture assessment tables expiry lag alerts settings model common",
     "serve/metrics": "serve/standing serve/picture expiry lag settings model common",
     "serve/http": "serve/metrics model common",
     "serve/kafka": "serve/picture decoders settings model common",
     "serve/process": "serve/kafka serve/http serve/metrics serve/standing serve/picture alerts tables lag "
     "settings model common",
     "job": "decoders model common settings jvm packets state expiry brokers tables maintenance spark alerts",
-    "demo": "job lag tables settings jvm model common",
+    "demo": "job assessment tables settings jvm model common",
     "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model "
     "common decoders",
 }
@@ -132,6 +133,30 @@ def test_every_folder_is_a_room_and_none_is_above_what_it_imports() -> None:
         (room, one) for room in ROOMS for one in ROOMS[room].split() if order.index(one) > order.index(room)
     ]
     assert upwards == []
+
+
+ASSESSED = {
+    "streaming.lag.positions": {"offsets_with_lag", "with_currency", "with_health"},
+    "streaming.lag.lag_time": {"with_lag"},
+    "streaming.lag.health": {"health", "partition_health"},
+    "streaming.lag.former_topic": {"of_former_topic", "with_former_topic"},
+    "streaming.expiry.rules": {"expiry"},
+}
+"""Functions that say something of committed offsets. Views have it from the assessment, so that all say the
+same; within their own packages others build on them (causes of removals, positions to put back)."""
+
+
+def test_only_the_assessment_assesses() -> None:
+    others = [
+        f"{name} imports {alias.name}"
+        for name, file in MODULES.items()
+        if not name.startswith("streaming.assessment")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in ASSESSED
+        for alias in node.names
+        if alias.name in ASSESSED[node.module] and room_of(name) != room_of(node.module)
+    ]
+    assert others == []
 
 
 def test_no_circle_of_modules() -> None:

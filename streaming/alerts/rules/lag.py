@@ -114,7 +114,7 @@ def _judge_health(
 ) -> Judgement:
     if view.lag is None:
         return _nothing_new(settings, rule)
-    rows = GroupPolicies(settings).with_on(view.lag.judged, rule)
+    rows = GroupPolicies(settings).with_on(view.lag.offsets, rule)
     is_whole = to_mask(rows["is_sampled"])
     # what was committed lately has not stopped, whatever else is not known of it
     is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
@@ -269,7 +269,7 @@ def _judge_offset_of_former_topic(view: View, settings: AlertSettings) -> Judgem
     """Find groups with members that would start from an offset of a topic that was deleted and made anew."""
     if view.lag is None:
         return _nothing_new(settings, FORMER_TOPIC_RULE)
-    rows = GroupPolicies(settings).with_on(view.lag.dated, FORMER_TOPIC_RULE)
+    rows = GroupPolicies(settings).with_on(view.lag.offsets, FORMER_TOPIC_RULE)
     former = rows["of_former_topic"]
     is_former = to_mask(former)
     would_start, may_come_back = _starters(

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -68,13 +68,20 @@ class GroupPolicies:
 
     def with_on(self, rows: pa.Table, *rules: str) -> pa.Table:
         """Return the rows of groups for which one of some rules is on."""
-        if not self.has_on(*rules):
-            return rows.slice(0, 0)
+        is_on = self.are_on(rows, *rules)
+        return rows if is_on is True else where(rows, is_on)
+
+    def are_on(self, rows: pa.Table, *rules: str) -> Mask | Literal[True]:
+        """Tell of n rows whether one of some rules is on for their group; True: for all groups."""
         if all(policy.rules.intersection(rules) for policy in self._all):
-            return rows
+            return True
+        if not self.has_on(*rules):
+            return np.zeros(len(rows), np.bool_)
         codes, groups = numbered(rows["group"])
-        is_on = [bool(self.of(name).rules.intersection(rules)) for name in groups.to_pylist()]
-        return where(rows, np.array(is_on, np.bool_)[codes])
+        is_on: Mask = np.array(
+            [bool(self.of(name).rules.intersection(rules)) for name in groups.to_pylist()], np.bool_
+        )[codes]
+        return is_on
 
     def lag_ms(self, rows: pa.Table) -> Index:
         """Return how much lag time the groups of n rows may have (ms)."""

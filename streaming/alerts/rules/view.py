@@ -21,18 +21,12 @@ from streaming.settings.model import AlertSettings
 
 @dataclass(frozen=True, kw_only=True)
 class LagRows:
-    """The offsets of groups that rules about lag are on for, as of a `moment` (ms).
-
-    All have the columns `LAG` and `is_sampled`: whether the end of the log was sampled all along in a window
-    of the rules of `health`, if they are behind. `judged` also have `PARTITION_HEALTH`, `dated` also
-    `of_former_topic`.
-    """
+    """The offsets of groups that rules about lag are on for, assessed as of a `moment` (ms): lag, sampling,
+    and health and former topics where a rule is on that goes by them."""
 
     moment: int
     health: HealthRules
     offsets: pa.Table
-    judged: pa.Table
-    dated: pa.Table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment.assess import Facts, Terms, assess
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
-from streaming.expiry.rules import RULES, expiry
-from streaming.lag.former_topic import of_former_topic
-from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in, with_currency, with_health
+from streaming.expiry.rules import RULES
+from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.rules import STATUSES, HealthRules
 from streaming.model.progress import Progress
 from streaming.serve.picture.names import NONE, fixed
@@ -89,17 +89,15 @@ def standing_of(
     `at` are the tables of now: what they have that is newer than the picture is left out. Raises what reading
     them raises.
     """
-    at = replace(at, progress=picture.progress)
     rows = offset_rows(picture)
     if not len(rows):
         return Standing(picture=picture, positions=Positions.unknown(0), moment=moment)
-    with_lags = offsets_with_lag(at, rows, moment=moment, max_age_ms=MAX_AGE_MS)
-    current = with_currency(
-        with_lags, picture.progress, is_observed=True, moment=moment, max_age_ms=MAX_AGE_MS
-    )
-    judged = with_health(at, current, moment=moment, max_age_ms=MAX_AGE_MS, rules=health)
-    former = of_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=moment))
-    rules, expires_at = _expiry(picture, rows, moment, settings)
+    retention_ms = retention_ms_of(picture.progress, settings)
+    facts = Facts(lag=True, health=True, former_topic=True, expiry=retention_ms)
+    source = replace(at, progress=picture.progress, gap=None)
+    terms = Terms(rules=health)
+    judged = assess(source, rows, facts, moment=moment, terms=terms, groups=group_rows(picture))
+    rules, expires_at = _expiry(judged)
     lags = judged["lag"]
     is_lag_known = to_mask(lags.is_valid())
     is_timed = to_mask(judged["lag_seconds"].is_valid())
@@ -111,7 +109,7 @@ def standing_of(
         status=fixed(numbers_or(pc.index_in(judged["status"], value_set=from_texts(STATUSES)), NONE)),
         rule=fixed(rules),
         expires_at=fixed(expires_at),
-        is_of_former_topic=fixed(to_mask(former)),
+        is_of_former_topic=fixed(to_mask(judged[OF_FORMER_TOPIC.name])),
     )
     return Standing(picture=picture, positions=positions, moment=moment)
 
@@ -121,13 +119,10 @@ def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
     return settings.retention_ms if progress.retention is None else progress.retention.retention_ms
 
 
-def _expiry(picture: Picture, rows: pa.Table, moment: int, settings: ExpirySettings) -> tuple[Index, Index]:
+def _expiry(rows: pa.Table) -> tuple[Index, Index]:
     """Return by which rule n offsets expire, and when (ms)."""
-    retention_ms = retention_ms_of(picture.progress, settings)
-    if retention_ms is None:
+    if "rule" not in rows.column_names:
         unknown = np.full(len(rows), NONE, np.int64)
         return unknown, unknown
-    stalled = [number for number, one in picture.progress.partitions.items() if one.is_stalled(moment)]
-    found = expiry(rows, group_rows(picture), retention_ms, stalled=stalled)
-    rules = numbers_or(pc.index_in(found["rule"], value_set=from_texts(EXPIRY_RULES)), NONE)
-    return rules, numbers_or(to_milliseconds(found["expires_at"]), NONE)
+    rules = numbers_or(pc.index_in(rows["rule"], value_set=from_texts(EXPIRY_RULES)), NONE)
+    return rules, numbers_or(to_milliseconds(rows["expires_at"]), NONE)

@@ -1,0 +1,171 @@
+"""Works out what is known of committed offsets at one moment: only the columns that are asked for.
+
+What is read for them, and how far back, is up to each fact; a snapshot of the tables is a `Source`, and so is
+one in memory.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import Mask, from_mask, to_mask
+from streaming.common.pieces import take
+from streaming.expiry.rules import expiry
+from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
+from streaming.lag.health import PARTITION_HEALTH, with_columns
+from streaming.lag.positions import (
+    MAX_AGE_MS,
+    Reader,
+    offsets_with_lag,
+    topics_in,
+    with_currency,
+    with_health,
+)
+from streaming.lag.rules import HealthRules
+from streaming.lag.samples import NONE, Samples
+from streaming.model.progress import Progress
+
+IS_SAMPLED: Final = pa.field("is_sampled", pa.bool_())
+
+_FORMER_TOPIC: Final = pa.schema([OF_FORMER_TOPIC])
+
+Some = Mask | bool
+"""Of which of n offsets a fact is wanted: of those of a mask, of all, or of none."""
+
+
+class Source(Reader, Protocol):
+    """The tables at one moment, and how far they go."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far the offsets topic was read."""
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the job was at work at the moment."""
+
+    def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
+        """Read the groups (schema `GROUPS`), the named ones or all."""
+
+    def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
+        """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The facts that are wanted, each of which adds columns to the offsets.
+
+    - `lag`: the columns `LAG`;
+    - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
+      health, or need not have been: the position is not behind;
+    - `health`: the columns `PARTITION_HEALTH`;
+    - `former_topic`: `of_former_topic`;
+    - `expiry`: rule, clock_starts_at and expires_at, if the brokers keep offsets for so long (ms).
+
+    Where a fact is wanted of some offsets only, it is null for the others. All but the last two need `lag`.
+    """
+
+    lag: bool = False
+    sampling: bool = False
+    health: Some = False
+    former_topic: Some = False
+    expiry: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """By which terms offsets are assessed: samples of log ends say nothing once they are older than
+    `max_age_ms`, and health goes by `rules`."""
+
+    max_age_ms: int = MAX_AGE_MS
+    rules: HealthRules = field(default_factory=HealthRules)
+
+
+def assess(
+    at: Source,
+    offsets: pa.Table,
+    facts: Facts,
+    *,
+    moment: int,
+    terms: Terms | None = None,
+    groups: pa.Table | None = None,
+) -> pa.Table:
+    """Add to n committed offsets (schema `OFFSETS`, or those of its columns that the facts need) what is
+    known of them at a moment (ms), in their order.
+
+    `groups` (schema `GROUPS`) are those of the offsets; None: they are read if a fact needs them. Raises what
+    reading from the source raises.
+    """
+    asked, rows = _Asked(at, moment, terms or Terms()), offsets
+    if facts.lag:
+        rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=asked.terms.max_age_ms)
+    if facts.sampling:
+        rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
+    rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)
+    rows = _with(rows, _FORMER_TOPIC, facts.former_topic, asked.former_topic)
+    if facts.expiry is not None:
+        own = at.groups(pc.unique(rows["group"]).to_pylist()) if groups is None else groups
+        rows = expiry(rows, own, facts.expiry, stalled=stalled_partitions(at.progress, moment))
+    return rows
+
+
+def stalled_partitions(progress: Progress, moment: int) -> tuple[int, ...]:
+    """Return the offsets partitions that an open transaction held back at a moment (ms)."""
+    return tuple(number for number, one in progress.partitions.items() if one.is_stalled(moment))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The facts of one source at one moment; each takes offsets and returns its columns of them."""
+
+    at: Source
+    moment: int
+    terms: Terms
+
+    def health(self, rows: pa.Table) -> pa.Table:
+        within = self.terms.max_age_ms
+        current = with_currency(
+            rows,
+            self.at.progress,
+            is_observed=self.at.is_observed,
+            moment=self.moment,
+            max_age_ms=within,
+        )
+        found = with_health(self.at, current, moment=self.moment, max_age_ms=within, rules=self.terms.rules)
+        return found.select(PARTITION_HEALTH.names)
+
+    def former_topic(self, rows: pa.Table) -> pa.Table:
+        seen = self.at.topics_over_time(topics_in(rows), as_of=self.moment)
+        return pa.table([of_former_topic(rows, seen)], schema=_FORMER_TOPIC)
+
+    def is_sampled(self, rows: pa.Table) -> Mask:
+        """What was missed while the brokers or the job were away is neither silence nor lag of a group."""
+        is_behind = to_mask(pc.greater(rows["lag"], self.terms.rules.min_lag))
+        behind = rows.filter(from_mask(is_behind))
+        since = self.moment - self.terms.rules.window_ms
+        samples = Samples.of(
+            self.at.ends_between(topics_in(behind), since=since, until=self.moment, within_ms=0)
+        )
+        is_sampled: Mask = ~is_behind
+        is_sampled[np.flatnonzero(is_behind)] = samples.is_throughout(
+            samples.places.codes_of(behind), since, self.moment, self.terms.max_age_ms
+        )
+        return is_sampled
+
+
+def _with(
+    rows: pa.Table, added: pa.Schema, some: Some, columns_of: Callable[[pa.Table], pa.Table]
+) -> pa.Table:
+    """Append columns to n rows, for some of which they are worked out; null for the others."""
+    if isinstance(some, bool):
+        return with_columns(rows, columns_of(rows)) if some else rows
+    if not some.any():
+        return with_columns(
+            rows, pa.table([pa.nulls(len(rows), field.type) for field in added], schema=added)
+        )
+    places = np.where(some, np.cumsum(some) - 1, NONE)
+    return with_columns(rows, take(columns_of(rows.filter(from_mask(some))), places))
