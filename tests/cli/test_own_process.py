@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,14 +67,27 @@ def test_a_query_that_takes_its_process_down_is_an_error(root: str, query: str) 
     assert left_in_temporary_folder(root) == []
 
 
-def test_a_query_may_take_only_so_much_memory(root: str) -> None:
-    """Values of 100 MB each, and 100 of them at once, which a machine may well have."""
-    with asked(
-        root, "SELECT count(repeat('x', 99999999 + value % 2)) FROM generate_series(1, 100)"
-    ) as process:
-        _, said = process.communicate(timeout=60)
-        assert (process.returncode, said.count("\n")) == (1, 1)
-        assert "SIGABRT" in said
+BOUNDED = """
+import sys
+from streaming.cli.own_process import bounded, run_apart
+
+def work():
+    with bounded(64 << 20):
+        bytearray(32 << 20)
+        try:
+            bytearray(128 << 20)
+        except MemoryError:
+            print("refused")
+    bytearray(128 << 20)
+    print("taken")
+
+run_apart(work, message="it")
+"""
+
+
+def test_only_so_much_more_memory_is_had_within_bounds() -> None:
+    ran = subprocess.run([sys.executable, "-c", BOUNDED], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("refused\ntaken\n", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
