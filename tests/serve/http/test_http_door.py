@@ -290,6 +290,12 @@ BODIES = [
     (b"Content-Length: 99999999", b""),
     (b"Content-Length: 0\r\nContent-Length: 5", b"hello" + INNER),
     (b"Content-Length: -1", INNER),
+    (b"Content-Length: 0, 5", b"hello" + INNER),
+    (b"Content-Length:\r\n 5", b"hello" + INNER),
+    (b"x: y\r\n Transfer-Encoding: chunked", b"0\r\n\r\n" + INNER),  # a header of its own to some
+    (b"x: y\r\n\tContent-Length: %d" % len(INNER), INNER),
+    (b"x: y\nTransfer-Encoding: chunked", b"0\r\n\r\n" + INNER),
+    (b"Transfer-Encoding : chunked", b"0\r\n\r\n" + INNER),
 ]
 
 
@@ -304,6 +310,7 @@ def test_a_request_with_a_body_gets_one_answer_and_no_other_is_read(door: Opened
             assert answer.count(b"HTTP/1.1") == 1, (line, header)
             assert b"connection: close" in answer.lower(), (line, header)
             assert b"HEAD" in line or b"expected a request without a body" in answer, (line, header)
+    assert door.said == []
 
 
 def test_no_body_may_be_said_to_have_no_bytes(door: Opened) -> None:
