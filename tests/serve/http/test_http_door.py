@@ -1,6 +1,7 @@
 """The HTTP door: what it answers at every stage of the tables, to whom, and how much it lets clients take."""
 
 import gzip
+import hmac
 import logging
 import shutil
 import socket
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +216,21 @@ def test_a_token_is_asked_for(tables: Tables) -> None:
             assert door.ask("/metrics", authorization=f"{scheme} {TOKEN}").status == 200
         assert door.ask("/healthz").body == b"ok\n"
         assert door.ask("/readyz").status == 200
+
+
+def test_tokens_are_compared_in_constant_time(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a refusal takes says nothing of the token: `==` would end at the first other character."""
+    compared = []
+
+    def compare(sent: bytes, expected: bytes) -> bool:
+        compared.append((sent, expected))
+        return compare_digest(sent, expected)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    with opened(tables, token=TOKEN) as door:
+        for sent in (TOKEN, f"{TOKEN[:-1]}x", "x"):
+            door.ask("/", authorization=f"Bearer {sent}")
+            assert compared.pop() == (sent.encode(), TOKEN.encode())
 
 
 # --- what clients may take -------------------------------------------------------------------------------
