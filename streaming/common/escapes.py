@@ -12,7 +12,7 @@ _BLANK: Final = " \u115f\u1160\u2800\u3164\uffa0"
 """Characters that are printable and show nothing."""
 
 
-_CALLS: Final = re.compile(r"[<>&]|@(?=(?:here|channel|everyone|all)\b)", re.IGNORECASE)
+_CALLS: Final = re.compile(r"[<>&]|\](?=\()|@(?=(?:here|channel|everyone|all)\b)", re.IGNORECASE)
 
 
 def shown(text: str) -> str:
@@ -44,7 +44,8 @@ def printable(name: str) -> str:
 def calling_nobody(text: str) -> str:
     """Write what a chat would take for markup or a call to all of its people as JSON escapes it.
 
-    Slack's markup is in angle brackets (`<!channel>`); others call all who are there by `@here` and the like.
+    Slack's markup is in angle brackets (`<!channel>`); others call all who are there by `@here` and the like,
+    and have links as `[text](address)`.
 
     >>> calling_nobody("<!here> & @here, ops@example.org")
     '\\\\u003c!here\\\\u003e \\\\u0026 \\\\u0040here, ops@example.org'
