@@ -4,6 +4,12 @@ import atexit
 import os
 import sys
 from contextlib import suppress
+from typing import Final
+
+_TOO_LARGE: Final = (
+    "sql: expected a query whose values (those of repeat, lpad, string_agg, ...) take no more "
+    "memory than its process may have"
+)
 
 
 def run() -> None:
@@ -23,15 +29,28 @@ def run() -> None:
 
     atexit.register(end)  # before all others, so that it is called after them
     try:
-        from streaming.cli.main import main  # takes some tenths of a second
-
-        main()
+        if sys.argv[1:2] == ["sql"]:
+            _answer_apart()
+        else:
+            _answer()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
     except KeyboardInterrupt:
         code = 130
         raise SystemExit(code) from None
+
+
+def _answer() -> None:
+    from streaming.cli.main import main  # takes some tenths of a second
+
+    main()
+
+
+def _answer_apart() -> None:
+    from streaming.cli.own_process import run_apart
+
+    run_apart(_answer, message=_TOO_LARGE)
 
 
 if __name__ == "__main__":

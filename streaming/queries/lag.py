@@ -283,8 +283,6 @@ class LagQueries:
         found = restored(sorted_by(rows, *KEY_NAMES), newest, over_time, max_age_ms=self.max_age_ms, now=now)
         return Answer(found, about, about.loading_of(groups))
 
-    # ---------------------------------------------------------------------------------------------------
-
     def _assess(
         self,
         facts: Facts,

@@ -1,8 +1,10 @@
 """Questions in SQL to the tables, read only, on one snapshot of each."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -42,6 +44,12 @@ _CONTAINS: Final = {
 MEMORY_MB: Final = 1024
 """How much memory a query may take to sort, group and join, and again its answer."""
 
+_OF_PROCESS: Final = 4
+"""How many times as much the process may take beside the tables: functions account for nothing."""
+
+Bound = Callable[[], AbstractContextManager[None]]
+Bounds = Callable[[int], AbstractContextManager[None]]
+
 _MOST_CHARACTERS: Final = 1_000_000
 _MOST_WORDS: Final = 2_000
 """The engine calls itself for each operator of a chain, and ends the process where its stack does: this is a
@@ -73,6 +81,10 @@ _UNKNOWN_TABLE: Final = re.compile(r"table 'datafusion\.public\.(?P<name>[^']*)'
 _LINE: Final = re.compile(r"(?<=at Line: )\d+")
 
 
+def _boundless(_more_bytes: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 def run_sql(
     tables: Tables,
     text: str,
@@ -80,11 +92,14 @@ def run_sql(
     *,
     health: HealthSettings | None = None,
     memory_mb: int = MEMORY_MB,
+    bounded: Bounds = _boundless,
 ) -> Answer:
     """Answer one query, or `SHOW TABLES`, `DESCRIBE table`, `SHOW COLUMNS FROM table`.
 
     Raises `MisuseError` for anything else, and for a query that cannot be planned; `QueryFailedError` for one
-    that takes more than `memory_mb` to sort, group and join, or whose answer does.
+    that takes more than `memory_mb` to sort, group and join, or whose answer does. Values that functions make
+    count for neither (`repeat('x', 1000000000)`): where memory ends, the engine ends the process. The query
+    is planned and run within `bounded`, which is told how many bytes more than now the process may take.
 
     Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
     everything were folded, which is what the other commands show; or as they were at a past moment, to which
@@ -100,12 +115,15 @@ def run_sql(
         with TemporaryDirectory(prefix="offsetlake-sql-") as folder:
             about = AsOf.of(None, at.progress, at.gap, moment)
             views = _ComputedViews(QueryBuilder(), folder, at, about, health)
-            return Answer(_run(views, others, text, memory_mb), views.about)
+            within = partial(bounded, _OF_PROCESS * memory_mb << 20)
+            return Answer(_run(views, others, text, memory_mb, within), views.about)
 
     return tables.ask(question, as_of=moment)
 
 
-def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str, memory_mb: int) -> pa.Table:
+def _run(
+    views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str, memory_mb: int, bounded: Bound
+) -> pa.Table:
     builder, at = views.builder, views.at
     execute(builder, f"SET datafusion.runtime.memory_limit = '{memory_mb}M'")
     registered = {**at.bases, "changes": at.changes, **others}
@@ -118,8 +136,9 @@ def _run(views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str, m
         return pa.table({"table_name": known, "contains": [_CONTAINS[name] for name in known]})
     if asked := _DESCRIBE.fullmatch(text):
         return _columns(views, asked["name"].lower(), known)
-    _refuse_all_but_a_query(views, text, known)
-    return _within(memory_mb, builder, text)
+    _refuse_all_but_a_query(views, text, known, bounded)
+    with bounded():
+        return _within(memory_mb, builder, text)
 
 
 def _within(memory_mb: int, builder: QueryBuilder, text: str) -> pa.Table:
@@ -243,16 +262,17 @@ def _columns(views: _ComputedViews, name: str, known: list[str]) -> pa.Table:
     return pa.table({"column_name": schema.names, "data_type": types})
 
 
-def _refuse_all_but_a_query(views: _ComputedViews, text: str, known: list[str]) -> None:
+def _refuse_all_but_a_query(views: _ComputedViews, text: str, known: list[str], bounded: Bound) -> None:
     """Raise `MisuseError` unless it is one query that can be planned, which runs nothing; a view that it
     lacks is added."""
     try:  # only a query can stand in parentheses: COPY would write files
-        views.builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
-        views.builder.execute(f"EXPLAIN\n{text}").read_all()
+        with bounded():
+            views.builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
+            views.builder.execute(f"EXPLAIN\n{text}").read_all()
     except Exception as error:  # delta-rs raises just this
         said = in_one_line(error)
         if (lacking := _UNKNOWN_TABLE.search(said)) and views.add(lacking["name"]):
-            return _refuse_all_but_a_query(views, text, known)
+            return _refuse_all_but_a_query(views, text, known, bounded)
         raise MisuseError(f"sql: {_refusal(text, said, known)}") from error
 
 

@@ -44,7 +44,7 @@ def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[
         if environment[other] != text:
             raise MisuseError(
                 f"environment variables {other} and {variable}: expected one of them, or the same value; "
-                f"found {environment[other]!r} and {text!r}. Both are {name}: unset one."
+                f"found two values. Both are {name}: unset one."
             )
         is_number = isinstance(kinds[name], Number) and text.isascii() and text.isdecimal()
         given[variable] = name, int(text) if is_number else text

@@ -66,7 +66,10 @@ class Kind:
 
     def quoted(self, value: object) -> str:
         """Quote a value that was refused, unless it may hold a secret."""
-        return http_values.refused_text(value) if self.may_refer and isinstance(value, str) else repr(value)
+        text = repr(value)
+        if self.may_refer or "@" in text:  # what is before it may be a password
+            return http_values.refused_text(value if isinstance(value, str) else "")
+        return text
 
     def read(self, value: Any, *, name: str) -> Any:
         """Return what the field holds; raises `MisuseError` for what only shows itself now."""
@@ -208,7 +211,7 @@ class FreeTable(Kind):
     def quoted(self, value: object) -> str:
         """Name the keys whose values were refused."""
         if not isinstance(value, dict):
-            return super().quoted(value)
+            return http_values.refused_text("")
         others = [key for key, item in value.items() if not isinstance(item, str | int | float)]
         return f"something else as {', '.join(others)}" if others else str(http_values.refused_header(value))
 

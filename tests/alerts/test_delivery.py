@@ -283,6 +283,15 @@ def test_only_success_is_success(hook: HttpReceiver, status: int) -> None:
     assert raised.value.is_answer
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_so_nobody_else_gets_secrets(hook: HttpReceiver, status: int) -> None:
+    with running_receiver() as other:
+        hook.status, hook.location = status, other.url
+        with pytest.raises(DeliveryError, match=f"HTTP status {status}"):
+            post(hook.url.replace("http://", "http://user:p@"), {}, {"X-Token": "t"}, 5_000)
+        assert (other.asked, hook.asked) == ([], ["POST"])
+
+
 @pytest.mark.parametrize(
     "url", ["http://user:s3cr3t@127.0.0.1:1/s3cr3t?x=s3cr3t", "http://s3cr3t@not.a.host.invalid/s3cr3t"]
 )

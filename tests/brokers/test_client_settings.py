@@ -111,6 +111,25 @@ def test_java_trust_store_becomes_pem(stores: Path, name: str, kind: str | None)
     assert_accepted({"security.protocol": "SSL", **translated})
 
 
+def test_the_password_of_a_trust_store_is_given_to_keytool_by_a_pipe(
+    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of a command line and its environment can be seen by others."""
+    keytool = tmp_path / "keytool"
+    keytool.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/words; env >> {tmp_path}/words; cat > {tmp_path}/read\n'
+        f"cat {stores / 'certificate.pem'}\n"
+    )
+    keytool.chmod(0o700)
+    monkeypatch.setattr("streaming.brokers.client_settings.find_java", lambda: tmp_path / "java")
+    given = {"ssl.truststore.location": "/keys/trust.p12", "ssl.truststore.password": "s3cr3t"}
+    assert "ssl.ca.pem" in librdkafka_settings(given)
+    assert (tmp_path / "read").read_text() == "s3cr3t\n"
+    words = (tmp_path / "words").read_text()
+    assert "/keys/trust.p12" in words
+    assert "s3cr3t" not in words
+
+
 BAD_TRUST_STORES = {
     "wrong password": ("store.p12", "wrong", "password was incorrect"),
     "no password": ("store.p12", None, "it shows none"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.common.escapes import json_text, shown, shown_lines
+from streaming.common.escapes import calling_nobody, json_text, shown, shown_lines
 
 TEXTS = st.text() | st.text(alphabet="\x00\x1b\x7f\x9b\n\r\u2028\u202e\ufffd\ud800\U000e0001'\"\\é🐢a")
 
@@ -41,3 +41,10 @@ def test_json_is_printable_and_says_the_same(text: str) -> None:
 )
 def test_shown(text: str, expected: str) -> None:
     assert shown(text) == expected
+
+
+def test_a_name_is_no_link_in_a_chat() -> None:
+    """As in the Markdown of Teams, Mattermost and Discord."""
+    assert calling_nobody("[fix it](https://evil.example) ![](x) a[0] (b)") == (
+        "[fix it\\u005d(https://evil.example) ![\\u005d(x) a[0] (b)"
+    )

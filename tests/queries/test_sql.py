@@ -193,6 +193,28 @@ def test_anything_but_a_query_is_refused(tables: Tables, tmp_path: Path, text: s
     assert [tables.delta(name).version() for name in tables.existing()] == versions
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(
+            "'{file}'",
+            '"{file}"',
+            "`{file}`",
+            "read_csv('{file}')",
+            "read_json('{file}')",
+            "read_text('{file}')",
+        ),
+        *("read_parquet('{file}')", "parquet_metadata('{file}')", "'file://{file}'", "{file}"),
+    ],
+)
+def test_files_cannot_be_read(tables: Tables, tmp_path: Path, source: str) -> None:
+    file = tmp_path / "read.csv"
+    file.write_text("s3cr3t,b\n1,2\n")
+    with pytest.raises(MisuseError, match=r"^sql: ") as raised:
+        run_sql(tables, f"SELECT * FROM {source.format(file=file)}")
+    assert "s3cr3t" not in str(raised.value)
+
+
 # --- limits ----------------------------------------------------------------------------------------------
 
 CHAINS = {

@@ -63,7 +63,7 @@ def test_two_variables_of_one_setting_that_differ_are_refused(offsetlake: Any, m
     both = {"OFFSETLAKE_TABLES_ROOT": "one", "OFFSETLAKE_TABLE_ROOT": "other"}
     expected = (
         "environment variables OFFSETLAKE_TABLES_ROOT and OFFSETLAKE_TABLE_ROOT: expected one of them, or "
-        "the same value; found 'one' and 'other'. Both are tables.root: unset one."
+        "the same value; found two values. Both are tables.root: unset one."
     )
     for variable, value in both.items():
         monkeypatch.setenv(variable, value)

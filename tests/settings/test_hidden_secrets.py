@@ -103,6 +103,30 @@ def test_addresses_that_can_be_misread_are_refused_and_not_shown(receiver: str, 
     assert CANARY not in shown_url(address)
 
 
+OF_OTHER_TYPES = {
+    "alerts.webhook.url": [f"https://hooks.example/{CANARY}"],
+    "alerts.webhook.headers": f"Bearer {CANARY}",
+    "tables.storage_options": [CANARY],
+    "source.client": CANARY,
+    "spark.conf": CANARY,
+    "source.bootstrap_servers": f"user:{CANARY}@broker:9092",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), OF_OTHER_TYPES.items())
+def test_what_is_of_another_type_or_has_a_user_is_not_shown(name: str, value: object) -> None:
+    with pytest.raises(MisuseError, match=f"setting '{name}' expects .*, found something else") as raised:
+        read_settings(options={name: value})
+    assert CANARY not in str(raised.value)
+
+
+def test_two_variables_of_one_setting_do_not_show_their_values() -> None:
+    variables = {"OFFSETLAKE_TABLE_ROOT": f"s3://a:{CANARY}@b", "OFFSETLAKE_TABLES_ROOT": CANARY}
+    with pytest.raises(MisuseError, match="expected one of them, or the same value") as raised:
+        read_settings(environment=variables)
+    assert CANARY not in str(raised.value)
+
+
 GOOD_ADDRESSES = {
     "https://hooks.example": "https://hooks.example",
     "http://127.0.0.1:9093/": "http://127.0.0.1:9093/...",

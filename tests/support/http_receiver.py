@@ -19,6 +19,8 @@ class HttpReceiver:
     bodies: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """The methods of all requests, also of those that were refused."""
     refuses: Callable[[Any], bool] = lambda _: False
     """Which bodies are answered 400."""
     before: Callable[[], None] = lambda: None
@@ -38,6 +40,7 @@ def running_receiver() -> Iterator[HttpReceiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            receiver.asked.append("POST")
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             receiver.before()
             status = 400 if receiver.refuses(body) else receiver.status
@@ -47,11 +50,12 @@ def running_receiver() -> Iterator[HttpReceiver]:
                 receiver.paths.append(self.path)
             receiver.after()
             self.send_response(status)
-            if status == 302:
+            if 300 < status < 400:
                 self.send_header("Location", receiver.location)
             self.end_headers()
 
         def do_GET(self) -> None:
+            receiver.asked.append("GET")
             self.send_response(200)  # where a redirect would lead
             self.end_headers()
 

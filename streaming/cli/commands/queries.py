@@ -196,10 +196,11 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
       offsetlake sql 'SELECT * FROM lag WHERE lag_seconds > 600'
       offsetlake sql 'DESCRIBE lag'
     """
+    from streaming.cli.own_process import bounded
     from streaming.queries.sql import run_sql
 
     settings = settings_of(config, table_root=table_root)
-    answer = run_sql(tables_of(settings), query, asking.as_of, health=settings.health)
+    answer = run_sql(tables_of(settings), query, asking.as_of, health=settings.health, bounded=bounded)
     about = asking.checked(answer.as_of, settings)
     print_answer(answer.rows, output, forms.SQL, about)
     if output == "table":

@@ -1,13 +1,16 @@
 """One connection of the HTTP door: uvicorn's, with limits of sizes and times that it does not have."""
 
 import asyncio
+import re
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streaming.serve.http.limits import HttpLimits
+
+_FOLDED: Final = re.compile(rb"\n[ \t]")
 
 
 class Connections(Protocol):
@@ -26,20 +29,25 @@ class _Requests(h11.Connection):
     """Reads requests that have no body, and no more bytes than are allowed, however they arrive.
 
     Others are none: a proxy that reads the length of a body differently would take an answer to what is in it
-    for one to another client's request (RFC 9112, 11.2).
+    for one to another client's request (RFC 9112, 11.2); so with a header over several lines (5.2).
     """
 
     def __init__(self, head_bytes: int) -> None:
         super().__init__(h11.SERVER, head_bytes)
         self._head_bytes = head_bytes
+        self.is_head = False
 
     def next_event(self) -> Any:
         """Return what comes next; raise `h11.RemoteProtocolError` for a request that is none."""
-        held = len(self.trailing_data[0])
+        held = self.trailing_data[0]
         event = super().next_event()
         if isinstance(event, h11.Request):
-            if held - len(self.trailing_data[0]) > self._head_bytes:
+            self.is_head = event.method == b"HEAD"
+            length = len(held) - len(self.trailing_data[0])
+            if length > self._head_bytes:
                 raise h11.RemoteProtocolError("too long", error_status_hint=431)
+            if _FOLDED.search(held, 0, length):
+                raise h11.RemoteProtocolError("a header over several lines")
             if any(_tells_of_body(name, value) for name, value in event.headers):
                 raise h11.RemoteProtocolError("a body")
         return event
@@ -54,7 +62,7 @@ class LimitedConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, door: Connections, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.conn = _Requests(door.limits.head_bytes)
+        self.conn = self._requests = _Requests(door.limits.head_bytes)
         self._door = door
         self._peer = ""
         self._is_taken = False
@@ -114,7 +122,8 @@ class LimitedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, and close the connection."""
         longest = self._door.limits.head_bytes
-        super().send_400_response(f"expected a request without a body, and of at most {longest} bytes\n")
+        expected = f"expected a request without a body, and of at most {longest} bytes\n"
+        super().send_400_response("" if self._requests.is_head else expected)
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request, for as long as uvicorn keeps connections."""

@@ -1,6 +1,7 @@
 """The HTTP door: what it answers at every stage of the tables, to whom, and how much it lets clients take."""
 
 import gzip
+import hmac
 import logging
 import shutil
 import socket
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,21 @@ def test_a_token_is_asked_for(tables: Tables) -> None:
         assert door.ask("/readyz").status == 200
 
 
+def test_tokens_are_compared_in_constant_time(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a refusal takes says nothing of the token: `==` would end at the first other character."""
+    compared = []
+
+    def compare(sent: bytes, expected: bytes) -> bool:
+        compared.append((sent, expected))
+        return compare_digest(sent, expected)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    with opened(tables, token=TOKEN) as door:
+        for sent in (TOKEN, f"{TOKEN[:-1]}x", "x"):
+            door.ask("/", authorization=f"Bearer {sent}")
+            assert compared.pop() == (sent.encode(), TOKEN.encode())
+
+
 # --- what clients may take -------------------------------------------------------------------------------
 
 
@@ -290,6 +307,12 @@ BODIES = [
     (b"Content-Length: 99999999", b""),
     (b"Content-Length: 0\r\nContent-Length: 5", b"hello" + INNER),
     (b"Content-Length: -1", INNER),
+    (b"Content-Length: 0, 5", b"hello" + INNER),
+    (b"Content-Length:\r\n 5", b"hello" + INNER),
+    (b"x: y\r\n Transfer-Encoding: chunked", b"0\r\n\r\n" + INNER),  # a header of its own to some
+    (b"x: y\r\n\tContent-Length: %d" % len(INNER), INNER),
+    (b"x: y\nTransfer-Encoding: chunked", b"0\r\n\r\n" + INNER),
+    (b"Transfer-Encoding : chunked", b"0\r\n\r\n" + INNER),
 ]
 
 
@@ -304,6 +327,7 @@ def test_a_request_with_a_body_gets_one_answer_and_no_other_is_read(door: Opened
             assert answer.count(b"HTTP/1.1") == 1, (line, header)
             assert b"connection: close" in answer.lower(), (line, header)
             assert b"HEAD" in line or b"expected a request without a body" in answer, (line, header)
+    assert door.said == []
 
 
 def test_no_body_may_be_said_to_have_no_bytes(door: Opened) -> None:
