@@ -46,5 +46,5 @@ def test_shown(text: str, expected: str) -> None:
 def test_a_name_is_no_link_in_a_chat() -> None:
     """As in the Markdown of Teams, Mattermost and Discord."""
     assert calling_nobody("[fix it](https://evil.example) ![](x) a[0] (b)") == (
-        "[fix it\\u005d(https://evil.example) ![\\u005d(x) a[0] (b)"
+        "[fix it]\\u0028https://evil.example) ![]\\u0028x) a[0] (b)"
     )
