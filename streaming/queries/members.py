@@ -3,13 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streaming.common.keys import KEY_NAMES, key_codes
-from streaming.common.pieces import take
-from streaming.model.schemas import ASSIGNED, GROUPS, KEY, MEMBER_IDENTITY
+from streaming.model.schemas import ASSIGNED, GROUPS, MEMBER_IDENTITY
 from streaming.tables.snapshot import Snapshot
 
 MEMBERS: Final = pa.schema(
@@ -29,12 +25,6 @@ MEMBERS: Final = pa.schema(
     ]
 )
 """What is told of members; the names are those of `kafka-consumer-groups --members --verbose`."""
-
-OWNER: Final = pa.schema([("consumer_id", pa.string()), ("host", pa.string()), ("client_id", pa.string())])
-"""Which member has a partition; null: none has, or it is not known which."""
-
-_OWNED: Final = pa.schema([*KEY, *OWNER])
-_OF_MEMBER: Final = ("member_id", "client_host", "client_id")
 
 _BRIEFLY: Final = ["group", "consumer_id", "group_instance_id", "host", "client_id", "partition_count"]
 _ASSIGNMENTS: Final = ("assignment", "target_assignment")
@@ -96,60 +86,6 @@ def with_identities(groups: pa.Table) -> pa.Table:
     """Return groups (schema `GROUPS`) with no more of their members than who they are."""
     place, kind = groups.schema.get_field_index("members"), pa.list_(MEMBER_IDENTITY)
     return groups.set_column(place, "members", groups["members"].cast(kind))
-
-
-def owned_partitions(groups: pa.Table, at: Snapshot, moment: int) -> pa.Table:
-    """Return which partitions (columns `KEY_NAMES`) of groups (schema `GROUPS`) are whose (columns `OWNER`).
-
-    Topics that the log has only the ids of have the names that `with_topic_names` gives; those without are
-    left out.
-    """
-    of_group, members = _flat(groups["members"])
-    of_member, topics = _flat(_child(members, "assignment"))
-    of_topic, partitions = _flat(_child(topics, "partitions"))
-    names = _child(topics, "topic")
-    if names.null_count:
-        names = pc.coalesce(names, _names_of(_child(topics, "topic_id"), at, moment))
-    member = of_member.take(of_topic)
-    owned = pa.table(
-        [
-            groups["group"].combine_chunks().take(of_group.take(member)),
-            names.take(of_topic),
-            partitions,
-            *(_child(members, name).take(member) for name in _OF_MEMBER),
-        ],
-        schema=_OWNED,
-    )
-    return owned.filter(owned["topic"].is_valid())
-
-
-def with_owners(offsets: pa.Table, owned: pa.Table) -> pa.Table:
-    """Append to n partitions of groups whose they are (columns `OWNER`), as `owned_partitions` tells it."""
-    codes = key_codes(pa.concat_tables([owned.select(KEY_NAMES), offsets.select(KEY_NAMES)]).columns)
-    owner = np.full(codes.max(initial=-1) + 1, -1, np.int64)
-    owner[codes[: len(owned)]] = np.arange(len(owned))
-    found = take(owned.select(OWNER.names), owner[codes[len(owned) :]])
-    for field in OWNER:
-        offsets = offsets.append_column(field, found[field.name])
-    return offsets
-
-
-def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the elements of n lists one after another, and of each the number of its list."""
-    whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-    return pc.list_parent_indices(whole), pc.list_flatten(whole)
-
-
-def _child(structs: pa.Array, name: str) -> pa.Array:
-    return pc.struct_field(structs, name)
-
-
-def _names_of(ids: pa.Array, at: Snapshot, moment: int) -> pa.Array:
-    """Return the names of topics by their ids, null where samples up to a moment (ms) know none."""
-    seen = at.topics_over_time(None, as_of=moment)
-    known = pc.SetLookupOptions(seen["topic_id"].combine_chunks(), skip_nulls=True)
-    found = pc.index_in(ids, options=known)
-    return seen["topic"].combine_chunks().take(found)
 
 
 def in_text(assignment: Sequence[Mapping[str, Any]] | None) -> str | None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment.owners import owned_partitions, with_owners
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
@@ -26,7 +27,7 @@ from streaming.queries.answers import (
     PartitionOffset,
 )
 from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
-from streaming.queries.members import member_rows, owned_partitions, with_owners, with_topic_names
+from streaming.queries.members import member_rows, with_topic_names
 from streaming.queries.names import Names, TopicPartitions, of_topics
 from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Among, Snapshot

@@ -5,6 +5,7 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.alerts.listing import ALERT_LIST
+from streaming.assessment.owners import OWNER
 from streaming.cli.layout import forms
 from streaming.cli.layout.forms import Form
 from streaming.lag.former_topic import OF_FORMER_TOPIC
@@ -15,7 +16,7 @@ from streaming.lag.summary import LAG_BY
 from streaming.maintenance.maintenance import REPORT
 from streaming.model.schemas import GROUPS, KEY, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
-from streaming.queries.members import MEMBERS, OWNER, in_words
+from streaming.queries.members import MEMBERS, in_words
 from streaming.queries.retired import PRINTED
 from streaming.queries.status import STATUS, TOTALS
 from streaming.tables.feed import HISTORY
