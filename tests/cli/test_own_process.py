@@ -25,25 +25,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @contextmanager
-def asked(root: str, query: str) -> Iterator[subprocess.Popen[str]]:
-    """The command, with Ctrl-C as in a terminal and a folder for temporary files of its own."""
-    (Path(root).parent / "tmp").mkdir(exist_ok=True)
+def asked(root: str, query: str, temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, with Ctrl-C as in a terminal."""
     with subprocess.Popen(
         [*COMMAND, "sql", query, "--table-root", root],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(Path(root).parent / "tmp")},
+        env={**os.environ, "TMPDIR": str(temporary)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             yield process
         finally:
             process.kill()
-
-
-def left_in_temporary_folder(root: str) -> list[Path]:
-    return list((Path(root).parent / "tmp").iterdir())
 
 
 def children(pid: int) -> list[int]:
@@ -57,14 +52,14 @@ def children(pid: int) -> list[int]:
         "SELECT max(repeat('x', 1000000 * value)) FROM generate_series(1, 200)",  # when it is run
     ],
 )
-def test_a_query_that_takes_its_process_down_is_an_error(root: str, query: str) -> None:
-    with asked(root, query) as process:
+def test_a_query_that_takes_its_process_down_is_an_error(root: str, query: str, tmp_path: Path) -> None:
+    with asked(root, query, tmp_path) as process:
         out, said = process.communicate(timeout=60)
         assert (process.returncode, out) == (1, "")
         assert said.startswith("offsetlake: sql: expected a query whose values")
         assert said.endswith("found that SIGABRT ended it.\n")
         assert said.count("\n") == 1
-    assert left_in_temporary_folder(root) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 BOUNDED = """
@@ -91,8 +86,8 @@ def test_only_so_much_more_memory_is_had_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_its_process_ends_with_the_command(root: str, number: signal.Signals) -> None:
-    with asked(root, ENDLESS) as process:
+def test_its_process_ends_with_the_command(root: str, number: signal.Signals, tmp_path: Path) -> None:
+    with asked(root, ENDLESS, tmp_path) as process:
         wait_until(lambda: children(process.pid), "the process of its own")
         [child] = children(process.pid)
         wait_until(lambda: "/dev/null" in str(Path(f"/proc/{child}/fd/2").readlink()), "the query to run")
@@ -101,11 +96,11 @@ def test_its_process_ends_with_the_command(root: str, number: signal.Signals) ->
         assert process.returncode == (130 if number == signal.SIGINT else -number)
         wait_until(lambda: not Path(f"/proc/{child}").exists(), "its end")
     if number != signal.SIGKILL:
-        assert left_in_temporary_folder(root) == []
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_who_kills_its_process_is_told_of(root: str) -> None:
-    with asked(root, ENDLESS) as process:
+def test_who_kills_its_process_is_told_of(root: str, tmp_path: Path) -> None:
+    with asked(root, ENDLESS, tmp_path) as process:
         wait_until(lambda: children(process.pid), "the process of its own")
         os.kill(children(process.pid)[0], signal.SIGKILL)
         _, said = process.communicate(timeout=30)
@@ -113,8 +108,8 @@ def test_who_kills_its_process_is_told_of(root: str) -> None:
         assert said.endswith("found that SIGKILL ended it.\n")
 
 
-def test_codes_and_errors_are_those_of_the_process(root: str) -> None:
-    with asked(root, "SELEC") as process:
+def test_codes_and_errors_are_those_of_the_process(root: str, tmp_path: Path) -> None:
+    with asked(root, "SELEC", tmp_path) as process:
         out, said = process.communicate(timeout=30)
         assert (process.returncode, out) == (2, "")
         assert said.startswith("offsetlake: sql: expected one query")
