@@ -233,7 +233,7 @@ def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
     """Return the lags that are known, as of the last sample of log ends."""
     now = now_ms()
     lagging = Tables(settings.tables.root).ask(
-        lambda at: offsets_with_lag(at, rows.offsets, moment=now, max_age_ms=_ENDS_AGE_MS), bases=[]
+        lambda at: offsets_with_lag(at, rows.offsets, moment=now, max_age_ms=_ENDS_AGE_MS)
     )
     return {
         OffsetKey(row["group"], row["topic"], row["partition"]): row["lag"]

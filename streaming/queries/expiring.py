@@ -19,7 +19,6 @@ from streaming.queries.completeness import AsOf
 from streaming.queries.lag_rows import with_former
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
-from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
@@ -70,18 +69,27 @@ def list_expiring(
     With `within_ms` only those that are due by then. Offsets whose expiry is unknown come last, and are
     always included; those of offsets partitions that are still being loaded are left out.
     """
-    named, moment = list(groups) or None, now if as_of is None else as_of
+    return tables.ask(
+        lambda at: expiring(at, groups, topics, settings=settings, within_ms=within_ms), as_of=as_of, now=now
+    )
 
-    def question(at: Snapshot) -> tuple[pa.Table, pa.Table, Progress, Gap | None]:
-        offsets = with_former(at, of_topics(at.offsets(named), topics), moment=moment)
-        return offsets, at.groups(named), at.progress, at.gap
 
-    asked, held_groups, progress, gap = tables.ask(question, as_of=as_of)
+def expiring(
+    at: Snapshot,
+    groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    settings: ExpirySettings,
+    within_ms: int | None = None,
+) -> Listing:
+    """Return from one snapshot what `list_expiring` does."""
+    named, moment, progress = list(groups) or None, at.moment, at.progress
+    asked = with_former(at, of_topics(at.offsets(named), topics), moment=moment)
     loaded = [number for number, partition in progress.partitions.items() if partition.loaded]
     stalled = [number for number, partition in progress.partitions.items() if partition.is_stalled(moment)]
     held = asked.filter(pc.is_in(asked["source_partition"], value_set=pa.array(loaded, pa.int32())))
     retention_ms = known_retention_ms(progress, settings) if len(held) else 0
-    rows = expiry(held, held_groups, retention_ms, stalled=stalled)
+    rows = expiry(held, at.groups(named), retention_ms, stalled=stalled)
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
@@ -90,7 +98,7 @@ def list_expiring(
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return Listing(
         rows.sort_by(by),
-        AsOf.of(named, progress, gap, as_of, now=now),
+        AsOf.at(named, at),
         remarks=_retention_remarks(progress, moment),
     )
 

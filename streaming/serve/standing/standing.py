@@ -5,7 +5,7 @@ past and commits of the last hours are not in a picture; they are read from the 
 are behind need them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
@@ -89,7 +89,7 @@ def standing_of(
     `at` are the tables of now: what they have that is newer than the picture is left out. Raises what reading
     them raises.
     """
-    at = replace(at, progress=picture.progress)
+    at = at.up_to(picture.progress)
     rows = offset_rows(picture)
     if not len(rows):
         return Standing(picture=picture, positions=Positions.unknown(0), moment=moment)

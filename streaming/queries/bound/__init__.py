@@ -1,0 +1,1 @@
+"""Questions that are bound to one snapshot, as all are that belong to one answer."""
