@@ -137,7 +137,7 @@ class Evaluator:
             is_same = rows.about == _what_matters(at.progress, self._settings, now)
             return self._positions.look(at, rows.offsets, now, self._looked) if is_same else None
 
-        return self._tables.ask(look, bases=[]) if self._positions.is_wanted else None
+        return self._tables.ask(look) if self._positions.is_wanted else None
 
 
 @dataclass(frozen=True)

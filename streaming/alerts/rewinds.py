@@ -64,9 +64,7 @@ class Rewinds:
             return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)
         if at is not None:
             return self._divided(at, awaited.rows, judged, now, after=after)
-        return self._tables.ask(
-            lambda opened: self._divided(opened, awaited.rows, judged, now, after=after), bases=[]
-        )
+        return self._tables.ask(lambda opened: self._divided(opened, awaited.rows, judged, now, after=after))
 
     def _divided(
         self, at: Snapshot, awaited: pa.Table, judged: set[int], now: int, *, after: int

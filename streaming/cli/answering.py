@@ -1,29 +1,29 @@
 """How commands ask the tables: names are searched for, and what is to be known beside the rows is said."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, print_answer, tables_of, topics_of
 from streaming.cli.output import warn
 from streaming.common.times import iso, to_ms
 from streaming.settings.model import Settings
-from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import pyarrow as pa
 
     from streaming.cli.options import Output
+    from streaming.queries.bound.lag import SnapshotLagQueries
+    from streaming.queries.bound.queries import SnapshotQueries
     from streaming.queries.completeness import AsOf
     from streaming.queries.names import Missing, Past, Search, TopicPartitions
-    from streaming.queries.queries import OffsetQueries
-    from streaming.tables.snapshot import Among
+    from streaming.tables.snapshot import Among, Snapshot
+
+T = TypeVar("T")
 
 _MOST_NAMED: Final = 5
 """Positions of one topic, and topics of groups, in what is said of positions."""
@@ -31,31 +31,70 @@ _MOST_NAMED: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a command asks the tables: the names that were given, and how the answer must be."""
+    """What a command asks the tables: the names that were given, and how the answer must be.
+
+    Names are looked for `among` these.
+    """
 
     settings: Settings
     asking: Asking
-    tables: Tables
-    search: "Search"
+    groups: tuple[str, ...] = ()
+    topics: "tuple[TopicPartitions, ...]" = ()
+    among: "Among" = "live"
 
     @classmethod
     def of(
         cls,
         settings: Settings,
         asking: Asking,
-        groups: tuple[str, ...],
+        groups: tuple[str, ...] = (),
         topics: tuple[str, ...] = (),
         *,
         among: "Among" = "live",
     ) -> Self:
-        """Make it of the options of a command; `among` these the names are looked for."""
-        from streaming.queries.names import Search
-        from streaming.queries.queries import OffsetQueries
+        """Make it of the options of a command."""
+        wanted = tuple(topics_of(topics))
+        return cls(settings=settings, asking=asking, groups=groups, topics=wanted, among=among)
 
-        queries = OffsetQueries(tables := tables_of(settings))
-        names = partial(queries.names, as_of=asking.as_of, among=among)
-        search = Search(groups, topics_of(topics), names, _past(queries, asking.as_of))
-        return cls(settings=settings, asking=asking, tables=tables, search=search)
+    def ask(self, answer: "Callable[[Asked], T]") -> T:
+        """Return what `answer` makes of one snapshot of the tables: everything that is to be printed.
+
+        It prints nothing: it is called again where files that it needed have gone.
+        """
+        return tables_of(self.settings).ask(
+            lambda at: answer(Asked(question=self, at=at)), as_of=to_ms(self.asking.as_of)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A snapshot that a command asks its question of."""
+
+    question: Question
+    at: "Snapshot"
+
+    @cached_property
+    def offsets(self) -> "SnapshotQueries":
+        """Questions about groups and their offsets."""
+        from streaming.queries.bound.queries import SnapshotQueries
+
+        return SnapshotQueries(self.at)
+
+    @cached_property
+    def lag(self) -> "SnapshotLagQueries":
+        """Questions about lag and health."""
+        from streaming.lag.rules import HealthRules
+        from streaming.queries.bound.lag import SnapshotLagQueries
+
+        return SnapshotLagQueries(self.at, rules=HealthRules.of(self.question.settings.health))
+
+    @cached_property
+    def search(self) -> "Search":
+        """The names that were given, as they are found."""
+        from streaming.queries.names import Search
+
+        names = partial(self.offsets.names, among=self.question.among)
+        return Search(self.question.groups, self.question.topics, names, _past(self.offsets))
 
     @property
     def groups(self) -> "list[str] | None":
@@ -67,27 +106,28 @@ class Question:
         """The topics that are meant; none: all."""
         return self.search.topics
 
+    def checked(self, about: "AsOf") -> "AsOf":
+        """Return what an answer reflects; raises `IncompleteError` where it is less than was asked for."""
+        return self.question.asking.checked(about, self.question.settings, self.search)
+
     def answered(self, rows: "pa.Table", about: "AsOf", *, nothing: str, when: str = "") -> "Found":
         """Return what an answer is, beside its rows: `nothing` and `when` say in words what named groups
         without rows lack. Raises `IncompleteError` where it is less than was asked for."""
-        about = self.asking.checked(about, self.settings, self.search)
+        about = self.checked(about)
         errors = about.loading_of(self.groups)
         missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
         return Found(about=about, missing=missing, errors=errors)
 
 
-def _past(queries: "OffsetQueries", moment: "datetime | None") -> "Past | None":
+def _past(queries: "SnapshotQueries") -> "Past | None":
     """Return what is said of names that were not there at a past moment; None: it is about now."""
     from streaming.queries.names import Past
 
-    if moment is None:
-        return None
-
     def appears(group: str) -> str | None:
-        at = queries.appears_after(group, moment)
+        at = queries.appears(group)
         return None if at is None else iso(at)
 
-    return Past(iso(to_ms(moment)), appears)
+    return Past(iso(queries.at.moment), appears) if queries.at.is_past else None
 
 
 @dataclass(frozen=True, kw_only=True)

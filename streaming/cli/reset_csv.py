@@ -9,7 +9,7 @@ from streaming.cli.csv_lines import csv_line
 from streaming.common.times import iso
 
 if TYPE_CHECKING:
-    from streaming.tables.tables import Tables
+    from streaming.tables.snapshot import Snapshot
 
 _MOST_TOLD: Final = 5
 """Groups with members that are named."""
@@ -54,14 +54,14 @@ def _unfit(name: str) -> str | None:
     return "NUL" if "\0" in name else None
 
 
-def members_told(tables: "Tables", positions: pa.Table) -> Iterator[str]:
+def members_told(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
     """Say which groups of the rows (with `group`) have members as of now: the tool refuses these.
 
     (Kafka 4.3 `ConsumerGroupCommand.resetOffsets`: "Assignments can only be reset if the group is inactive".)
     """
-    from streaming.queries.queries import OffsetQueries
+    from streaming.queries.bound.queries import SnapshotQueries
 
-    answer = OffsetQueries(tables).describe_groups(positions["group"].unique().to_pylist())
+    answer = SnapshotQueries(at.newest()).describe_groups(positions["group"].unique().to_pylist())
     counts = {name: len(one.members) for name, one in answer.groups.items() if one.members}
     for name in sorted(counts, key=str)[:_MOST_TOLD]:
         members = "a member" if counts[name] == 1 else f"{counts[name]} members"

@@ -232,7 +232,7 @@ def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
     """Return the lags that are known, as of the last sample of log ends."""
     now = now_ms()
     lagging = Tables(settings.tables.root).ask(
-        lambda at: assess(at, rows.offsets, Facts(lag=True), moment=now), bases=[]
+        lambda at: assess(at, rows.offsets, Facts(lag=True), moment=now)
     )
     return {
         OffsetKey(row["group"], row["topic"], row["partition"]): row["lag"]

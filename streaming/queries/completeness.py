@@ -9,12 +9,13 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import from_texts, numbers_or
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import in_words, iso, now_ms
+from streaming.common.times import in_words, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
+from streaming.tables.snapshot import Snapshot
 
 LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
 
@@ -46,25 +47,15 @@ class AsOf:
     why_no_lag: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        groups: Collection[str] | None,
-        progress: Progress,
-        gap: Gap | None,
-        moment: int | None,
-        *,
-        now: int | None = None,
-    ) -> Self:
-        """Say what an answer about groups (None: all) reflects: at a past moment, or at `now` (ms; None: as
-        the clock says)."""
-        present = now_ms() if now is None else now
-        return cls(
-            moment=present if moment is None else moment,
-            progress=progress,
-            partitions=partitions_of(groups, progress),
-            gap=gap,
-            is_past=moment is not None,
-        )
+    def of(cls, groups: Collection[str] | None, progress: Progress, *, now: int) -> Self:
+        """Say what an answer of `now` (ms) about groups (None: all) reflects."""
+        return cls(moment=now, progress=progress, partitions=partitions_of(groups, progress))
+
+    @classmethod
+    def at(cls, groups: Collection[str] | None, at: Snapshot) -> Self:
+        """Say what an answer from a snapshot about groups (None: all) reflects."""
+        about = cls.of(groups, at.progress, now=at.moment)
+        return replace(about, gap=at.gap, is_past=at.is_past)
 
     @property
     def states(self) -> dict[int, str]:

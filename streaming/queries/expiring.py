@@ -69,18 +69,27 @@ def list_expiring(
     With `within_ms` only those that are due by then. Offsets whose expiry is unknown come last, and are
     always included; those of offsets partitions that are still being loaded are left out.
     """
-    named, moment = list(groups) or None, now if as_of is None else as_of
+    return tables.ask(
+        lambda at: expiring(at, groups, topics, settings=settings, within_ms=within_ms), as_of=as_of, now=now
+    )
 
-    def question(at: Snapshot) -> tuple[pa.Table, AsOf]:
-        about = AsOf.of(named, at.progress, at.gap, as_of, now=now)
-        loaded = [number for number, one in at.progress.partitions.items() if one.loaded]
-        held = of_topics(at.offsets(named), topics)
-        offsets = held.filter(pc.is_in(held["source_partition"], value_set=pa.array(loaded, pa.int32())))
-        retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
-        facts = Facts(former_topic=True, expiry=retention_ms)
-        return assess(at, offsets, facts, moment=moment, groups=at.groups(named)), about
 
-    rows, about = tables.ask(question, as_of=as_of)
+def expiring(
+    at: Snapshot,
+    groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    settings: ExpirySettings,
+    within_ms: int | None = None,
+) -> Listing:
+    """Return from one snapshot what `list_expiring` does."""
+    named, moment = list(groups) or None, at.moment
+    loaded = [number for number, one in at.progress.partitions.items() if one.loaded]
+    held = of_topics(at.offsets(named), topics)
+    offsets = held.filter(pc.is_in(held["source_partition"], value_set=pa.array(loaded, pa.int32())))
+    retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
+    facts = Facts(former_topic=True, expiry=retention_ms)
+    rows = assess(at, offsets, facts, moment=moment, groups=at.groups(named))
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
@@ -89,8 +98,8 @@ def list_expiring(
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return Listing(
         rows.sort_by(by),
-        about,
-        remarks=_retention_remarks(about.progress, moment),
+        AsOf.at(named, at),
+        remarks=_retention_remarks(at.progress, at.moment),
     )
 
 

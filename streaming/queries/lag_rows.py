@@ -21,7 +21,6 @@ from streaming.queries.completeness import AsOf
 from streaming.settings.model import HealthSettings
 from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.snapshot import Snapshot
-from streaming.tables.tables import Tables
 
 HEALTH: Final = Facts(lag=True, health=True)
 
@@ -54,18 +53,15 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
     return [np.flatnonzero(of_row == number) for number in np.unique(of_row)], int(samples.sum())
 
 
-def base_commits(tables: Tables, groups: Sequence[str] | None, moment: int, *, within_ms: int) -> pa.Table:
+def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int, *, within_ms: int) -> pa.Table:
     """Read the positions of groups at a moment (ms) as commits (schema `COMMITS`); none if history starts
     later. When they were written is known of the time just before (ms)."""
-
-    def question(at: Snapshot) -> tuple[pa.Table, Index]:
-        offsets = at.offsets(groups)
-        return offsets, written_since(at, offsets.select(KEY_NAMES), moment - within_ms)
-
     try:
-        offsets, written_at = tables.ask(question, as_of=moment, bases=["offsets"])
+        then = at.as_of(moment)
     except HistoryGoneError:
         return COMMITS.empty_table()
+    offsets = then.offsets(groups)
+    written_at = written_since(then, offsets.select(KEY_NAMES), moment - within_ms)
     is_readable = pc.is_null(offsets["unreadable_source_offset"])
     columns = [
         *(offsets[field.name] for field in list(COMMITS)[:3]),

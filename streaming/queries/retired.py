@@ -17,6 +17,7 @@ from streaming.queries.completeness import AsOf
 from streaming.queries.expiring import Listing
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.tables.feed import REMOVALS
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 PRINTED: Final = pa.schema(
@@ -54,12 +55,19 @@ def list_retired(
     brokers' clocks differ, and time may run backwards. Left out are tombstones of offsets that the job did
     not hold: what they removed is not known.
     """
-    named = list(groups) or None
-    gone, offsets, progress, gap, starts_at = tables.ask(
-        lambda at: (at.removals(named), at.offsets(named), at.progress, at.gap, at.starts_after(since)),
-        as_of=as_of,
-    )
-    gone, offsets = of_topics(gone, topics), of_topics(offsets, topics)
+    return tables.ask(lambda at: retired(at, groups, topics, since=since), as_of=as_of, now=now)
+
+
+def retired(
+    at: Snapshot,
+    groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    since: int | None = None,
+) -> Listing:
+    """Return from one snapshot what `list_retired` does."""
+    named, starts_at = list(groups) or None, at.starts_after(since)
+    gone, offsets = of_topics(at.removals(named), topics), of_topics(at.offsets(named), topics)
     live = offsets.select([*KEY_NAMES, "committed_offset"])
     live = live.append_column("is_back", pa.repeat(True, len(live)))
     gone = gone.append_column("is_last", _is_last(gone))
@@ -69,7 +77,7 @@ def list_retired(
     rows = rows.set_column(rows.schema.get_field_index("is_back"), RETIRED.field("is_back"), is_back)
     return Listing(
         rows.sort_by(_NEWEST_FIRST),
-        AsOf.of(named, progress, gap, as_of, now=now),
+        AsOf.at(named, at),
         remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
     )
 

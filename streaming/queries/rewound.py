@@ -5,17 +5,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.common.times import to_ms
 from streaming.lag.rewinds import brief_words_of
-from streaming.queries.lag import LagQueries
+from streaming.queries.bound.lag import SnapshotLagQueries
 
 
-def with_by(queries: LagQueries, rewinds: pa.Table) -> pa.Table:
+def with_by(queries: SnapshotLagQueries, rewinds: pa.Table) -> pa.Table:
     """Append the column `by` (string) to n steps back (schema `HISTORY`, and more): who can have
     committed, as `brief_words_of` says it; null: not known."""
     if not len(rewinds):
         return rewinds.append_column("by", pa.nulls(0, pa.string()))
     times, groups = pc.min_max(rewinds["batch_time"]), pc.unique(rewinds["group"]).to_pylist()
-    found = queries.rewinds(groups, since=times["min"].as_py(), until=times["max"].as_py()).rows.to_pylist()
+    since, until = to_ms(times["min"].as_py()), to_ms(times["max"].as_py())
+    found = queries.rewinds(groups, since=since, until=until).rows.to_pylist()
     by = {_key(row): brief_words_of(row["was_empty"], row["members"]) for row in found}
     return rewinds.append_column(
         "by", pa.array([by.get(_key(row)) for row in rewinds.to_pylist()], pa.string())

@@ -1,7 +1,7 @@
 """Questions in SQL to the tables, read only, on one snapshot of each."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from streaming.common.times import to_ms
 from streaming.model.errors import MisuseError
@@ -19,7 +19,7 @@ from streaming.queries.completeness import AsOf
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
 from streaming.tables.select import QueryFailedError, execute, in_one_line, names, rows_of
-from streaming.tables.snapshot import Snapshot
+from streaming.tables.snapshot import PresentSnapshot, Snapshot
 from streaming.tables.tables import Tables
 
 COMPUTED: Final = ("lag", "health")
@@ -109,29 +109,30 @@ def run_sql(
     text = text.rstrip().rstrip(";")  # as many write it
     _refuse_long(text)
     moment = to_ms(as_of)
-    others = {name: table for name in OTHER_TABLES if (table := tables.delta_if_any(name)) is not None}
 
-    def question(at: Snapshot) -> Answer:
+    def question(present: PresentSnapshot) -> Answer:
+        at = present if moment is None else present.as_of(moment)
         with TemporaryDirectory(prefix="offsetlake-sql-") as folder:
-            about = AsOf.of(None, at.progress, at.gap, moment)
-            views = _ComputedViews(QueryBuilder(), folder, at, about, health)
+            views = _ComputedViews(QueryBuilder(), folder, at, AsOf.at(None, at), health)
             within = partial(bounded, _OF_PROCESS * memory_mb << 20)
-            return Answer(_run(views, others, text, memory_mb, within), views.about)
+            return Answer(_run(views, present, text, memory_mb, within), views.about)
 
-    return tables.ask(question, as_of=moment)
+    return tables.ask_now(question)
 
 
 def _run(
-    views: "_ComputedViews", others: Mapping[str, DeltaTable], text: str, memory_mb: int, bounded: Bound
+    views: "_ComputedViews", present: PresentSnapshot, text: str, memory_mb: int, bounded: Bound
 ) -> pa.Table:
-    builder, at = views.builder, views.at
+    builder = views.builder
     execute(builder, f"SET datafusion.runtime.memory_limit = '{memory_mb}M'")
-    registered = {**at.bases, "changes": at.changes, **others}
+    others = {name: table for name in OTHER_TABLES if (table := present.other(name)) is not None}
+    registered = {**present.bases, "changes": present.changes, **others}
     for name, table in registered.items():
         builder.register(name, table)
-    for name in at.bases:
-        execute(builder, f"CREATE VIEW live_{name} AS {_live(name, at)}")
-    known = [*registered, *(f"live_{name}" for name in at.bases), *COMPUTED]
+    for name, base in present.bases.items():
+        live = _live(name, fold_mark(base), views.at.progress.sequence)
+        execute(builder, f"CREATE VIEW live_{name} AS {live}")
+    known = [*registered, *(f"live_{name}" for name in present.bases), *COMPUTED]
     if _SHOW_TABLES.fullmatch(text):
         return pa.table({"table_name": known, "contains": [_CONTAINS[name] for name in known]})
     if asked := _DESCRIBE.fullmatch(text):
@@ -314,10 +315,9 @@ def _unknown_table(name: str, known: list[str]) -> str:
     return f"unknown table {name!r}.{did_you_mean(nearest(name, known))} Tables: {', '.join(known)}."
 
 
-def _live(name: str, at: Snapshot) -> str:
-    """Write the query for what was live at a batch, from a folded table that contains all up to its mark:
+def _live(name: str, mark: int, sequence: int) -> str:
+    """Write the query for what was live at a sequence, from a folded table that contains all up to its mark:
     of each key the last change above the mark wins, or what was before the first one that is undone."""
-    mark, sequence = fold_mark(at.bases[name]), at.progress.sequence
     value: Value = "before" if sequence < mark else "after"
     direction = "ASC" if value == "before" else "DESC"
     low, high = sorted((mark, sequence))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from streaming.tables.feed import (
     topics_subscribed,
     whole_since,
 )
-from streaming.tables.folding import fold_mark, keys_at, rows_at
+from streaming.tables.folding import ROWS, fold_mark, keys_at, rows_at
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
@@ -39,7 +39,7 @@ from streaming.tables.log_ends import (
     newest_ends,
     topics_over_time,
 )
-from streaming.tables.progress_rows import Gap
+from streaming.tables.progress_rows import Observation, observed_at
 
 Among = Literal["groups", "live", "history"]
 """Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
@@ -58,35 +58,116 @@ class LiveRows:
     progress: Progress
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The tables as of one batch, opened; rows are read when they are asked for.
+class Opener(Protocol):
+    """Opens tables as they stand now; `Tables` is one."""
 
-    `progress` is that of the batch, `bases` are the folded tables that were opened, by name. `gap` is the
-    time without heartbeats in which the moment lies that was asked for, if any.
+    def delta(self, name: str) -> DeltaTable:
+        """Open a table; raises `TablesMissingError`."""
+
+    def delta_if_any(self, name: str) -> DeltaTable | None:
+        """Open a table; None: it was not created yet."""
+
+
+class OpenTables:
+    """The tables under one root as one answer reads them: each is opened once, when it is first needed.
+
+    `changes` is open; `newest` is the progress that it says, and `moment` (ms) when that was.
     """
 
-    progress: Progress
-    gap: Gap | None
-    bases: Mapping[str, DeltaTable]
-    changes: DeltaTable
-    open_log_ends: Callable[[], DeltaTable | None]
+    def __init__(
+        self,
+        root: Opener,
+        changes: DeltaTable,
+        newest: Progress,
+        moment: int,
+        bases: Mapping[str, DeltaTable],
+    ) -> None:
+        """Take the `bases` that were opened before `changes`, which has all that they lack."""
+        self.changes: Final = changes
+        self.newest: Final = newest
+        self.moment: Final = moment
+        self._root = root
+        self._others: dict[str, DeltaTable | None] = {}
+        self._bases = {name: (base, changes) for name, base in bases.items()}
 
-    @property
-    def is_observed(self) -> bool:
-        """Whether the job was at work at the moment that was asked for."""
-        return self.gap is None
+    def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
+        """Return a folded table, and changes that have all between its mark and any batch up to the newest.
 
-    @cached_property
-    def log_ends(self) -> DeltaTable | None:
-        """The samples of log ends, opened when they are first asked for; None: the table was not created
-        yet."""
-        return self.open_log_ends()
+        It may have been folded since `changes` was opened; then newer ones tell what of it is to be undone.
+        """
+        if name not in self._bases:
+            base = self._root.delta(name)
+            is_ahead = fold_mark(base) > self.newest.sequence
+            self._bases[name] = base, self._root.delta("changes") if is_ahead else self.changes
+        return self._bases[name]
+
+    def other(self, name: str) -> DeltaTable | None:
+        """Return a table that is written beside the batches; None: it was not created yet."""
+        if name not in self._others:
+            self._others[name] = self._root.delta_if_any(name)
+        return self._others[name]
 
     @cached_property
     def samples(self) -> Samples | None:
-        """The files of `log_ends`, listed once: every question about this snapshot reads the same ones."""
-        return None if self.log_ends is None else Samples(self.log_ends)
+        """The files of `log_ends`, listed once; None: the table was not created yet."""
+        return None if (table := self.other("log_ends")) is None else Samples(table)
+
+
+class Snapshot:
+    """The tables as of one batch, opened; rows are read when they are asked for.
+
+    `progress` is that of the batch. `moment` (ms) is the past moment that was asked for (`is_past`), or when
+    the tables were opened. `gap` is the time without heartbeats in which a past moment lies, if any.
+
+    Snapshots are made of one that is there: of the same tables, opened once, so that an answer about several
+    moments is of one version of each. None but a `PresentSnapshot` gives the tables themselves away.
+    """
+
+    def __init__(
+        self, tables: OpenTables, as_of: int | None = None, *, up_to: Progress | None = None
+    ) -> None:
+        """Take the last batch at a past moment (ms), or (None) the newest one, or that of a progress.
+
+        Raises `HistoryGoneError`.
+        """
+        observed = (
+            Observation(up_to or tables.newest)
+            if as_of is None
+            else observed_at(tables.changes, tables.newest, as_of)
+        )
+        self.progress: Final = observed.progress
+        self.gap: Final = observed.gap
+        self.moment: Final = tables.moment if as_of is None else as_of
+        self.is_past: Final = as_of is not None
+        self._tables, self._changes = tables, tables.changes
+
+    def newest(self) -> "Snapshot":
+        """Return the same tables as of their last batch."""
+        return Snapshot(self._tables)
+
+    def as_of(self, moment: int) -> "Snapshot":
+        """Return the same tables as of the last batch at a past moment (ms); raises `HistoryGoneError`."""
+        return Snapshot(self._tables, moment)
+
+    def up_to(self, progress: Progress) -> "Snapshot":
+        """Return the same tables as of a batch before, of which this is the progress."""
+        return Snapshot(self._tables, up_to=progress)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the job was at work at the moment."""
+        return self.gap is None
+
+    @property
+    def log_ends(self) -> DeltaTable | None:
+        """The samples of log ends, opened when they are first asked for; None: the table was not created
+        yet."""
+        return self._tables.other("log_ends")
+
+    @property
+    def samples(self) -> Samples | None:
+        """The files of `log_ends`: every question about these tables reads the same ones."""
+        return self._tables.samples
 
     def newest_ends(self, topics: Collection[str] | None, *, as_of: int, within_ms: int = 0) -> pa.Table:
         """Read the newest sample of each partition (schema `NEWEST_ENDS`); see `log_ends.newest_ends`."""
@@ -116,18 +197,20 @@ class Snapshot:
         """
         up_to = self.progress.sequence
         if after is not None:
-            return partitions_committed(self.changes, after=after, up_to=up_to)
-        held, mark = partitions_in(self.bases["offsets"]), fold_mark(self.bases["offsets"])
-        newer = partitions_committed(self.changes, after=mark, up_to=up_to)
+            return partitions_committed(self._changes, after=after, up_to=up_to)
+        base, changes = self._tables.base("offsets")
+        held, mark = partitions_in(base), fold_mark(base)
+        newer = partitions_committed(changes, after=mark, up_to=up_to)
         return pa.concat_tables([held, newer]).group_by(["topic", "partition"]).aggregate([])
 
     def subscribed_topics(self, *, after: int | None = None) -> pa.Table:
         """Read the topics that groups subscribe to (column topic), as `committed_partitions` does."""
         up_to = self.progress.sequence
         if after is not None:
-            return topics_subscribed(self.changes, after=after, up_to=up_to)
-        held, mark = topics_of(self.bases["groups"]), fold_mark(self.bases["groups"])
-        newer = topics_subscribed(self.changes, after=mark, up_to=up_to)
+            return topics_subscribed(self._changes, after=after, up_to=up_to)
+        base, changes = self._tables.base("groups")
+        held, mark = topics_of(base), fold_mark(base)
+        newer = topics_subscribed(changes, after=mark, up_to=up_to)
         return pa.concat_tables([held, newer]).group_by(["topic"]).aggregate([])
 
     def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
@@ -148,7 +231,7 @@ class Snapshot:
 
     def drops(self, cause: str, *, after: int) -> pa.Table:
         """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
-        return drops_between(self.changes, cause, after=after, up_to=self.progress.sequence)
+        return drops_between(self._changes, cause, after=after, up_to=self.progress.sequence)
 
     def history(
         self,
@@ -165,7 +248,7 @@ class Snapshot:
 
         def steps(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return read_steps(self.changes, of, up_to=up_to, since=since, until=until, events=events)
+            return read_steps(self._changes, of, up_to=up_to, since=since, until=until, events=events)
 
         return _of(groups, steps)
 
@@ -182,18 +265,20 @@ class Snapshot:
 
         def commits(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return commits_between(self.changes, of, up_to=up_to, since=since, until=until, in_order=in_order)
+            return commits_between(
+                self._changes, of, up_to=up_to, since=since, until=until, in_order=in_order
+            )
 
         return _of(groups, commits)
 
     def rewinds(self, *, after: int, since: int) -> pa.Table:
         """Read the commits that went back (schema `REWINDS`) in changes after a sequence, written since a
         moment (ms), in the order of the log."""
-        return rewinds_between(self.changes, after=after, up_to=self.progress.sequence, since=since)
+        return rewinds_between(self._changes, after=after, up_to=self.progress.sequence, since=since)
 
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""
-        return _of(groups, lambda of: group_steps(self.changes, of, up_to=self.progress.sequence))
+        return _of(groups, lambda of: group_steps(self._changes, of, up_to=self.progress.sequence))
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
@@ -206,32 +291,30 @@ class Snapshot:
 
     def whole_since(self) -> int | None:
         """Return from when on (ms) no change has been dropped; None: none ever was."""
-        return whole_since(self.changes)
+        return whole_since(self._changes)
 
     def starts_after(self, moment: int | None) -> int | None:
         """Return when history starts (ms) if that is after a moment (ms); None: it is not, or there is none.
 
         (Of tables from which changes were dropped it is `whole_since`.)
         """
-        return None if moment is None else starts_after(self.changes, moment)
+        return None if moment is None else starts_after(self._changes, moment)
 
     def first_set(self, group: str, *, after: int) -> int | None:
         """Return when a group or an offset of it was first written (ms) after a moment; None: not since."""
-        return first_set(self.changes, group, after=after)
+        return first_set(self._changes, group, after=after)
 
     def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, in no
         order."""
-        return _of(groups, lambda of: removals_of(self.changes, of, up_to=self.progress.sequence))
+        return _of(groups, lambda of: removals_of(self._changes, of, up_to=self.progress.sequence))
 
     def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
-        return _of(
-            groups, lambda of: rows_at(name, self.bases[name], self.changes, self.progress.sequence, of)
-        )
+        return _of(groups, lambda of: rows_at(name, *self._tables.base(name), self.progress.sequence, of))
 
     def _keys_of(self, name: str) -> Callable[[Sequence[str] | None], pa.Table]:
         def keys(of: Sequence[str] | None) -> pa.Table:
-            rows = keys_at(name, self.bases[name], self.changes, self.progress.sequence, of)
+            rows = keys_at(name, *self._tables.base(name), self.progress.sequence, of)
             columns = [
                 rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
                 for field in KEY
@@ -241,7 +324,30 @@ class Snapshot:
         return keys
 
     def _keys_in_changes(self, groups: Sequence[str] | None) -> pa.Table:
-        return keys_in(self.changes, groups, up_to=self.progress.sequence)
+        return keys_in(self._changes, groups, up_to=self.progress.sequence)
+
+
+class PresentSnapshot(Snapshot):
+    """The tables as of their last batch, for those who read the tables themselves, as they stand: what they
+    make of them is a present answer. A past snapshot is none."""
+
+    def __init__(self, tables: OpenTables) -> None:
+        """Take them as of now: there is no other moment for it."""
+        super().__init__(tables)
+
+    @property
+    def bases(self) -> Mapping[str, DeltaTable]:
+        """The folded tables."""
+        return {name: self._tables.base(name)[0] for name in ROWS}
+
+    @property
+    def changes(self) -> DeltaTable:
+        """The changes, as they stand."""
+        return self._changes
+
+    def other(self, name: str) -> DeltaTable | None:
+        """Return a table that is written beside the batches; None: it was not created yet."""
+        return self._tables.other(name)
 
 
 def _of(groups: Sequence[str] | None, read: Callable[[Sequence[str] | None], pa.Table]) -> pa.Table:

@@ -24,6 +24,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.conf_dir import is_closed, whole_path
 from streaming.common.retries import retried
+from streaming.common.times import now_ms
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
@@ -39,10 +40,10 @@ from streaming.tables.feed import rows_in_order
 from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
-from streaming.tables.progress_rows import Observation, observation_row, observed_at
+from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_members
 from streaming.tables.select import FilesGoneError, in_one_line
-from streaming.tables.snapshot import LiveRows, Snapshot
+from streaming.tables.snapshot import LiveRows, OpenTables, PresentSnapshot, Snapshot
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "changes": CHANGES,
@@ -275,18 +276,18 @@ class Tables:
         return self.ask(lambda at: LiveRows(at.offsets(groups), at.groups(groups), at.progress), as_of=as_of)
 
     def ask(
-        self,
-        question: Callable[[Snapshot], T],
-        *,
-        as_of: int | None = None,
-        bases: Sequence[str] = tuple(ROWS),
+        self, question: Callable[[Snapshot], T], *, as_of: int | None = None, now: int | None = None
     ) -> T:
-        """Answer a question from the tables as of the last batch, or as of a past moment (ms).
+        """Answer a question from one snapshot: as of the last batch, or as of a past moment (ms).
 
-        `bases` names the folded tables that it is about: opening the others would take time for nothing.
-        A question is asked again when maintenance has meanwhile removed files that it needed.
+        All that belongs to one answer is one question. It is asked again, as a whole, when maintenance has
+        meanwhile removed files that it needed. `now` (ms) is the moment of the present (None: the clock's).
         """
-        return retried(FilesGoneError, lambda: question(self._snapshot(as_of, bases)))
+        return retried(FilesGoneError, lambda: question(Snapshot(self._opened(now=now), as_of)))
+
+    def ask_now(self, question: Callable[[PresentSnapshot], T]) -> T:
+        """Answer a question as of the last batch as `ask` does, from the tables themselves as they stand."""
+        return retried(FilesGoneError, lambda: question(PresentSnapshot(self._opened(*ROWS))))
 
     def read_quarantine(self) -> pa.Table:
         """Read the records that could not be decoded (schema `QUARANTINE`), in the order of the log."""
@@ -344,12 +345,11 @@ class Tables:
                 "Check free space and permissions. Nothing is lost: the job continues once it can write."
             ) from error
 
-    def _snapshot(self, as_of: int | None, names: Sequence[str]) -> Snapshot:
-        bases = {name: self.delta(name) for name in names}  # before `changes`: it then has all they lack
+    def _opened(self, *bases: str, now: int | None = None) -> OpenTables:
+        opened = {name: self.delta(name) for name in bases}  # before `changes`: it then has all they lack
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
-        at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)
-        return Snapshot(at.progress, at.gap, bases, changes, partial(self.delta_if_any, "log_ends"))
+        return OpenTables(self, changes, newest, now_ms() if now is None else now, opened)
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 

@@ -230,7 +230,7 @@ def shown(job: Job) -> tuple[int, int, int]:
     """What `status` shows of partition 0; a document says the same of it."""
     progress = job.tables.progress()
     (row,) = partitions(progress, 2_000).to_pylist()
-    document = AsOf.of(None, progress, None, 2_000).document()["partitions"][0]
+    document = AsOf.of(None, progress, now=2_000).document()["partitions"][0]
     assert observation(document) == observation(row)
     assert row["behind"] == row["last_stable_offset"] - row["position"]
     return observation(row)

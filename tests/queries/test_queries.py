@@ -398,7 +398,7 @@ def as_of(moment: int, **partition: Any) -> AsOf:
     """What an answer at a moment reflects, after a heartbeat at T0; heartbeats come every 10 s."""
     partitions = {0: PartitionProgress(position=5, **partition), 1: PartitionProgress()}
     progress = Progress(topic="copy", heartbeat=T0, partitions=partitions)
-    return AsOf.of(None, progress, None, None, now=moment).expecting(10_000)
+    return AsOf.of(None, progress, now=moment).expecting(10_000)
 
 
 def test_an_answer_is_what_was_last_known_after_three_heartbeats_are_missing() -> None:
@@ -411,7 +411,7 @@ def test_an_answer_is_what_was_last_known_after_three_heartbeats_are_missing() -
     assert str(old).endswith("; last known state of offsets partitions: 2 loading")
     assert (young.document()["is_last_known"], old.document()["is_last_known"]) == (False, True)
     assert old.document()["complaints"] == old.caveats()
-    never = AsOf.of(None, Progress(), None, None, now=T0).expecting(10_000)
+    never = AsOf.of(None, Progress(), now=T0).expecting(10_000)
     assert (never.is_last_known, never.silence()) == (False, [])
 
 

@@ -58,7 +58,7 @@ def alerts(
       offsetlake alerts --evaluate --config alerts.toml    # where no job is running
     """
     from streaming.alerts.listing import list_alerts
-    from streaming.queries.queries import OffsetQueries
+    from streaming.queries.completeness import AsOf
     from streaming.settings.created_files import created_files
 
     if not evaluate and (bootstrap_server or command_config):
@@ -75,8 +75,9 @@ def alerts(
         with created_files(settings.job.readable_by_group):
             _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
-        about = OffsetQueries(tables).how_complete().expecting(settings.job.heartbeat_every_ms)
-        print_answer(list_alerts(tables, closed_too=closed_too), output, forms.ALERTS, about)
+        about, rows = tables.ask(lambda at: (AsOf.at(None, at), list_alerts(tables, closed_too=closed_too)))
+        about = about.expecting(settings.job.heartbeat_every_ms)
+        print_answer(rows, output, forms.ALERTS, about)
         warn(about.caveats())
 
 

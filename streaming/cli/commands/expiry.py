@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from streaming.cli.answering import Question, former_topics
+from streaming.cli.answering import Asked, Found, Question, former_topics
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -29,7 +29,10 @@ from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from streaming.cli.options import Output
+    from streaming.queries.expiring import Listing
 
 asked_options = all_of(group_options, topic_option)
 
@@ -62,7 +65,7 @@ def expiring(
       offsetlake expiring billing --topic 'orders*' --bootstrap-server localhost:9092
     """
     from streaming.lag.log_ends import partitions_in, with_stakes
-    from streaming.queries.expiring import RetentionUnknownError, list_expiring
+    from streaming.queries import expiring as expiry
 
     asks_brokers = bool(bootstrap_server or command_config)
     if asking.as_of and asks_brokers:
@@ -71,23 +74,21 @@ def expiring(
             "log start and end offsets."
         )
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
-    question = Question.of(settings, asking, groups, topics)
-    try:
-        listing = list_expiring(
-            question.tables,
-            question.groups or (),
-            question.topics,
-            settings=settings.expiry,
-            now=asking.now,
-            within_ms=None if within is None else parse_duration_ms(within, name="--within"),
-            as_of=to_ms(asking.as_of),
+    within_ms = None if within is None else parse_duration_ms(within, name="--within")
+    then = f" within {within}" if within else ""
+
+    def answer(asked: Asked) -> tuple["Listing", Found]:
+        listing = expiry.expiring(
+            asked.at, asked.groups or (), asked.topics, settings=settings.expiry, within_ms=within_ms
         )
-    except RetentionUnknownError as error:
+        return listing, asked.answered(listing.rows, listing.about, nothing="expiring offsets", when=then)
+
+    try:
+        listing, found = Question.of(settings, asking, groups, topics).ask(answer)
+    except expiry.RetentionUnknownError as error:
         advice = 'Use --config with [expiry] retention = "7d", or the value of your brokers.'
         raise MisuseError(f"{error} {advice}") from error
     rows = listing.rows
-    then = f" within {within}" if within else ""
-    found = question.answered(rows, listing.about, nothing="expiring offsets", when=then)
     if asks_brokers:
         found = found.with_log_ends(now_ms())
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
@@ -127,29 +128,27 @@ def retired(
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --execute
     """
-    from streaming.queries.retired import PRINTED, list_retired, restorable
+    from streaming.queries import retired as removals
 
     start = to_ms(asking.since(since))
     settings = settings_of(config, table_root=table_root)
-    question = Question.of(settings, asking, groups, topics, among="history")
-    listing = list_retired(
-        question.tables,
-        question.groups or (),
-        question.topics,
-        now=asking.now,
-        since=start,
-        as_of=to_ms(asking.as_of),
-    )
     then = " in that time" if start is not None else ""
-    found = question.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
+
+    def answer(asked: Asked) -> tuple["Listing", Found, "pa.Table", bool, list[str]]:
+        listing = removals.retired(asked.at, asked.groups or (), asked.topics, since=start)
+        found = asked.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
+        lost = removals.restorable(listing.rows)
+        running = list(members_told(asked.at, lost)) if output == "reset-csv" else []
+        return listing, found, lost, is_one_group(groups, asked.groups), running
+
+    question = Question.of(settings, asking, groups, topics, among="history")
+    listing, found, lost, one_group, running = question.ask(answer)
     remarks = listing.all_remarks()
     if output != "reset-csv":
-        found.show(listing.rows.select(PRINTED.names), output, forms.RETIRED, with_line=False)
+        found.show(listing.rows.select(removals.PRINTED.names), output, forms.RETIRED, with_line=False)
         return found.tell(remarks)
-    lost = restorable(listing.rows)
-    one_group = is_one_group(groups, question.groups)
     write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
     remarks += (left_out := names_left_out(lost, one_group=one_group))
-    remarks += members_told(question.tables, lost)
+    remarks += running
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
     return found.tell(remarks) or int(bool(left_out))

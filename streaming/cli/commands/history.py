@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import Question
+from streaming.cli.answering import Asked, Found, Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -21,10 +21,12 @@ from streaming.cli.options import (
     until_option,
     words_of,
 )
-from streaming.common.times import from_ms, iso, parse_duration_ms
+from streaming.common.times import iso, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from streaming.cli.options import Output
     from streaming.queries.answers import History
 
@@ -74,7 +76,6 @@ def history(
       offsetlake history --group billing --topic orders:0 --output csv
       offsetlake history billing --since 1d --every 5m --output csv
     """
-    from streaming.queries.lag import LagQueries
     from streaming.queries.rewound import with_by
     from streaming.tables.feed import EVENTS
 
@@ -95,18 +96,19 @@ def history(
             )
         every_ms = parse_duration_ms(every, name="--every")
         return _print_series(question, (first, last, every_ms), output)
-    client = LagQueries(question.tables)
-    answer = client.list_history(
-        question.groups, question.topics, first, asking.as_of, until=last, events=wanted_events
-    )
-    rows = answer.rows
     nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
     then = " in that time" if first or last else ""
-    found = question.answered(rows, answer.as_of, nothing=nothing, when=then)
     is_about_rewinds = wanted_events == ["rewind"]
-    rows = with_by(client, rows) if is_about_rewinds else rows
-    form = forms.REWINDS if is_about_rewinds else forms.HISTORY
-    found.show(rows, output, form)
+
+    def steps(asked: Asked) -> tuple["History", "pa.Table", Found]:
+        answer = asked.lag.list_history(
+            asked.groups, asked.topics, to_ms(first), until=to_ms(last), events=wanted_events
+        )
+        rows = with_by(asked.lag, answer.rows) if is_about_rewinds else answer.rows
+        return answer, rows, asked.answered(answer.rows, answer.as_of, nothing=nothing, when=then)
+
+    answer, rows, found = question.ask(steps)
+    found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
         print("one line per batch that moved a position; commits within a batch are merged")
     return found.tell([*found.why_no_lag(output), *_start_of_history(answer)])
@@ -114,15 +116,18 @@ def history(
 
 def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: "Output") -> int:
     """Print positions and their lag from a moment to another (None: now), one every so many ms."""
-    from streaming.queries.lag import LagQueries
-
     since, until, every_ms = times
-    end = until or from_ms(question.asking.now)
-    answer = LagQueries(question.tables).lag_over_time(
-        question.groups, question.topics, since=since, until=end, every_ms=every_ms
-    )
-    found = question.answered(answer.rows, answer.as_of, nothing="positions", when=" in that time")
-    found.show(answer.rows, output, forms.SERIES)
+    start, end = to_ms(since), question.asking.now if until is None else to_ms(until)
+
+    def series(asked: Asked) -> tuple["pa.Table", Found]:
+        answer = asked.lag.lag_over_time(
+            asked.groups, asked.topics, since=start, until=end, every_ms=every_ms
+        )
+        found = asked.answered(answer.rows, answer.as_of, nothing="positions", when=" in that time")
+        return answer.rows, found
+
+    rows, found = question.ask(series)
+    found.show(rows, output, forms.SERIES)
     return found.tell(found.why_no_lag(output))
 
 

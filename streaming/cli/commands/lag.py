@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from streaming.cli.answering import Question
+from streaming.cli.answering import Asked, Found, Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -21,7 +21,7 @@ from streaming.cli.options import (
     until_option,
     words_of,
 )
-from streaming.common.times import from_ms, parse_duration_ms
+from streaming.common.times import parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -100,15 +100,14 @@ def _print_lag(
     output: "Output",
 ) -> int:
     from streaming.lag.summary import lag_by
-    from streaming.queries.lag import LagQueries
     from streaming.queries.lag_rows import far_behind
 
-    question = Question.of(settings, asking, groups, topics)
-    client = LagQueries(question.tables)
-    answer = client.list_offsets(question.groups, question.topics, asking.as_of)
-    found = question.answered(answer.rows, answer.as_of, nothing="committed offsets")
-    found = found.with_sampled_ends(answer.rows, client.max_age_ms)
-    summed = lag_by(answer.rows, by)
+    def answer(asked: Asked) -> tuple["pa.Table", Found]:
+        listed = asked.lag.list_offsets(asked.groups, asked.topics)
+        found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
+        return lag_by(listed.rows, by), found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
+
+    summed, found = Question.of(settings, asking, groups, topics).ask(answer)
     rows = far_behind(summed, min_lag=least[0], min_seconds=least[1])
     found.show(rows, output, _FORMS[by])
     unknown = summed["lag"].null_count if least != (None, None) else 0
@@ -154,8 +153,7 @@ def health(
       offsetlake health billing --since -2d
       offsetlake health --as-of 02:34 --output json
     """
-    from streaming.lag.rules import STATUSES, HealthRules
-    from streaming.queries.lag import LagQueries
+    from streaming.lag.rules import STATUSES
 
     refuse_both(groups, all_groups=all_groups)
     wanted = words_of(statuses, STATUSES, name="--status")
@@ -167,19 +165,23 @@ def health(
         )
     settings = settings_of(config, table_root=table_root)
     question = Question.of(settings, asking, groups, topics, among="history" if first else "live")
-    client = LagQueries(question.tables, rules=HealthRules.of(settings.health))
-    if first is None:
-        answer = client.health(question.groups, question.topics, asking.as_of)
-        found = question.answered(answer.rows, answer.as_of, nothing="committed offsets")
-        found = found.with_sampled_ends(answer.rows, client.max_age_ms)
-    else:
-        end = last or from_ms(asking.now)
-        answer = client.health_changes(question.groups, question.topics, since=first, until=end)
-        then = " in that time"
-        found = question.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)
+    start, end = to_ms(first), asking.now if last is None else to_ms(last)
+    rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))
     form = forms.STATUS_CHANGES if first else forms.HEALTH
-    found.show(_of_status(answer.rows, wanted), output, form)
+    found.show(_of_status(rows, wanted), output, form)
     return found.tell(found.why_no_lag(output))
+
+
+def _health(asked: Asked) -> tuple["pa.Table", Found]:
+    answer = asked.lag.health(asked.groups, asked.topics)
+    found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
+    return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms)
+
+
+def _health_changes(asked: Asked, *, since: int, until: int) -> tuple["pa.Table", Found]:
+    answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until)
+    then = " in that time"
+    return answer.rows, asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)
 
 
 def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from streaming.cli.answering import Question, former_topics
+from streaming.cli.answering import Asked, Found, Question, former_topics
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -70,9 +70,6 @@ def offsets(
       offsetlake offsets --group billing --bootstrap-server localhost:9092
       offsetlake offsets --group billing --as-of 2h
     """
-    from streaming.queries.lag import LagQueries
-    from streaming.queries.queries import OffsetQueries
-
     refuse_both(groups, all_groups=all_groups)
     if asking.as_of and (bootstrap_server or command_config):
         raise MisuseError(
@@ -80,20 +77,24 @@ def offsets(
             "log end offsets."
         )
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
-    question = Question.of(settings, asking, groups, topics)
-    client, owned = LagQueries(question.tables), OffsetQueries(question.tables)
-    answer = client.list_offsets(question.groups, question.topics, asking.as_of, with_former=True)
-    rows = answer.rows
-    found = question.answered(rows, answer.as_of, nothing="committed offsets")
-    if bootstrap_server or command_config:
+    asks_brokers = bool(bootstrap_server or command_config)
+
+    def answer(asked: Asked) -> tuple["pa.Table", Found, list[str]]:
+        listed = asked.lag.list_offsets(asked.groups, asked.topics, with_former=True)
+        found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
+        if not asks_brokers:
+            found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
+        named = asked.groups if output == "table" else None
+        about_members = _members_told(asked.offsets.describe_groups(named)) if named else []
+        return asked.offsets.with_owners(listed.rows), found, about_members
+
+    rows, found, about_members = Question.of(settings, asking, groups, topics).ask(answer)
+    if asks_brokers:
         found = found.with_log_ends(now := now_ms())
-        with_ends = _with_live_ends(owned.with_owners(rows, asking.as_of), settings, now)
-        found.show(with_ends, output, forms.OFFSETS_WITH_ENDS)
+        found.show(_with_live_ends(rows, settings, now), output, forms.OFFSETS_WITH_ENDS)
     else:
-        found = found.with_sampled_ends(rows, client.max_age_ms)
-        found.show(owned.with_owners(rows, asking.as_of), output, forms.OFFSETS)
-    if question.groups and output == "table":
-        _tell_members(owned.describe_groups(question.groups, asking.as_of))
+        found.show(rows, output, forms.OFFSETS)
+    _tell(about_members)
     return found.tell(former_topics(rows))
 
 
@@ -139,8 +140,8 @@ def groups(
       offsetlake groups billing --members --verbose
       offsetlake groups --as-of 2026-11-20T14:03:00Z
     """
-    from streaming.queries import queries
-    from streaming.queries.answers import LOGGED_STATES, STATES, TYPES
+    from streaming.queries.answers import LOGGED_STATES, STATES, TYPES, DescribedGroups
+    from streaming.queries.bound.queries import comparable_state
     from streaming.queries.members import in_words, with_identities
 
     if groups and (states or types):
@@ -152,27 +153,30 @@ def groups(
         raise MisuseError("--verbose: expected --members beside it, found none.")
     if by_member and (only_names or states or types):
         raise MisuseError("--members: expected no --list, --state or --type beside it, found one.")
-    wanted_states = words_of(states, STATES, name="--state", comparable=queries.comparable_state)
+    wanted_states = words_of(states, STATES, name="--state", comparable=comparable_state)
     wanted_types = words_of(types, TYPES, name="--type")
     settings = settings_of(config, table_root=table_root)
-    question = Question.of(settings, asking, groups, among="groups")
-    client = queries.OffsetQueries(question.tables)
-    answer: Answer
-    if question.groups is not None:
-        answer = client.describe_groups(question.groups, asking.as_of)
-    else:
-        answer = client.list_groups(wanted_states, wanted_types, asking.as_of)
-    found = question.answered(answer.rows, answer.as_of, nothing="state or members")
+
+    def ask(asked: Asked) -> tuple["Answer", "pa.Table | None", Found]:
+        answer: Answer
+        if asked.groups is not None:
+            answer = asked.offsets.describe_groups(asked.groups)
+        else:
+            answer = asked.offsets.list_groups(wanted_states, wanted_types)
+        found = asked.answered(answer.rows, answer.as_of, nothing="state or members")
+        members = asked.offsets.list_members(asked.groups).rows if by_member else None
+        return answer, members, found
+
+    answer, members, found = Question.of(settings, asking, groups, among="groups").ask(ask)
     remarks = [f"brokers do not log the state {name}" for name in wanted_states if name not in LOGGED_STATES]
     if only_names and output == "table":
         _print_names(answer, found.about)
-    elif by_member:
-        rows = client.list_members(question.groups, asking.as_of).rows
+    elif members is not None:
         form = forms.MEMBERS_VERBOSE if verbose else forms.MEMBERS
-        rows = in_words(rows, verbose=verbose) if output == "table" else rows
+        rows = in_words(members, verbose=verbose) if output == "table" else members
         found.show(rows, output, form, errors=answer.errors)
-        if question.groups and output == "table":
-            _tell_members(client.describe_groups(question.groups, asking.as_of))
+        if output == "table" and isinstance(answer, DescribedGroups):
+            _tell(_members_told(answer))
     else:
         rows = answer.rows.select(["group"]) if only_names else with_identities(answer.rows)
         found.show(rows, output, forms.GROUPS, errors=answer.errors)
@@ -223,13 +227,17 @@ def status(
       offsetlake status --max-age 30s --require-complete     # health check: exit code 1 if unhealthy
     """
     from streaming.queries import status
-    from streaming.queries.queries import OffsetQueries
 
     if only_totals and asking.as_of:
         raise MisuseError("--totals and --as-of: expected one of them, found both. Past totals are not kept.")
     settings = settings_of(config, table_root=table_root)
-    tables = tables_of(settings)
-    about = asking.checked(OffsetQueries(tables).how_complete(asking.as_of), settings)
+    with_alerts = output == "table" and not asking.as_of
+
+    def answer(asked: Asked) -> tuple["AsOf", list[str]]:
+        about = asked.checked(asked.offsets.how_complete())
+        return about, _alerts(tables_of(settings), about) if with_alerts else []
+
+    about, alerts = Question.of(settings, asking).ask(answer)
     if not only_totals:
         print_answer(status.partitions(about.progress, about.moment), output, forms.STATUS, about)
     if only_totals or (output == "table" and not asking.as_of):
@@ -237,7 +245,6 @@ def status(
             print()
         print_answer(status.totals(about.progress), output, forms.TOTALS, about)
     if output == "table":
-        alerts = [] if asking.as_of else _alerts(tables, about)
         print(*map(shown, [*alerts, *_rebuild(about.progress), _last_heartbeat(about)]), sep="\n")
     warn(about.silence())
 
@@ -298,9 +305,17 @@ _MEMBERS: Final = {
 """What states are worth a line (Kafka 4.3: `ConsumerGroupCommand.shouldPrintMemberState`)."""
 
 
-def _tell_members(described: "DescribedGroups") -> None:
-    """Say on standard error which groups have no members or are rebalancing, as Kafka's own tools do."""
+def _members_told(described: "DescribedGroups") -> list[str]:
+    """Say which of the named groups have no members or are rebalancing, as Kafka's own tools do."""
+    told = []
     for group in described.groups.values():
         if sentence := _MEMBERS.get(group.state):
             kind = "Consumer" if group.type == "classic" else str(group.type).capitalize()
-            print(shown(sentence.format(type=kind, group=group.group)), file=sys.stderr)
+            told.append(sentence.format(type=kind, group=group.group))
+    return told
+
+
+def _tell(sentences: list[str]) -> None:
+    """Say it on standard error in the words of Kafka's own tools."""
+    for sentence in sentences:
+        print(shown(sentence), file=sys.stderr)

@@ -1,10 +1,11 @@
 """The command that prints where groups were, to put them back."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import Question, positions_told
+from streaming.cli.answering import Asked, Found, Question, positions_told
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -18,6 +19,9 @@ from streaming.cli.options import (
 from streaming.cli.output import write_for_programs
 from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
 from streaming.model.errors import MisuseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.command()
@@ -45,21 +49,22 @@ def restore(
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file billing.csv --execute
     """
-    from streaming.queries.lag import LagQueries
-
     if not groups:
         raise MisuseError("restore: expected a group, found none. Name it: --group G.")
     if asking.as_of is None:
         raise MisuseError("restore: expected --as-of, found none. Say as of when: --as-of -2h.")
     settings = settings_of(config, table_root=table_root)
-    question = Question.of(settings, asking, groups, topics)
-    answer = LagQueries(question.tables).restore(question.groups, question.topics, as_of=asking.as_of)
-    rows = answer.rows
-    found = question.answered(rows, answer.as_of, nothing="committed offsets")
-    one_group = is_one_group(groups, question.groups)
+    rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
     write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
     warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
     left_out = names_left_out(rows, one_group=one_group)
-    running = members_told(question.tables, rows)
     is_whole = not left_out and not rows["committed_offset"].null_count
     return found.tell([str(found.about), *warned, *left_out, *running]) or int(not is_whole)
+
+
+def _restored(asked: Asked) -> tuple["pa.Table", Found, bool, list[str]]:
+    """Return positions, what they reflect, whether they are of one named group, and who cannot take them."""
+    answer = asked.lag.restore(asked.groups, asked.topics)
+    found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
+    one_group = is_one_group(asked.question.groups, asked.groups)
+    return answer.rows, found, one_group, list(members_told(asked.at, answer.rows))

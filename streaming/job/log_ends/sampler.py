@@ -53,7 +53,7 @@ class Asked:
             self._read_at = now
             return
         if self._tables.progress().sequence != self._sequence:
-            self._tables.ask(lambda at: self._add(at, after=self._sequence), bases=())
+            self._tables.ask(lambda at: self._add(at, after=self._sequence))
 
     def _add(self, at: Snapshot, after: int | None = None) -> None:
         found: dict[str, set[int]] = defaultdict(set)

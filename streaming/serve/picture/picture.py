@@ -169,7 +169,7 @@ class Picture:
 
     def as_of(self, groups: Collection[str] | None, now: int) -> AsOf:
         """Return what an answer about groups (None: all) at a moment (ms) reflects."""
-        return AsOf.of(groups, self.progress, None, None, now=now)
+        return AsOf.of(groups, self.progress, now=now)
 
     # --- the next one ----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from streaming.serve.picture.samples import NAMES_OF_SAMPLES, SAMPLE_COLUMNS, Sa
 from streaming.tables.folding import ROWS, fold_mark
 from streaming.tables.log_ends import Samples
 from streaming.tables.select import FilesGoneError
-from streaming.tables.snapshot import Snapshot
+from streaming.tables.snapshot import PresentSnapshot
 from streaming.tables.tables import Tables
 from streaming.tables.tail.log import Commit, LogLostError, LogTail
 from streaming.tables.tail.rows import files_of, rows_of
@@ -97,7 +97,7 @@ def _read(tables: Tables, reading: Reading) -> Reading:
     if reading.changes is not None and len(reading.picture.committing) <= 2 * reading.places + _SPARE_PLACES:
         with suppress(LogLostError, FilesGoneError):
             return _with_commits(reading, reading.changes)
-    return tables.ask(partial(_whole, tables, reading))
+    return tables.ask_now(partial(_whole, tables, reading))
 
 
 def read_log_ends(tables: Tables, reading: Reading, now: int) -> Reading:
@@ -127,7 +127,7 @@ def read_alerts(tables: Tables, reading: Reading, now: int) -> Reading:
 # --- offsets and groups ----------------------------------------------------------------------------------
 
 
-def _whole(tables: Tables, reading: Reading, at: Snapshot) -> Reading:
+def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     """Read everything as of a batch; samples of log ends are then to be read, too."""
     followed = LogTail.of(tables, at.changes)
     growing = _Growing(Picture.none(), at.progress)
@@ -150,7 +150,9 @@ def _whole(tables: Tables, reading: Reading, at: Snapshot) -> Reading:
     return replace(reading, picture=picture, changes=followed, log_ends=None, places=len(picture.committing))
 
 
-def _held(tables: Tables, at: Snapshot, name: Literal["offsets", "groups"]) -> Iterator[pa.RecordBatch]:
+def _held(
+    tables: Tables, at: PresentSnapshot, name: Literal["offsets", "groups"]
+) -> Iterator[pa.RecordBatch]:
     """Read a folded table as it stands, part by part; what changed since is to be applied to it."""
     base = at.bases[name]
     storage = tables.storage(base)

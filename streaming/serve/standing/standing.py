@@ -5,7 +5,7 @@ past and commits of the last hours are not in a picture; they are read from the 
 are behind need them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
@@ -94,9 +94,9 @@ def standing_of(
         return Standing(picture=picture, positions=Positions.unknown(0), moment=moment)
     retention_ms = retention_ms_of(picture.progress, settings)
     facts = Facts(lag=True, health=True, former_topic=True, expiry=retention_ms)
-    source = replace(at, progress=picture.progress, gap=None)
-    terms = Terms(rules=health)
-    judged = assess(source, rows, facts, moment=moment, terms=terms, groups=group_rows(picture))
+    groups, terms = group_rows(picture), Terms(rules=health)
+    then = at.up_to(picture.progress)
+    judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups)
     rules, expires_at = _expiry(judged)
     lags = judged["lag"]
     is_lag_known = to_mask(lags.is_valid())

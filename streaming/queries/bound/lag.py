@@ -1,0 +1,302 @@
+"""Lag and health of groups, answered from one snapshot."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.assessment.assess import Facts, Terms, assess
+from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
+from streaming.common.keys import KEY_NAMES
+from streaming.common.pieces import take
+from streaming.common.times import MINUTE_MS, iso
+from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.lag.former_topic import contradictions
+from streaming.lag.health import group_health
+from streaming.lag.health_over_time import status_changes
+from streaming.lag.lag_time import with_lag_along
+from streaming.lag.log_ends import with_log_ends
+from streaming.lag.positions import MAX_AGE_MS, topics_in
+from streaming.lag.restoring import restored
+from streaming.lag.rewinds import with_who
+from streaming.lag.rules import HealthRules
+from streaming.lag.runs import COMMITS, Runs
+from streaming.lag.samples import NONE, Samples
+from streaming.lag.summary import By, lag_by
+from streaming.model.errors import MisuseError
+from streaming.queries import lag_rows
+from streaming.queries.answers import Answer, History
+from streaming.queries.bound.queries import sorted_by
+from streaming.queries.completeness import AsOf
+from streaming.queries.names import TopicPartitions, of_topics
+from streaming.tables.feed import EVENTS
+from streaming.tables.log_ends import NEWEST_ENDS
+from streaming.tables.snapshot import Snapshot
+
+_MOST_MOMENTS: Final = 100_000
+_MOST_ROWS: Final = 10_000_000
+"""Positions at moments in one answer, all of which is in memory."""
+
+MOST_SAMPLES: Final = 10_000_000
+"""Samples for the lag along the way of positions, in one answer: of 1,000 partitions over a week."""
+
+_NO_SAMPLES: Final = no_rows(NEWEST_ENDS)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SnapshotLagQueries:
+    """How far groups are behind, and whether they are well, all answered from one snapshot.
+
+    What belongs together in one output is asked of one of these. `LagQueries` says what each answers.
+    """
+
+    at: Snapshot
+    max_age_ms: int = MAX_AGE_MS
+    rules: HealthRules = field(default_factory=HealthRules)
+
+    # --- lag -------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self,
+        groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        with_former: bool = False,
+    ) -> Answer:
+        """Return committed offsets with the columns `LAG`."""
+        return _in_order(self._assessed(Facts(lag=True, former_topic=with_former), groups, topics))
+
+    def list_lag(
+        self,
+        groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        by: By = "group",
+        min_lag: int | None = None,
+        min_seconds: float | None = None,
+    ) -> Answer:
+        """Return who is behind."""
+        if by not in ("group", "topic"):
+            raise MisuseError(f"by: expected group or topic, found {by!r}.")
+        answer = self._assessed(Facts(lag=True), groups, topics)
+        rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
+        return replace(answer, rows=rows)
+
+    def list_history(
+        self,
+        groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        since: int | None = None,
+        *,
+        until: int | None = None,
+        events: Sequence[str] = (),
+    ) -> History:
+        """Return how positions moved between two moments (ms)."""
+        if unknown := set(events).difference(EVENTS):
+            raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
+        at = self.at
+        steps = of_topics(at.history(groups, since=since, until=until, events=events), topics)
+        about = AsOf.at(groups, at)
+        errors = about.loading_of(groups)
+        written_at = to_numbers(to_milliseconds(steps["batch_time"]))
+        rows, about = self._along(steps, "batch_time", written_at, about)
+        whole_since = at.whole_since()
+        is_whole = since is not None and whole_since is not None and whole_since <= since
+        return History(
+            rows,
+            about,
+            errors,
+            whole_since=None if is_whole else whole_since,
+            starts_at=at.starts_after(until if since is None else since),
+        )
+
+    def lag_over_time(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: int,
+        until: int | None = None,
+        every_ms: int,
+    ) -> Answer:
+        """Return positions and their lag at regular moments (ms)."""
+        moments = self._moments(since, until, every_ms)
+        start, end = int(moments[0]), int(moments[-1])
+        commits, about = self._commits(groups, topics, since=start, until=end)
+        runs, own = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
+        order = to_numbers(sorted_by(_numbered(own), *KEY_NAMES)["number"])
+        if len(order) * len(moments) > _MOST_ROWS:
+            raise MisuseError(
+                f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
+                "moments. Name fewer groups or topics, or choose longer steps."
+            )
+        keys, at = np.tile(order, len(moments)), np.repeat(moments, len(order))
+        lasts = runs.last_until(keys, at)
+        is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
+        lasts = lasts[is_there]
+        rows = take(own, keys[is_there])
+        columns = [
+            to_timestamps(from_numbers(at[is_there])),
+            *rows.columns,
+            from_numbers(runs.offsets[lasts], runs.is_readable[lasts]),
+            to_timestamps(from_numbers(runs.at[lasts])),
+        ]
+        table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
+        written_at = runs.written_at[runs.stands_since[lasts]]
+        table, about = self._along(table, "at", written_at, about)
+        return Answer(table, about, about.loading_of(groups))
+
+    # --- health ----------------------------------------------------------------------------------------
+
+    def health(self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()) -> Answer:
+        """Return the status of groups."""
+        answer = self._assessed(lag_rows.HEALTH, groups, topics)
+        return replace(answer, rows=group_health(answer.rows))
+
+    def partition_health(
+        self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
+    ) -> Answer:
+        """Return the status of each position."""
+        return _in_order(self._assessed(lag_rows.HEALTH, groups, topics))
+
+    def health_changes(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: int,
+        until: int | None = None,
+    ) -> Answer:
+        """Return how the status of groups changed between two moments (ms)."""
+        moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
+        start, end = int(moments[0]), int(moments[-1])
+        first = start - self.rules.long_silence_ms - self.rules.window_ms
+        commits, about = self._commits(groups, topics, since=first, until=end)
+        samples = self.at.ends_between(topics_in(commits), since=first, until=end, within_ms=self.max_age_ms)
+        rows = status_changes(commits, samples, moments=moments, max_age_ms=self.max_age_ms, rules=self.rules)
+        return Answer(rows, about, about.loading_of(groups))
+
+    def rewinds(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: int,
+        until: int | None = None,
+    ) -> Answer:
+        """Return the commits that went back between two moments (ms)."""
+        end = self.at.moment if until is None else until
+        rows = of_topics(self.at.commits(groups, since=since, until=end), topics)
+        back = rows.filter(from_mask(to_mask(pc.less(rows["committed_offset"], rows["offset_before"]))))
+        who = self.at.group_steps(pc.unique(back["group"]).to_pylist())
+        about = AsOf.at(groups, self.at)
+        return Answer(with_who(back, who), about, about.loading_of(groups))
+
+    # --- topics made anew, and positions put back ------------------------------------------------------
+
+    def topic_contradictions(self, groups: Sequence[str] | None = None) -> Answer:
+        """Return the offsets whose topic was made anew."""
+
+        def more(about: AsOf, offsets: pa.Table) -> pa.Table:
+            seen = self.at.topics_over_time(topics_in(offsets), as_of=about.moment)
+            return contradictions(offsets, seen)
+
+        return _in_order(self._answer(more, groups, ()))
+
+    def restore(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Answer:
+        """Return positions to be put back."""
+        answer = _in_order(self._answer(lambda _, offsets: offsets, groups, topics))
+        now, asked = self.at.newest(), topics_in(answer.rows)
+        ends = now.newest_ends(asked, as_of=now.moment, within_ms=self.max_age_ms)
+        topics_seen = now.topics_over_time(asked, as_of=now.moment)
+        rows = restored(answer.rows, ends, topics_seen, max_age_ms=self.max_age_ms, now=now.moment)
+        return replace(answer, rows=rows)
+
+    # ---------------------------------------------------------------------------------------------------
+
+    def _assessed(
+        self, facts: Facts, groups: Sequence[str] | None, topics: Sequence[TopicPartitions]
+    ) -> Answer:
+        terms = Terms(max_age_ms=self.max_age_ms, rules=self.rules)
+        return self._answer(
+            lambda about, offsets: assess(self.at, offsets, facts, moment=about.moment, terms=terms),
+            groups,
+            topics,
+        )
+
+    def _answer(
+        self,
+        more: Callable[[AsOf, pa.Table], pa.Table],
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions],
+    ) -> Answer:
+        """Answer about the offsets of groups whose offsets partition has been read, in no order: `more` adds
+        to them what is asked for."""
+        about = AsOf.at(groups, self.at)
+        offsets = of_topics(about.of_loaded(self.at.offsets(groups)), topics)
+        return Answer(more(about, offsets), about, about.loading_of(groups))
+
+    def _commits(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions],
+        *,
+        since: int,
+        until: int,
+    ) -> tuple[pa.Table, AsOf]:
+        """Read what groups committed between two moments (ms), and their positions before."""
+        base = lag_rows.base_commits(self.at, groups, since, within_ms=self.max_age_ms)
+        rows = self.at.commits(groups, since=since + 1)
+        about = AsOf.at(groups, self.at)
+        is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
+        rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
+        return of_topics(pa.concat_tables([base, rows]), topics), about
+
+    def _along(self, rows: pa.Table, at: str, written_at: Index, about: AsOf) -> tuple[pa.Table, AsOf]:
+        """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
+        if not len(rows):
+            return with_log_ends(rows, {}), about
+        bounds = pc.min_max(to_milliseconds(rows[at]))
+        first, last = bounds["min"].as_py(), bounds["max"].as_py()
+        parts, samples = lag_rows.parts_by_topic(rows, minutes=(last - first) // MINUTE_MS + 1)
+        if samples > MOST_SAMPLES:
+            needed = f"about {samples / 1e6:.0f} million samples of log ends"
+            why = f"{needed} would be read for it; name groups or topics, or a shorter time"
+            return with_log_ends(rows, {}), replace(about, why_no_lag=why)
+        found = [self._part_along(take(rows, part), at, written_at[part], first, last) for part in parts]
+        return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
+
+    def _part_along(self, rows: pa.Table, at: str, written_at: Index, first: int, last: int) -> pa.Table:
+        asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
+        samples = self.at.ends_between(asked, since=first, until=last, within_ms=self.max_age_ms)
+        crossed = self.at.crossings(positions, as_of=last)
+        return with_lag_along(
+            rows, samples, crossed, at=at, written_at=written_at, max_age_ms=self.max_age_ms
+        )
+
+    def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
+        """Return regular moments (ms) between two, these included."""
+        end = self.at.moment if until is None else until
+        if end < since:
+            raise MisuseError(
+                f"until: expected a time after {iso(since)}, found {iso(end)}, which is before it."
+            )
+        if every_ms < 1 or (end - since) // every_ms > _MOST_MOMENTS:
+            raise MisuseError(
+                f"expected at most {_MOST_MOMENTS} moments between {iso(since)} and {iso(end)}, found one "
+                f"every {every_ms} ms. Choose a shorter time, or longer steps."
+            )
+        return np.append(np.arange(since, end, every_ms, dtype=np.int64), end)
+
+
+def _in_order(answer: Answer) -> Answer:
+    return replace(answer, rows=sorted_by(answer.rows, *KEY_NAMES))
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    return rows.append_column("number", from_numbers(np.arange(len(rows))))
