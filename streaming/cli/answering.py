@@ -70,7 +70,7 @@ class Question:
     def answered(self, rows: "pa.Table", about: "AsOf", *, nothing: str, when: str = "") -> "Found":
         """Return what an answer is, beside its rows: `nothing` and `when` say in words what named groups
         without rows lack. Raises `IncompleteError` where it is less than was asked for."""
-        about = self.asking.checked(about, self.settings, self.search)
+        about = self.asking.checked(about, self.search)
         errors = about.loading_of(self.groups)
         missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
         return Found(about=about, missing=missing, errors=errors)

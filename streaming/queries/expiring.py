@@ -12,6 +12,7 @@ from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES, expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC
+from streaming.model.completeness import STALLED
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
@@ -49,9 +50,7 @@ class Listing:
 
     def all_remarks(self) -> list[str]:
         """Say in what way the rows may not be the whole truth of their moment, beside what `about` says."""
-        behind = ", ".join(str(number) for number, state in self.about.states.items() if state == "behind")
-        late = [f"offsets partitions {behind} are not current: newer commits not read yet"] if behind else []
-        return [*late, *self.remarks]
+        return list(self.remarks)
 
 
 def list_expiring(
@@ -77,11 +76,10 @@ def list_expiring(
         return offsets, at.groups(named), at.progress, at.gap
 
     asked, held_groups, progress, gap = tables.ask(question, as_of=as_of)
-    loaded = [number for number, partition in progress.partitions.items() if partition.loaded]
-    stalled = [number for number, partition in progress.partitions.items() if partition.is_stalled(moment)]
-    held = asked.filter(pc.is_in(asked["source_partition"], value_set=pa.array(loaded, pa.int32())))
+    about = AsOf.of(named, progress, gap, as_of, now=now, within_ms=tables.complete_within_ms)
+    held = about.of_loaded(asked)
     retention_ms = known_retention_ms(progress, settings) if len(held) else 0
-    rows = expiry(held, held_groups, retention_ms, stalled=stalled)
+    rows = expiry(held, held_groups, retention_ms, stalled=about.completeness.of_state(STALLED))
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))
     moments = to_milliseconds(rows["expires_at"]).to_pylist()
@@ -90,7 +88,7 @@ def list_expiring(
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return Listing(
         rows.sort_by(by),
-        AsOf.of(named, progress, gap, as_of, now=now),
+        about,
         remarks=_retention_remarks(progress, moment),
     )
 

@@ -141,7 +141,7 @@ class LagQueries:
             as_of=moment,
             bases=[],
         )
-        about = AsOf.of(names, progress, gap, moment)
+        about = AsOf.of(names, progress, gap, moment, within_ms=self.tables.complete_within_ms)
         errors = about.loading_of(names)
         written_at = to_numbers(to_milliseconds(steps["batch_time"]))
         rows, about = self._along(steps, "batch_time", written_at, about)
@@ -248,7 +248,7 @@ class LagQueries:
             return with_who(back, at.group_steps(who)), at.progress, at.gap
 
         rows, progress, gap = self.tables.ask(question, bases=[])
-        about = AsOf.of(names, progress, gap, None)
+        about = AsOf.of(names, progress, gap, None, within_ms=self.tables.complete_within_ms)
         return Answer(rows, about, about.loading_of(groups))
 
     # --- topics made anew, and positions put back ------------------------------------------------------
@@ -291,9 +291,7 @@ class LagQueries:
         return offsets_with_lag(at, offsets, moment=about.moment, max_age_ms=self.max_age_ms)
 
     def _with_health(self, at: Snapshot, about: AsOf, offsets: pa.Table) -> pa.Table:
-        return lag_rows.offsets_with_health(
-            at, offsets, moment=about.moment, max_age_ms=self.max_age_ms, rules=self.rules
-        )
+        return lag_rows.offsets_with_health(at, offsets, about, max_age_ms=self.max_age_ms, rules=self.rules)
 
     def _answer(
         self,
@@ -318,7 +316,7 @@ class LagQueries:
         names = None if groups is None else list(groups)
 
         def answer(at: Snapshot) -> tuple[pa.Table, AsOf]:
-            about = AsOf.of(names, at.progress, at.gap, moment)
+            about = AsOf.of(names, at.progress, at.gap, moment, within_ms=self.tables.complete_within_ms)
             return question(at, about, of_topics(about.of_loaded(at.offsets(names)), topics)), about
 
         return self.tables.ask(answer, as_of=moment, bases=["offsets"])
@@ -337,7 +335,7 @@ class LagQueries:
         rows, progress, gap = self.tables.ask(
             lambda at: (at.commits(names, since=since + 1), at.progress, at.gap), bases=[]
         )
-        about = AsOf.of(names, progress, gap, None)
+        about = AsOf.of(names, progress, gap, None, within_ms=self.tables.complete_within_ms)
         is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
         rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
         return of_topics(pa.concat_tables([base, rows]), topics), about

@@ -39,11 +39,12 @@ def with_former(at: Snapshot, offsets: pa.Table, *, moment: int) -> pa.Table:
 
 
 def offsets_with_health(
-    at: Snapshot, offsets: pa.Table, *, moment: int, max_age_ms: int, rules: HealthRules
+    at: Snapshot, offsets: pa.Table, about: AsOf, *, max_age_ms: int, rules: HealthRules
 ) -> pa.Table:
-    """Add the columns `LAG` and `PARTITION_HEALTH` to offsets, as they were at a moment (ms); in no order."""
+    """Add the columns `LAG` and `PARTITION_HEALTH` to the offsets of an answer; in no order."""
+    moment = about.moment
     rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=max_age_ms)
-    rows = with_currency(rows, at.progress, is_observed=at.gap is None, moment=moment, max_age_ms=max_age_ms)
+    rows = with_currency(rows, about.completeness.complete)
     return with_health(at, rows, moment=moment, max_age_ms=max_age_ms, rules=rules)
 
 
@@ -58,7 +59,7 @@ def view(
         rows = offsets_with_lag(at, offsets, moment=moment, max_age_ms=MAX_AGE_MS)
         return with_former(at, rows, moment=moment)
     rules = HealthRules() if health is None else HealthRules.of(health)
-    return group_health(offsets_with_health(at, offsets, moment=moment, max_age_ms=MAX_AGE_MS, rules=rules))
+    return group_health(offsets_with_health(at, offsets, about, max_age_ms=MAX_AGE_MS, rules=rules))
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:

@@ -198,7 +198,7 @@ class OffsetQueries:
         """Return what an answer about all groups would reflect."""
         moment = to_ms(as_of)
         progress, gap = self.tables.ask(lambda at: (at.progress, at.gap), as_of=moment, bases=[])
-        return AsOf.of(None, progress, gap, moment)
+        return AsOf.of(None, progress, gap, moment, within_ms=self.tables.complete_within_ms)
 
     def _ask(
         self,
@@ -219,7 +219,7 @@ class OffsetQueries:
             return with_more(rows, at, now_ms() if moment is None else moment), at.progress, at.gap
 
         rows, progress, gap = self.tables.ask(question, as_of=moment, bases=[name])
-        about = AsOf.of(names, progress, gap, moment)
+        about = AsOf.of(names, progress, gap, moment, within_ms=self.tables.complete_within_ms)
         return about.of_loaded(rows), about
 
 

@@ -69,7 +69,7 @@ def list_retired(
     rows = rows.set_column(rows.schema.get_field_index("is_back"), RETIRED.field("is_back"), is_back)
     return Listing(
         rows.sort_by(_NEWEST_FIRST),
-        AsOf.of(named, progress, gap, as_of, now=now),
+        AsOf.of(named, progress, gap, as_of, now=now, within_ms=tables.complete_within_ms),
         remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
     )
 

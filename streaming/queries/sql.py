@@ -98,7 +98,7 @@ def run_sql(
 
     def question(at: Snapshot) -> Answer:
         with TemporaryDirectory(prefix="offsetlake-sql-") as folder:
-            about = AsOf.of(None, at.progress, at.gap, moment)
+            about = AsOf.of(None, at.progress, at.gap, moment, within_ms=tables.complete_within_ms)
             views = _ComputedViews(QueryBuilder(), folder, at, about, health)
             return Answer(_run(views, others, text, memory_mb), views.about)
 

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from streaming.common.arrays import from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
+from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY
 from streaming.tables.crossings import crossings, nothing_crossed
@@ -71,6 +72,11 @@ class Snapshot:
     bases: Mapping[str, DeltaTable]
     changes: DeltaTable
     open_log_ends: Callable[[], DeltaTable | None]
+    complete_within_ms: int = COMPLETE_WITHIN_MS
+
+    def completeness(self, now: int) -> Completeness:
+        """Return how complete the tables are at a moment (ms)."""
+        return Completeness(progress=self.progress, moment=now, within_ms=self.complete_within_ms)
 
     @cached_property
     def log_ends(self) -> DeltaTable | None:

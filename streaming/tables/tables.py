@@ -24,6 +24,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.conf_dir import is_closed, whole_path
 from streaming.common.retries import retried
+from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
@@ -94,10 +95,12 @@ class OtherWriterError(MisuseError):
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables under one root: a folder or a URL."""
+    """The tables under one root: a folder or a URL. They count as complete up to `complete_within_ms` ago
+    (`streaming.model.completeness`)."""
 
     root: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
+    complete_within_ms: int = COMPLETE_WITHIN_MS
 
     # --- the root --------------------------------------------------------------------------------------
 
@@ -122,7 +125,7 @@ class Tables:
 
     def aside(self) -> "Tables":
         """Return the tables that are filled beside these while they are rebuilt."""
-        return Tables(self._uri("rebuild"), self.storage_options)
+        return Tables(self._uri("rebuild"), self.storage_options, self.complete_within_ms)
 
     def delete(self) -> None:
         """Delete everything under the root, also what an interrupted deletion has left."""
@@ -344,7 +347,8 @@ class Tables:
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
         at = Observation(newest) if as_of is None else observed_at(changes, newest, as_of)
-        return Snapshot(at.progress, at.gap, bases, changes, partial(self.delta_if_any, "log_ends"))
+        log_ends = partial(self.delta_if_any, "log_ends")
+        return Snapshot(at.progress, at.gap, bases, changes, log_ends, self.complete_within_ms)
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 

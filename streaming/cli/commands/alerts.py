@@ -75,7 +75,7 @@ def alerts(
         with created_files(settings.job.readable_by_group):
             _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
-        about = OffsetQueries(tables).how_complete().expecting(settings.job.heartbeat_every_ms)
+        about = OffsetQueries(tables).how_complete()
         print_answer(list_alerts(tables, closed_too=closed_too), output, forms.ALERTS, about)
         warn(about.caveats())
 

@@ -19,6 +19,7 @@ from streaming.expiry.rules import RULES, expiry
 from streaming.lag.former_topic import of_former_topic
 from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in, with_currency, with_health
 from streaming.lag.rules import STATUSES, HealthRules
+from streaming.model.completeness import STALLED, Completeness
 from streaming.model.progress import Progress
 from streaming.serve.picture.names import NONE, fixed
 from streaming.serve.picture.picture import Picture
@@ -94,12 +95,11 @@ def standing_of(
     if not len(rows):
         return Standing(picture=picture, positions=Positions.unknown(0), moment=moment)
     with_lags = offsets_with_lag(at, rows, moment=moment, max_age_ms=MAX_AGE_MS)
-    current = with_currency(
-        with_lags, picture.progress, is_observed=True, moment=moment, max_age_ms=MAX_AGE_MS
-    )
+    completeness = at.completeness(moment)
+    current = with_currency(with_lags, completeness.complete)
     judged = with_health(at, current, moment=moment, max_age_ms=MAX_AGE_MS, rules=health)
     former = of_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=moment))
-    rules, expires_at = _expiry(picture, rows, moment, settings)
+    rules, expires_at = _expiry(picture, rows, completeness, settings)
     lags = judged["lag"]
     is_lag_known = to_mask(lags.is_valid())
     is_timed = to_mask(judged["lag_seconds"].is_valid())
@@ -121,13 +121,15 @@ def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
     return settings.retention_ms if progress.retention is None else progress.retention.retention_ms
 
 
-def _expiry(picture: Picture, rows: pa.Table, moment: int, settings: ExpirySettings) -> tuple[Index, Index]:
+def _expiry(
+    picture: Picture, rows: pa.Table, completeness: Completeness, settings: ExpirySettings
+) -> tuple[Index, Index]:
     """Return by which rule n offsets expire, and when (ms)."""
     retention_ms = retention_ms_of(picture.progress, settings)
     if retention_ms is None:
         unknown = np.full(len(rows), NONE, np.int64)
         return unknown, unknown
-    stalled = [number for number, one in picture.progress.partitions.items() if one.is_stalled(moment)]
+    stalled = completeness.of_state(STALLED)
     found = expiry(rows, group_rows(picture), retention_ms, stalled=stalled)
     rules = numbers_or(pc.index_in(found["rule"], value_set=from_texts(EXPIRY_RULES)), NONE)
     return rules, numbers_or(to_milliseconds(found["expires_at"]), NONE)
