@@ -12,12 +12,13 @@ from streaming.alerts.log_starts import AskLogRanges, LogStarts
 from streaming.alerts.positions import Looked, Positions
 from streaming.alerts.rewinds import Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
-from streaming.alerts.rules.view import LagRows, View, judged_partitions
+from streaming.alerts.rules.view import LagRows, View
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
-from streaming.assessment.assess import Facts, assess, stalled_partitions
+from streaming.assessment.assess import Facts, assess
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
 from streaming.lag.rules import HealthRules
+from streaming.model.completeness import STALLED, Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.settings.model import AlertSettings, HealthSettings
@@ -95,11 +96,11 @@ class Evaluator:
         after = max(before.mark, self._seen_up_to)
         rewinds = partial(self._rewinds.look, now=now, after=before.rewinds_mark, awaited=self._awaited)
         progress = self._tables.progress()
-        about = _what_matters(progress, self._settings, now)
+        about = _what_matters(self._completeness(progress, now))
         if self._held is None or self._held.about != about or after < progress.sequence:
             self._held = None  # before others are read
             progress, rows, dropped, new, (rewound, awaited) = self._tables.ask(
-                lambda at: (*self._read(at, now, after=after), rewinds(at.progress, at=at))
+                lambda at: (*self._read(at, now, after=after), rewinds(at.progress, at=at)), now=now
             )
             is_at_rest = rows.about == self._about
             self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
@@ -116,16 +117,17 @@ class Evaluator:
             dropped=dropped,
             rewound=rewound,
             lag=None if new is None else new[0],
+            within_ms=self._tables.complete_within_ms,
         )
         looked = self._looked if new is None else new[1]
-        if not judged_partitions(progress, self._settings, now):
+        if not view.judged:
             return view, awaited, looked
         return replace(view, log_starts=self._log_starts.of(view.offsets, now)), awaited, looked
 
     def _read(
         self, at: Snapshot, now: int, *, after: int
     ) -> tuple[Progress, "Rows", pa.Table, tuple[LagRows, Looked] | None]:
-        rows = read_rows(at, self._settings, now)
+        rows = read_rows(at, at.completeness)
         is_new = after < at.progress.sequence
         dropped = at.drops(EXPIRED, after=after) if is_new else DROPS.empty_table()
         return at.progress, rows, dropped, self._positions.look(at, rows.offsets, now, self._looked)
@@ -134,10 +136,14 @@ class Evaluator:
         """Read what is new of lag while offsets and groups are the same."""
 
         def look(at: Snapshot) -> tuple[LagRows, Looked] | None:
-            is_same = rows.about == _what_matters(at.progress, self._settings, now)
+            is_same = rows.about == _what_matters(at.completeness)
             return self._positions.look(at, rows.offsets, now, self._looked) if is_same else None
 
-        return self._tables.ask(look) if self._positions.is_wanted else None
+        return self._tables.ask(look, now=now) if self._positions.is_wanted else None
+
+    def _completeness(self, progress: Progress, now: int) -> Completeness:
+        within_ms = self._tables.complete_within_ms
+        return Completeness(progress=progress, moment=now, within_ms=within_ms)
 
 
 @dataclass(frozen=True)
@@ -149,29 +155,29 @@ class Rows:
     groups: pa.Table
 
 
-def read_rows(moment: Snapshot, settings: AlertSettings, now: int) -> Rows:
+def read_rows(moment: Snapshot, completeness: Completeness) -> Rows:
     """Read the offsets and groups that the rules look at: none if no offsets partition can be judged.
 
     When offsets expire is added if it is known how long the brokers keep them.
     """
-    progress = moment.progress
-    is_judged = bool(judged_partitions(progress, settings, now))
+    progress, is_judged = moment.progress, bool(completeness.complete)
     offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
     groups = moment.groups() if is_judged else GROUPS.empty_table()
     if progress.retention is not None:
         facts = Facts(expiry=progress.retention.retention_ms)
-        offsets = assess(moment, offsets, facts, moment=now, groups=groups)
-    return Rows(_what_matters(progress, settings, now), offsets, groups)
+        offsets = assess(moment, offsets, facts, moment=completeness.moment, groups=groups)
+    return Rows(_what_matters(completeness), offsets, groups)
 
 
-def _what_matters(progress: Progress, settings: AlertSettings, now: int) -> tuple[object, ...]:
+def _what_matters(completeness: Completeness) -> tuple[object, ...]:
     """Return what these rows depend on: while it is the same, so are they."""
+    progress = completeness.progress
     retention = progress.retention
     return (
         (progress.query_id, progress.generation, progress.sequence),
         None if retention is None else retention.retention_ms,
-        stalled_partitions(progress, now),
-        bool(judged_partitions(progress, settings, now)),
+        completeness.of_state(STALLED),
+        bool(completeness.complete),
     )
 
 

@@ -6,11 +6,10 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.alerts.rules.subjects import FORMER_TOPIC_RULE, HEALTH_RULES, LAG_RULES, GroupPolicies
-from streaming.alerts.rules.view import LagRows, judged_partitions, of_partitions
+from streaming.alerts.rules.view import LagRows, of_partitions
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.rules import HealthRules
-from streaming.model.progress import Progress
 from streaming.model.schemas import OFFSETS
 from streaming.settings.model import AlertSettings
 from streaming.tables.snapshot import Snapshot
@@ -28,7 +27,6 @@ class Positions:
     """Reads positions with their lag when there are new samples."""
 
     def __init__(self, settings: AlertSettings, health: HealthRules | None = None) -> None:
-        self._settings = settings
         self._policies = GroupPolicies(settings)
         self._health = health or HealthRules()
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
@@ -38,13 +36,14 @@ class Positions:
     ) -> tuple[LagRows, Looked] | None:
         """Read what the rules look at; None: there is nothing new since they `last` did, or nothing that can
         be judged."""
-        moment = self._moment(at.progress, now)
-        if not self.is_wanted or moment is None or at.log_ends is None:
+        completeness = at.completeness
+        judged = completeness.complete
+        if not self.is_wanted or not judged or at.log_ends is None:
             return None
         version = at.log_ends.version()
         if last is not None and last.version == version and now - last.at < MAX_AGE_MS:
             return None
-        judged = judged_partitions(at.progress, self._settings, now)
+        moment = min(now, completeness.read_until(judged))  # all commits that are judged are known
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)
         return self._rows(at, own, moment), Looked(version, now)
 
@@ -57,9 +56,3 @@ class Positions:
         )
         rows = assess(at, offsets, facts, moment=moment, terms=Terms(rules=self._health))
         return LagRows(moment=moment, health=self._health, offsets=rows)
-
-    def _moment(self, progress: Progress, now: int) -> int | None:
-        """Return up to when all commits of the partitions that can be judged are known (ms)."""
-        judged = judged_partitions(progress, self._settings, now)
-        known = [progress.partitions[number].whole.as_of for number in judged]
-        return min((now, *(at for at in known if at is not None))) if judged else None

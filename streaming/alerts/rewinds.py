@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.rules.subjects import REWOUND_RULE, GroupPolicies
-from streaming.alerts.rules.view import judged_partitions, not_history, of_partitions
+from streaming.alerts.rules.view import not_history, of_partitions
 from streaming.common.arrays import Index, from_mask, numbers_or, to_mask, to_numbers
 from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.lag.positions import topics_in
 from streaming.lag.rewinds import WHO, lasting, with_who
 from streaming.lag.rules import HealthRules
+from streaming.model.completeness import Completeness, read_until
 from streaming.model.progress import Progress
 from streaming.settings.model import AlertSettings
 from streaming.tables.feed import REWINDS
@@ -58,7 +59,9 @@ class Rewinds:
         """
         after = max(after, awaited.up_to)
         is_new = after < progress.sequence and self._policies.has_on(REWOUND_RULE)
-        judged = judged_partitions(progress, self._settings, now)
+        judged = Completeness(
+            progress=progress, moment=now, within_ms=self._tables.complete_within_ms
+        ).complete
         can_tell = bool(len(of_partitions(awaited.rows, judged)))
         if not is_new and not can_tell:
             return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)
@@ -67,7 +70,7 @@ class Rewinds:
         return self._tables.ask(lambda opened: self._divided(opened, awaited.rows, judged, now, after=after))
 
     def _divided(
-        self, at: Snapshot, awaited: pa.Table, judged: set[int], now: int, *, after: int
+        self, at: Snapshot, awaited: pa.Table, judged: frozenset[int], now: int, *, after: int
     ) -> tuple[pa.Table, Awaited]:
         found = at.rewinds(after=after, since=now - self._settings.close_after_ms)
         found = self._policies.with_on(not_history(found, at.progress), REWOUND_RULE)
@@ -96,7 +99,7 @@ class Rewinds:
 
 def _read_until(rows: pa.Table, progress: Progress, now: int) -> Index:
     """Return up to when (ms) all commits of the offsets partitions of n rows are known."""
-    known = {number: partition.whole.as_of or 0 for number, partition in progress.partitions.items()}
+    known = {number: read_until(one, progress) for number, one in progress.partitions.items()}
     return np.array(
         [min(now, known.get(number, 0)) for number in to_numbers(rows["source_partition"])], np.int64
     )

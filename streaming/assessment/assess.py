@@ -27,7 +27,7 @@ from streaming.lag.positions import (
 )
 from streaming.lag.rules import HealthRules
 from streaming.lag.samples import NONE, Samples
-from streaming.model.progress import Progress
+from streaming.model.completeness import STALLED, Completeness
 
 IS_SAMPLED: Final = pa.field("is_sampled", pa.bool_())
 
@@ -41,12 +41,8 @@ class Source(Reader, Protocol):
     """The tables at one moment, and how far they go."""
 
     @property
-    def progress(self) -> Progress:
-        """How far the offsets topic was read."""
-
-    @property
-    def is_observed(self) -> bool:
-        """Whether the job was at work at the moment."""
+    def completeness(self) -> Completeness:
+        """How complete they are."""
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the groups (schema `GROUPS`), the named ones or all."""
@@ -109,13 +105,8 @@ def assess(
     rows = _with(rows, _FORMER_TOPIC, facts.former_topic, asked.former_topic)
     if facts.expiry is not None:
         own = at.groups(pc.unique(rows["group"]).to_pylist()) if groups is None else groups
-        rows = expiry(rows, own, facts.expiry, stalled=stalled_partitions(at.progress, moment))
+        rows = expiry(rows, own, facts.expiry, stalled=at.completeness.of_state(STALLED))
     return rows
-
-
-def stalled_partitions(progress: Progress, moment: int) -> tuple[int, ...]:
-    """Return the offsets partitions that an open transaction held back at a moment (ms)."""
-    return tuple(number for number, one in progress.partitions.items() if one.is_stalled(moment))
 
 
 @dataclass(frozen=True)
@@ -128,13 +119,7 @@ class _Asked:
 
     def health(self, rows: pa.Table) -> pa.Table:
         within = self.terms.max_age_ms
-        current = with_currency(
-            rows,
-            self.at.progress,
-            is_observed=self.at.is_observed,
-            moment=self.moment,
-            max_age_ms=within,
-        )
+        current = with_currency(rows, self.at.completeness.complete)
         found = with_health(self.at, current, moment=self.moment, max_age_ms=within, rules=self.terms.rules)
         return found.select(PARTITION_HEALTH.names)
 

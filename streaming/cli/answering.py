@@ -108,7 +108,7 @@ class Asked:
 
     def checked(self, about: "AsOf") -> "AsOf":
         """Return what an answer reflects; raises `IncompleteError` where it is less than was asked for."""
-        return self.question.asking.checked(about, self.question.settings, self.search)
+        return self.question.asking.checked(about, self.search)
 
     def answered(self, rows: "pa.Table", about: "AsOf", *, nothing: str, when: str = "") -> "Found":
         """Return what an answer is, beside its rows: `nothing` and `when` say in words what named groups

@@ -114,7 +114,8 @@ def with_command_config(settings: Settings, file: Path | None) -> Settings:
 
 def tables_of(settings: Settings) -> Tables:
     """Return the tables that the settings name."""
-    return Tables(settings.tables.root, settings.tables.storage_options)
+    held = settings.tables
+    return Tables(held.root, held.storage_options, held.complete_within_ms)
 
 
 def broker_of(settings: Settings) -> "Broker":
@@ -222,15 +223,15 @@ class Asking:
             raise MisuseError(f"--since: expected a time before --as-of, found {text}, which is after it.")
         return moment
 
-    def checked(self, about: "AsOf", settings: Settings, search: "Search | None" = None) -> "AsOf":
-        """Return what an answer to a search reflects, with a judgement of its age; raises `IncompleteError`
-        where it is less than was asked for."""
+    def checked(self, about: "AsOf", search: "Search | None" = None) -> "AsOf":
+        """Return what an answer to a search reflects; raises `IncompleteError` where that is less than was
+        asked for."""
         about = about.of_all_groups() if search is not None and search.has_patterns else about
         with _naming("--require-complete"):
-            about.check(is_complete=self.is_complete)
+            about.check(is_complete=self.is_complete, may_be_silent=self.max_age_ms is not None)
         with _naming("--max-age"):
             about.check(max_age_ms=self.max_age_ms)
-        return about.expecting(settings.job.heartbeat_every_ms)
+        return about
 
 
 @contextmanager
@@ -248,9 +249,7 @@ def asking_options(command: Command) -> Command:
     """Add `--as-of`, `--require-complete` and `--max-age`; the command gets them as `asking`."""
 
     @click.option("--as-of", metavar="TIME", help=f"Answer as of a past time: {_A_TIME}.")
-    @click.option(
-        "--require-complete", is_flag=True, help="Fail if partitions are loading, stalled or not observed."
-    )
+    @click.option("--require-complete", is_flag=True, help="Fail unless everything is known (docs/ask.md).")
     @click.option(
         "--max-age",
         metavar="DURATION",

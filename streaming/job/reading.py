@@ -68,7 +68,8 @@ class TopicReader:
     @property
     def tables(self) -> Tables:
         """The live tables."""
-        return Tables(self.settings.tables.root, self.settings.tables.storage_options)
+        held = self.settings.tables
+        return Tables(held.root, held.storage_options, held.complete_within_ms)
 
     @cached_property
     def watch(self) -> TopicWatch:

@@ -20,7 +20,6 @@ from streaming.lag.lag_time import at_least_at_end, with_lag
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import Commits
 from streaming.lag.samples import NONE
-from streaming.model.progress import PartitionProgress, Progress
 
 MAX_AGE_MS: Final = 5 * MINUTE_MS
 """Samples of log ends that are older say nothing of the lag."""
@@ -87,24 +86,12 @@ def written_since(at: Reader, positions: pa.Table, since: int) -> Index:
     return found
 
 
-def with_currency(
-    positions: pa.Table, progress: Progress, *, is_observed: bool, moment: int, max_age_ms: int
-) -> pa.Table:
-    """Append the column `is_current` to positions (with source_partition): false where newer commits may not
-    have been read at a moment (ms), so that silence says nothing; all of them where it `is_observed` not."""
-    current = [
-        number
-        for number, partition in progress.partitions.items()
-        if is_observed and _is_current(partition, progress.heartbeat, moment, max_age_ms)
-    ]
-    found = pc.is_in(positions["source_partition"], value_set=from_numbers(np.array(current, np.int32)))
+def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
+    """Append the column `is_current` to positions (with source_partition): whether they are of a complete
+    offsets partition. Elsewhere newer commits may not have been read, so that silence says nothing."""
+    partitions = from_numbers(np.array(sorted(complete), np.int32))
+    found = pc.is_in(positions["source_partition"], value_set=partitions)
     return positions.append_column("is_current", found)
-
-
-def _is_current(partition: PartitionProgress, heartbeat: int, moment: int, max_age_ms: int) -> bool:
-    read_until = heartbeat if partition.stable.as_of is None else partition.stable.as_of
-    is_held_back = partition.is_stalled(moment) or partition.unanswered_since is not None
-    return partition.loaded and not is_held_back and moment - read_until <= max_age_ms
 
 
 def with_health(

@@ -16,18 +16,6 @@ T = TypeVar("T")
 PROGRESS_FORMAT: Final = 4
 """Version of the document: it grows with every field or meaning that another release does not know."""
 
-STALLED_AFTER_MS: Final = 30_000
-"""How long a last stable offset may stand still below the high watermark before it counts as stalled.
-
-Transactions that commit offsets are open for seconds at most.
-"""
-
-BEHIND_AFTER_MS: Final = 60_000
-"""How long something may be readable and unread before the partition counts as behind.
-
-A partition that is written to all the time is never read to its newest end; a batch comes every few seconds.
-"""
-
 
 @dataclass(frozen=True)
 class PartitionEnds:
@@ -103,28 +91,6 @@ class PartitionProgress:
     def behind(self) -> int | None:
         """How many source offsets lie between the position and the last stable offset; None = not known."""
         return None if self.last_stable_offset is None else max(0, self.last_stable_offset - self.position)
-
-    def is_stalled(self, now: int) -> bool:
-        """Tell whether a transaction that stays open holds the partition back."""
-        return self.held_back_since is not None and now - self.held_back_since >= STALLED_AFTER_MS
-
-    def state(self, now: int) -> str:
-        """Name the state: `loading`, `unanswered`, `stalled`, `current` or `behind`."""
-        if not self.loaded:
-            return "loading"
-        if self.unanswered_since is not None:
-            return "unanswered"
-        if self.is_stalled(now):
-            return "stalled"
-        return "behind" if self.is_behind(now) else "current"
-
-    def is_behind(self, now: int) -> bool:
-        """Tell whether something is unread that could be read longer ago than is usual, or whether this
-        is not known."""
-        if self.behind == 0:
-            return False
-        since = self.stable.as_of if self.stable.target is None else self.stable.target_at
-        return self.behind is None or since is None or now - since > BEHIND_AFTER_MS
 
     def at(self, position: int, now: int | None = None) -> "PartitionProgress":
         """Return the progress after a batch that ended at `position` (at `now`, ms; None: not known)."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from decoders import RECORD_SCHEMA
 
-TABLES_FORMAT: Final = 4
+TABLES_FORMAT: Final = 5
 """Version of the tables: it grows with every column or meaning that another release does not know."""
 
 KEY: Final = [
@@ -213,6 +213,7 @@ PROGRESS: Final = pa.field(
                             pa.field("high_watermark", pa.int64()),
                             pa.field("loaded", pa.bool_()),
                             pa.field("held_back_since", TIMESTAMP),
+                            pa.field("read_until", TIMESTAMP),  # all up to it; null = still loading
                         ]
                     )
                 ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -11,16 +12,22 @@ from streaming.common.arrays import from_texts, numbers_or
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import in_words, iso
 from streaming.common.timestamps import to_milliseconds
+from streaming.model.completeness import (
+    BEHIND,
+    COMPLETE_WITHIN_MS,
+    LOADING,
+    STALLED,
+    UNANSWERED,
+    Completeness,
+    numbers_of,
+)
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress
+from streaming.model.progress import PartitionProgress, Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import Gap
 from streaming.tables.snapshot import Snapshot
 
 LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
-
-_QUIET_INTERVALS: Final = 3
-"""An answer reports a last heartbeat of the job that is older than so many of the intervals between them."""
 
 
 class IncompleteError(OffsetlakeError):
@@ -31,8 +38,8 @@ class IncompleteError(OffsetlakeError):
 class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
-    `gap` is the time without heartbeats of the job in which a past moment lies, if any. A last heartbeat is
-    old after `quiet_after_ms` (None: it is not judged). `log_ends_at` is as of when the log end offsets are
+    `gap` is the time without heartbeats of the job in which a past moment lies, if any. Up to `within_ms`
+    before the moment the tables count as complete. `log_ends_at` is as of when the log end offsets are
     of which it has the lag (None: it has none); `why_no_lag` says why the lag is not known, though it belongs
     to the answer.
     """
@@ -42,31 +49,51 @@ class AsOf:
     partitions: frozenset[int]
     gap: Gap | None = None
     is_past: bool = False
-    quiet_after_ms: int | None = None
+    within_ms: int = COMPLETE_WITHIN_MS
     log_ends_at: int | None = None
     why_no_lag: str | None = None
 
     @classmethod
-    def of(cls, groups: Collection[str] | None, progress: Progress, *, now: int) -> Self:
+    def of(
+        cls,
+        groups: Collection[str] | None,
+        progress: Progress,
+        *,
+        now: int,
+        within_ms: int = COMPLETE_WITHIN_MS,
+    ) -> Self:
         """Say what an answer of `now` (ms) about groups (None: all) reflects."""
-        return cls(moment=now, progress=progress, partitions=partitions_of(groups, progress))
+        partitions = partitions_of(groups, progress)
+        return cls(moment=now, progress=progress, partitions=partitions, within_ms=within_ms)
 
     @classmethod
     def at(cls, groups: Collection[str] | None, at: Snapshot) -> Self:
         """Say what an answer from a snapshot about groups (None: all) reflects."""
-        about = cls.of(groups, at.progress, now=at.moment)
+        about = cls.of(groups, at.progress, now=at.moment, within_ms=at.complete_within_ms)
         return replace(about, gap=at.gap, is_past=at.is_past)
 
-    @property
+    @cached_property
+    def completeness(self) -> Completeness:
+        """How complete the tables were at the moment."""
+        return Completeness(
+            progress=self.progress,
+            moment=self.moment,
+            within_ms=self.within_ms,
+            was_observed=self.gap is None if self.is_past else None,
+        )
+
+    @cached_property
     def states(self) -> dict[int, str]:
-        """The state of each offsets partition that the answer touches: as `PartitionProgress.state`."""
-        known = self.progress.partitions
-        return {number: known[number].state(self.moment) for number in sorted(self.partitions)}
+        """The state of each offsets partition that the answer touches: see `Completeness.state`."""
+        return {number: self.completeness.state(number) for number in sorted(self.partitions)}
 
     @property
     def loading(self) -> list[int]:
         """The offsets partitions touched that had not been read to their end yet."""
-        return [number for number, state in self.states.items() if state == "loading"]
+        return self._in_state(LOADING)
+
+    def _in_state(self, wanted: str) -> list[int]:
+        return [number for number, state in self.states.items() if state == wanted]
 
     def of_loaded(self, rows: pa.Table) -> pa.Table:
         """Return the rows (with `source_partition`) of offsets partitions that had been read to their end."""
@@ -89,32 +116,22 @@ class AsOf:
     def read_until(self) -> int:
         """Up to when (ms) every commit in these partitions was read; without an end to go by, as the job said
         last."""
-        known = [self.progress.partitions[number].stable.as_of for number in self.partitions]
-        return min((moment for moment in known if moment is not None), default=self.progress.heartbeat)
+        return self.completeness.read_until(self.partitions)
 
     @property
     def is_last_known(self) -> bool:
         """Whether the states are those before the job fell silent, which need not be those at the moment."""
-        if self.is_past:
-            return self.gap is not None
-        return bool(self.progress.partitions) and self._is_old(self.age_ms)
-
-    def _is_old(self, age_ms: int) -> bool:
-        return self.quiet_after_ms is not None and age_ms > self.quiet_after_ms
+        return bool(self.progress.partitions) and self.completeness.is_silent
 
     def of_all_groups(self) -> Self:
         """Return it for an answer to which every offsets partition may have something to add."""
-        return replace(self, partitions=frozenset(self.progress.partitions))
+        return replace(self, partitions=partitions_of(None, self.progress))
 
     @property
     def is_partial(self) -> bool:
         """Whether there is an offsets partition, one that the answer touches or not, that was not read to its
         end yet: names may be missing."""
-        return not self.progress.partitions or not self.progress.is_loaded
-
-    def expecting(self, heartbeat_every_ms: int) -> Self:
-        """Return it with the interval (ms) between heartbeats of the job, by which its silence is judged."""
-        return replace(self, quiet_after_ms=_QUIET_INTERVALS * heartbeat_every_ms)
+        return not self.progress.partitions or bool(self.completeness.loading)
 
     def with_log_ends(self, asked_at: int) -> Self:
         """Return it for an answer with log end offsets for which the brokers were asked at a moment (ms)."""
@@ -152,7 +169,7 @@ class AsOf:
 
     def complaints(self) -> list[str]:
         """Say in what way the answer may differ from the broker's; nothing if it is complete."""
-        stalled = [number for number, state in self.states.items() if state == "stalled"]
+        behind, stalled = self._in_state(BEHIND), self._in_state(STALLED)
         found = []
         rebuild = self.progress.rebuild
         if rebuild is not None:
@@ -166,6 +183,8 @@ class AsOf:
             found.append(
                 f"{LOAD_IN_PROGRESS}: offsets partitions {_listed(self.loading)} are still being read"
             )
+        if behind:
+            found.append(f"offsets partitions {_listed(behind)} are behind: newer commits are not read yet")
         if stalled:
             found.append(
                 f"offsets partitions {_listed(stalled)} are stalled: "
@@ -178,17 +197,13 @@ class AsOf:
 
     def _unanswered(self) -> list[str]:
         """Say of which partitions it is not known what has been committed lately."""
-        known = {number: self.progress.partitions[number] for number in self.states}
-        since = {number: one.unanswered_since for number, one in known.items() if one.unanswered_since}
-        if since:
-            return [
-                f"the brokers have not answered for offsets partitions {_listed(list(since))} since "
-                f"{iso(min(since.values()))}: commits after that are not known"
-            ]
-        endless = [number for number, one in known.items() if one.loaded and one.last_stable_offset is None]
-        if endless and self.is_past:  # nothing else is kept of it
-            return [f"the ends of offsets partitions {_listed(endless)} were not known at that time"]
-        return []
+        unanswered = self._in_state(UNANSWERED)
+        if not unanswered:
+            return []
+        return [
+            f"the brokers have not answered for offsets partitions {_listed(unanswered)} since "
+            f"{iso(self.completeness.read_until(unanswered))}: commits after that are not known"
+        ]
 
     def silence(self) -> list[str]:
         """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began.
@@ -197,22 +212,26 @@ class AsOf:
         """
         if self.is_past or not self.is_last_known:
             return []
-        return [
-            f"the job's last heartbeat was {in_words(self.age_ms)} ago "
-            f"({iso(self.progress.heartbeat, 'seconds')}): nothing later is included"
-        ]
+        at = iso(self.progress.heartbeat, "seconds")
+        if self.age_ms < 0:
+            ahead = in_words(-self.age_ms)
+            return [f"the job's last heartbeat is {ahead} ahead of this machine's clock ({at}): one is wrong"]
+        return [f"the job's last heartbeat was {in_words(self.age_ms)} ago ({at}): nothing later is included"]
 
     def _false_lag(self) -> list[str]:
-        if self.is_past or self.log_ends_at is None or not self._is_old(self.log_ends_at - self.read_until):
-            return []  # (of past moments only gaps are kept)
+        if self.log_ends_at is None or self.log_ends_at - self.read_until <= self.within_ms:
+            return []
         return [
             "the lag is not that of the groups: it is between commits up to "
             f"{iso(self.read_until, 'seconds')} and log end offsets of {iso(self.log_ends_at, 'seconds')}"
         ]
 
-    def check(self, *, is_complete: bool = False, max_age_ms: int | None = None) -> None:
-        """Raise `IncompleteError` unless the answer is complete (if asked for) and not older than allowed."""
-        complaints = self.complaints()
+    def check(
+        self, *, is_complete: bool = False, may_be_silent: bool = False, max_age_ms: int | None = None
+    ) -> None:
+        """Raise `IncompleteError` unless the answer is complete (if asked for; the job `may_be_silent`), and
+        not older than allowed."""
+        complaints = self.complaints() if may_be_silent else [*self.complaints(), *self.silence()]
         if is_complete and complaints:
             raise IncompleteError(f"expected a complete answer, found: {'; '.join(complaints)}.")
         if max_age_ms is None or self.age_ms <= max_age_ms:
@@ -232,7 +251,8 @@ class AsOf:
 
     def document(self) -> dict[str, Any]:
         """Say it for programs: values of JSON, times in ISO 8601 (UTC)."""
-        progress, known = self.progress, self.progress.partitions
+        progress = self.progress
+        known = {number: progress.partitions.get(number, PartitionProgress()) for number in self.states}
         return {
             "moment": iso(self.moment),
             "batch": progress.sequence,
@@ -280,7 +300,7 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
     """
     count = partition_count(progress)
     if groups is None or not count:
-        return frozenset(progress.partitions)
+        return frozenset(numbers_of(progress))
     return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
 
 

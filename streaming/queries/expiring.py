@@ -48,9 +48,7 @@ class Listing:
 
     def all_remarks(self) -> list[str]:
         """Say in what way the rows may not be the whole truth of their moment, beside what `about` says."""
-        behind = ", ".join(str(number) for number, state in self.about.states.items() if state == "behind")
-        late = [f"offsets partitions {behind} are not current: newer commits not read yet"] if behind else []
-        return [*late, *self.remarks]
+        return list(self.remarks)
 
 
 def list_expiring(
@@ -84,9 +82,8 @@ def expiring(
 ) -> Listing:
     """Return from one snapshot what `list_expiring` does."""
     named, moment = list(groups) or None, at.moment
-    loaded = [number for number, one in at.progress.partitions.items() if one.loaded]
-    held = of_topics(at.offsets(named), topics)
-    offsets = held.filter(pc.is_in(held["source_partition"], value_set=pa.array(loaded, pa.int32())))
+    about = AsOf.at(named, at)
+    offsets = about.of_loaded(of_topics(at.offsets(named), topics))
     retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
     facts = Facts(former_topic=True, expiry=retention_ms)
     rows = assess(at, offsets, facts, moment=moment, groups=at.groups(named))
@@ -98,8 +95,8 @@ def expiring(
     by = [(name, "ascending") for name in ("expires_at", *KEY_NAMES)]
     return Listing(
         rows.sort_by(by),
-        AsOf.at(named, at),
-        remarks=_retention_remarks(at.progress, at.moment),
+        about,
+        remarks=_retention_remarks(at.progress, moment),
     )
 
 

@@ -8,11 +8,12 @@ from streaming.common.times import from_ms
 from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.model.totals import COUNTERS
+from streaming.queries.completeness import AsOf
 
 STATUS: Final = pa.schema(
     [
         ("partition", pa.int32()),
-        ("state", pa.string()),  # loading, current, behind, unanswered or stalled
+        ("state", pa.string()),  # one of `completeness.STATES`
         ("position", pa.int64()),  # the next source offset to read
         ("last_stable_offset", pa.int64()),  # this and the next: never below the position
         ("high_watermark", pa.int64()),
@@ -36,12 +37,12 @@ TOTALS: Final = pa.schema(
 )
 
 
-def partitions(progress: Progress, now: int) -> pa.Table:
-    """Return how far each offsets partition has been read (schema `STATUS`); `now` in milliseconds."""
+def partitions(about: AsOf) -> pa.Table:
+    """Return how far each offsets partition has been read (schema `STATUS`)."""
     rows = [
         {
             "partition": number,
-            "state": partition.state(now),
+            "state": about.completeness.state(number),
             "position": partition.position,
             "last_stable_offset": partition.as_shown.last_stable_offset,
             "high_watermark": partition.as_shown.high_watermark,
@@ -49,7 +50,7 @@ def partitions(progress: Progress, now: int) -> pa.Table:
             "loaded": partition.loaded,
             "held_back_since": from_ms(partition.held_back_since),
         }
-        for number, partition in sorted(progress.partitions.items())
+        for number, partition in sorted(about.progress.partitions.items())
     ]
     return pa.Table.from_pylist(rows, STATUS)
 

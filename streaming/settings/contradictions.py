@@ -53,6 +53,13 @@ def _of_times(settings: Settings) -> Iterator[str]:
             f"progress only every {_seconds(job.heartbeat_every_ms + job.trigger_ms)} (job.heartbeat_every "
             "and job.trigger): it would always be behind. Set a longer alerts.behind_warning."
         )
+    if settings.tables.complete_within_ms <= job.heartbeat_every_ms + job.trigger_ms:
+        yield (
+            f"tables.complete_within is {_seconds(settings.tables.complete_within_ms)}, but the job reports "
+            f"its progress only every {_seconds(job.heartbeat_every_ms + job.trigger_ms)} "
+            "(job.heartbeat_every and job.trigger): nothing would ever be complete. Set a longer "
+            "tables.complete_within."
+        )
     if alerts.behind_critical_ms < alerts.behind_warning_ms:
         yield (
             f"alerts.behind_critical ({_seconds(alerts.behind_critical_ms)}) is shorter than "

@@ -110,11 +110,13 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """Where the Delta tables are, how often they are folded and maintained, and how long they keep what."""
+    """Where the Delta tables are, how often they are folded and maintained, how old they may be to count as
+    complete, and how long they keep what."""
 
     root: Annotated[str, Place()]
     fold_every_ms: Milliseconds
     fold_rows: int
+    complete_within_ms: Milliseconds
     maintain_every_ms: Milliseconds
     keep_unused_files_ms: Milliseconds
     history_ms: Milliseconds
@@ -221,9 +223,8 @@ class MetricsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """What is answered over the wire, and how old it may be."""
+    """Where it is answered over the wire."""
 
-    max_age_ms: Milliseconds
     http: HttpDoor
     kafka: Annotated[tuple[KafkaDoor, ...], Entries(of=KafkaDoor)]
 

@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, to_ms
 from streaming.common.timestamps import to_milliseconds
+from streaming.model.completeness import read_until
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import PartitionProgress, Progress
+from streaming.model.progress import PartitionProgress, Progress, Reached
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import whole_since
 from streaming.tables.select import select, written_after, written_until
@@ -62,6 +63,7 @@ def observation_row(progress: Progress) -> pa.Table:
             "high_watermark": one.as_shown.high_watermark,
             "loaded": one.loaded,
             "held_back_since": from_ms(one.held_back_since),
+            "read_until": from_ms(read_until(one, progress)) if one.loaded else None,
         }
         for number, one in sorted(progress.partitions.items())
     ]
@@ -168,13 +170,13 @@ def _progress(row: dict[str, Any], newest: Progress) -> Progress:
         topic=newest.topic,
         cluster_id=newest.cluster_id,
         retention=newest.retention,
-        partitions={
-            one.pop("partition"): PartitionProgress(
-                **{**one, "held_back_since": to_ms(one["held_back_since"])}
-            )
-            for one in kept["partitions"]
-        },
+        partitions={one.pop("partition"): _partition(one) for one in kept["partitions"]},
     )
+
+
+def _partition(kept: dict[str, Any]) -> PartitionProgress:
+    reached = Reached(as_of=to_ms(kept.pop("read_until")))
+    return PartitionProgress(**{**kept, "held_back_since": to_ms(kept["held_back_since"]), "whole": reached})
 
 
 def _loaded(progress: Progress) -> list[int]:

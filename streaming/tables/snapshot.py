@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from streaming.common.arrays import from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
+from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY
 from streaming.tables.crossings import crossings, nothing_crossed
@@ -61,6 +62,10 @@ class LiveRows:
 class Opener(Protocol):
     """Opens tables as they stand now; `Tables` is one."""
 
+    @property
+    def complete_within_ms(self) -> int:
+        """Up to how long ago (ms) the tables count as complete."""
+
     def delta(self, name: str) -> DeltaTable:
         """Open a table; raises `TablesMissingError`."""
 
@@ -86,6 +91,7 @@ class OpenTables:
         self.changes: Final = changes
         self.newest: Final = newest
         self.moment: Final = moment
+        self.complete_within_ms: Final = root.complete_within_ms
         self._root = root
         self._others: dict[str, DeltaTable | None] = {}
         self._bases = {name: (base, changes) for name, base in bases.items()}
@@ -154,9 +160,19 @@ class Snapshot:
         return Snapshot(self._tables, up_to=progress)
 
     @property
-    def is_observed(self) -> bool:
-        """Whether the job was at work at the moment."""
-        return self.gap is None
+    def complete_within_ms(self) -> int:
+        """Up to how long ago (ms) the tables count as complete."""
+        return self._tables.complete_within_ms
+
+    @cached_property
+    def completeness(self) -> Completeness:
+        """How complete the tables are at the moment."""
+        return Completeness(
+            progress=self.progress,
+            moment=self.moment,
+            within_ms=self.complete_within_ms,
+            was_observed=self.gap is None if self.is_past else None,
+        )
 
     @property
     def log_ends(self) -> DeltaTable | None:

@@ -25,6 +25,7 @@ from deltalake.fs import DeltaStorageHandler
 from streaming.common.conf_dir import is_closed, whole_path
 from streaming.common.retries import retried
 from streaming.common.times import now_ms
+from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
@@ -99,10 +100,12 @@ class OtherWriterError(MisuseError):
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables under one root: a folder or a URL."""
+    """The tables under one root: a folder or a URL. They count as complete up to `complete_within_ms` ago
+    (`streaming.model.completeness`)."""
 
     root: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
+    complete_within_ms: int = COMPLETE_WITHIN_MS
 
     # --- the root --------------------------------------------------------------------------------------
 
@@ -127,7 +130,7 @@ class Tables:
 
     def aside(self) -> "Tables":
         """Return the tables that are filled beside these while they are rebuilt."""
-        return Tables(self._uri("rebuild"), self.storage_options)
+        return Tables(self._uri("rebuild"), self.storage_options, self.complete_within_ms)
 
     def delete(self) -> None:
         """Delete everything under the root, also what an interrupted deletion has left."""
@@ -349,7 +352,8 @@ class Tables:
         opened = {name: self.delta(name) for name in bases}  # before `changes`: it then has all they lack
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
-        return OpenTables(self, changes, newest, now_ms() if now is None else now, opened)
+        moment = now_ms() if now is None else now
+        return OpenTables(self, changes, newest, moment, opened)
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 

@@ -27,6 +27,7 @@ from streaming.brokers.facts import BrokerError, LogRange
 from streaming.common.times import iso
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.model import schemas
+from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.progress import PartitionEnds, Rebuild
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.tables.snapshot import Snapshot
@@ -292,7 +293,7 @@ def test_transaction_that_was_open_before_the_job_began_is_not_overlooked(tmp_pa
     lake.held_back = {0}
     lake.commit("billing", at=START - RETENTION + HOUR)
     assert lake.evaluate() == []  # it may have committed again, behind the transaction
-    lake.pass_time(60_000)
+    lake.pass_time(COMPLETE_WITHIN_MS + 1)
     assert news(lake.evaluate()) == [(PARTITION_STALLED.id, "warning", None, True)]
 
 
@@ -414,7 +415,7 @@ def test_alerts_about_offsets_partitions_that_are_no_more_close(tmp_path: Path) 
     lake.held_back = {1}
     assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "critical", "moved", True)]
     lake.pass_time(60_000)
-    lake.pass_time(60_000)
+    lake.pass_time(COMPLETE_WITHIN_MS)
     assert news(lake.evaluate()) == [(PARTITION_STALLED.id, "warning", None, True)]
     lake.drop("moved", source_partition=1, cause=GONE_WHILE_AWAY)
     lake.forget_partition(1)

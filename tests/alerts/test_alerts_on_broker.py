@@ -14,7 +14,6 @@ from running_job import RunningJob
 
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
-from streaming.model import progress
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -29,15 +28,14 @@ def test_transaction_left_open_past_the_retention(
     make_broker: Callable[..., LocalBroker],
     spark: SparkSession,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(progress, "STALLED_AFTER_MS", 1_000)  # of a second instead of half a minute
     bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
     kafka.create_topics(bootstrap, {"t": 1})
     kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
     transaction = OffsetTransaction(bootstrap, "g")
     transaction.send("g", {("t", 0): 50})
     options = {
+        "tables.complete_within": "1500ms",  # of seconds instead of minutes
         "alerts.evaluate_every": "300ms",
         "job.heartbeat_every": "300ms",
         "expiry.retention": "4s",  # for the prediction only: the broker keeps offsets for a week

@@ -35,11 +35,8 @@ from tests.benchmarks import bench_lag, bench_queries, bench_serve
 MIB: Final = 2**20
 SCRAPERS: Final = 100
 SETTINGS: Final = """
-[serve]
-max_age = "36500d"
-[alerts]
-behind_warning = "36499d"
-behind_critical = "36500d"
+[tables]
+complete_within = "36500d"
 [metrics]
 granularity = "group"
 """

@@ -34,7 +34,7 @@ from tests.benchmarks.bench_queries import STARTED, append, fill, offset_changes
 CONNECTIONS: Final = 8
 EVERY_S: Final = 5.0
 BATCH: Final = 5_000
-SETTINGS: Final = '[serve]\nmax_age = "36500d"\n'
+SETTINGS: Final = '[tables]\ncomplete_within = "36500d"\n'
 
 
 def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:

@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
-from table_batches import append, group, offset
+from table_batches import append, beat, group, offset
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
@@ -29,13 +29,22 @@ from streaming.tables.tables import Tables
 COMMAND = [sys.executable, "-m", "streaming.cli"]
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 ROOT = Path(__file__).parents[2]
+ENDS = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
 GROUP_TOMBSTONE = '{"key": "0002000167", "value": null}'
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Tables that a job writes to, whose last heartbeat stays young."""
-    return fill(tmp_path_factory.mktemp("tables"), heartbeat=now_ms() + 3_600_000)
+def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Tables that a job writes to."""
+    return fill(tmp_path_factory.mktemp("tables"), heartbeat=now_ms())
+
+
+@pytest.fixture
+def root(filled: str) -> str:
+    """The same, with a heartbeat of now."""
+    tables, now = Tables(filled), now_ms()
+    beat(tables, now, partitions=tables.progress().with_ends(ENDS, now).partitions)
+    return filled
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +71,10 @@ def fill(directory: Path, *, heartbeat: int) -> str:
         for kind in ("offset", "group")
     ]
     changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH)
-    ends = {0: PartitionEnds(5, 5), 1: PartitionEnds(9, 9)}
     progress = Progress(
         topic="__consumer_offsets", sequence=1, batch_time=1, heartbeat=heartbeat, totals=Totals(decoded=4)
     )
-    progress = progress.with_positions({0: 5, 1: 0}).with_ends(ends, now=0)
+    progress = progress.with_positions({0: 5, 1: 0}).with_ends(ENDS, now=0)
     tables.append_changes(change_rows(changes, sequence=1, batch_time=0)[0], progress, is_batch=False)
     return tables.root
 
@@ -75,8 +83,8 @@ def create_loaded(directory: Path) -> None:
     """Create tables without rows, whose one offsets partition was read to its end."""
     tables = Tables(str(directory))
     tables.create()
-    progress = Progress(topic="__consumer_offsets", heartbeat=now_ms() + 3_600_000)
-    progress = progress.with_ends({0: PartitionEnds(0, 0)}, now=0)
+    now = now_ms()
+    progress = Progress(topic="__consumer_offsets", heartbeat=now).with_ends({0: PartitionEnds(0, 0)}, now)
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, is_observation=False)
 
 

@@ -16,9 +16,8 @@ from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.model import schemas
+from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.progress import (
-    BEHIND_AFTER_MS,
-    STALLED_AFTER_MS,
     PartitionEnds,
     Progress,
     Reached,
@@ -31,7 +30,7 @@ from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
 
-HOUR, DAY, HEARTBEAT = 3_600_000, 86_400_000, 10_000
+HOUR, DAY = 3_600_000, 86_400_000
 RETENTION = Retention(
     retention_ms=7 * DAY, check_interval_ms=600_000, source="broker", read_at=0, known_since=0
 )
@@ -119,7 +118,7 @@ def soon(history: History) -> History:
 
 def caveats(listing: Listing) -> list[str]:
     """What is said beside a listing, where a heartbeat comes every 10 s."""
-    return [*listing.about.expecting(HEARTBEAT).caveats(), *listing.all_remarks()]
+    return [*listing.about.caveats(), *listing.all_remarks()]
 
 
 def listed(
@@ -155,9 +154,9 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
     at = history.now - DAY
     partitions = dict(history.progress.partitions)
     partitions[0] = replace(partitions[0], loaded=False)
-    partitions[1] = replace(partitions[1], held_back_since=history.now - STALLED_AFTER_MS)
-    read_until = Reached(as_of=history.now - BEHIND_AFTER_MS - 1)
-    partitions[2] = replace(partitions[2], last_stable_offset=11, stable=read_until)
+    old = Reached(as_of=history.now - COMPLETE_WITHIN_MS - 1)
+    partitions[1] = replace(partitions[1], held_back_since=history.now - HOUR, whole=old)
+    partitions[2] = replace(partitions[2], last_stable_offset=11, whole=old)
     names = ["loading", "stalled", "behind"]
     history.write(
         *map(group, names),
@@ -171,8 +170,8 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
     listing = list_expiring(history.tables, settings=SETTINGS, now=history.now)
     assert [caveat.split(":")[0] for caveat in caveats(listing)] == [
         "COORDINATOR_LOAD_IN_PROGRESS",
+        "offsets partitions 2 are behind",
         "offsets partitions 1 are stalled",
-        "offsets partitions 2 are not current",
     ]
 
 
@@ -180,9 +179,9 @@ def test_a_job_that_has_gone_quiet_is_spoken_of(soon: History) -> None:
     def said(now: int) -> list[str]:
         return caveats(list_expiring(soon.tables, settings=SETTINGS, now=now))
 
-    assert said(soon.now + 3 * HEARTBEAT) == []
-    [sentence] = said(soon.now + 3 * HEARTBEAT + 1)
-    assert sentence.startswith("the job's last heartbeat was 30 s ago (")
+    assert said(soon.now + COMPLETE_WITHIN_MS) == []
+    [sentence] = said(soon.now + COMPLETE_WITHIN_MS + 1)
+    assert sentence.startswith("the job's last heartbeat was 3 min ago (")
     [sentence] = said(soon.now + 2 * HOUR + 300_000)
     assert sentence.startswith("the job's last heartbeat was 2 h 5 min ago (")
 

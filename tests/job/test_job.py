@@ -25,6 +25,7 @@ from streaming.job.follow import follow
 from streaming.job.running_query import Gate
 from streaming.job.writer import BatchWriter
 from streaming.maintenance.lease import LEASE_TRANSACTION
+from streaming.model.completeness import Completeness
 from streaming.model.errors import MisuseError
 from streaming.spark import session
 from streaming.spark.checkpoint import STATE_PARTITIONS
@@ -172,9 +173,8 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
             return retention is not None and retention.read_at > max(beat, retention.known_since)
 
         kafka.wait_until(read_again, "a later reading of the brokers' settings", timeout_s=20)
-        assert all(
-            partition.state(beat) == "current" for partition in job.tables.progress().partitions.values()
-        )
+        completeness = Completeness(progress=job.tables.progress(), moment=beat)
+        assert completeness.of_state("current") == job.tables.progress().partitions.keys()
     finally:
         stop.set()
         running.join(60)

@@ -28,6 +28,7 @@ from streaming.job.follow import follow
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
+from streaming.model.completeness import Completeness
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -142,17 +143,30 @@ def following(job: RunningJob) -> Iterator[None]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_silence_is_said_and_shown_and_never_read_as_an_end(
-    make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path, offsetlake: Any
+    make_broker: BrokerFactory,
+    spark: SparkSession,
+    tmp_path: Path,
+    offsetlake: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     running = make_broker()
     bootstrap = running.bootstrap_servers
     kafka.create_topics(bootstrap, {TOPIC: 1})
     kafka.produce_raw(bootstrap, TOPIC, [commit("g", 1)])
     job = RunningJob(spark, bootstrap, tmp_path, topic=TOPIC, options=dict(OFTEN))
+    for name, value in (
+        ("TABLES_COMPLETE_WITHIN", "6s"),
+        ("JOB_HEARTBEAT_EVERY", "400ms"),
+        ("JOB_TRIGGER", "200ms"),
+    ):
+        monkeypatch.setenv(f"OFFSETLAKE_{name}", value)
     status = ("status", "--table-root", job.settings.tables.root, "--max-age", "1m", "--require-complete")
 
     def partition() -> PartitionProgress:
         return job.tables.progress().partitions[0]
+
+    def state() -> str:
+        return Completeness(progress=job.tables.progress(), moment=now_ms(), within_ms=6_000).state(0)
 
     with following(job):
         kafka.wait_until(lambda: committed(job) == {"g": 1} and partition().behind == 0, "it", timeout_s=60)
@@ -160,7 +174,7 @@ def test_silence_is_said_and_shown_and_never_read_as_an_end(
         with frozen(running):
             began = now_ms()
             kafka.wait_until(lambda: partition().unanswered_since is not None, "it to be noted")
-            assert partition().state(now_ms()) == "unanswered"
+            kafka.wait_until(lambda: state() == "unanswered", "the last answer to be old")
             assert any(line.endswith("Continuing without.") for line in job.said)
             ended = offsetlake(*status)
             assert ended.code == 1
@@ -173,7 +187,7 @@ def test_silence_is_said_and_shown_and_never_read_as_an_end(
             assert partition().stable.as_of < began + 500
         kafka.produce_raw(bootstrap, TOPIC, [commit("g", 2)])
         kafka.wait_until(lambda: committed(job) == {"g": 2}, "the commit after it", timeout_s=60)
-        kafka.wait_until(lambda: partition().state(now_ms()) == "current", "the answer to be noted")
+        kafka.wait_until(lambda: state() == "current", "the answer to be noted")
     assert any(line.endswith("answers again") for line in job.said)
     assert job.tables.progress().generation == 0
 

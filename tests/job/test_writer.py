@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
+from streaming.model.completeness import Completeness
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import PartitionEnds, Progress, Retention
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
@@ -162,7 +163,8 @@ def test_a_leader_that_does_not_answer_is_noted_until_it_does(job: Job) -> None:
         writer.beat({0: ends[0]}, asked_at=asked_at)
     partitions = job.tables.progress().partitions
     assert [partitions[number].unanswered_since for number in (0, 1)] == [None, 1_100]
-    assert [partitions[number].state(1_200) for number in (0, 1)] == ["current", "unanswered"]
+    completeness = Completeness(progress=job.tables.progress(), moment=1_200, within_ms=150)
+    assert list(completeness.states.values()) == ["current", "unanswered"]
     assert partitions[1].stable.as_of == 1_000
     writer.beat({}, asked_at=1_300)
     assert job.tables.progress().partitions[0].unanswered_since == 1_300

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from totals_strategies import COUNTS, TOTALS
 
+from streaming.model.completeness import Completeness
 from streaming.model.errors import OtherFormatError
 from streaming.model.progress import (
-    BEHIND_AFTER_MS,
     PROGRESS_FORMAT,
-    STALLED_AFTER_MS,
     PartitionEnds,
     PartitionProgress,
     Progress,
@@ -22,7 +21,7 @@ from streaming.model.progress import (
 )
 
 NOW = 1_700_000_000_000
-LATER = NOW + STALLED_AFTER_MS
+LATER = NOW + 30_000
 
 
 def ends(last_stable_offset: int, high_watermark: int | None = None) -> PartitionEnds:
@@ -47,53 +46,6 @@ def test_partition_is_loaded_once_it_reaches_the_end_it_had_at_first() -> None:
 def test_empty_partition_is_loaded_when_its_end_is_known() -> None:
     assert not PartitionProgress().at(0).loaded
     assert PartitionProgress().with_ends(ends(0), NOW).loaded
-
-
-STATES: dict[str, tuple[PartitionProgress, str, int | None]] = {
-    "nothing known": (PartitionProgress(), "loading", None),
-    "behind its first end": (PartitionProgress().with_ends(ends(5), NOW).at(4), "loading", 1),
-    "at its end": (PartitionProgress().with_ends(ends(5), NOW).at(5), "current", 0),
-    "beyond the end that was last seen": (PartitionProgress().with_ends(ends(5), NOW).at(7), "current", 0),
-    "behind a newer end": (
-        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), LATER - BEHIND_AFTER_MS - 1),
-        "behind",
-        3,
-    ),
-    "behind an end of a moment ago": (
-        PartitionProgress().with_ends(ends(5), NOW).at(5).with_ends(ends(8), LATER - BEHIND_AFTER_MS),
-        "current",
-        3,
-    ),
-    "written to all the time": (
-        PartitionProgress()
-        .with_ends(ends(5), 0)
-        .at(5)
-        .with_ends(ends(8), NOW)
-        .at(7)
-        .with_ends(ends(9), LATER),
-        "current",
-        2,
-    ),
-    "past the end that was looked at, and behind a newer one": (
-        PartitionProgress().with_ends(ends(5), NOW).with_ends(ends(9), NOW).at(8),
-        "current",
-        1,
-    ),
-    "slower than what is written": (
-        PartitionProgress().with_ends(ends(5), 0).with_ends(ends(9), NOW).at(8),
-        "behind",
-        1,
-    ),
-    "its end is not known": (PartitionProgress(position=5, loaded=True), "behind", None),
-    "held back": (PartitionProgress().with_ends(ends(5, 6), NOW).at(5), "stalled", 0),
-    "held back while loading": (PartitionProgress().with_ends(ends(5, 6), NOW).at(4), "loading", 1),
-}
-
-
-@pytest.mark.parametrize(("partition", "state", "behind"), STATES.values(), ids=STATES.keys())
-def test_state(partition: PartitionProgress, state: str, behind: int | None) -> None:
-    assert partition.state(LATER) == state
-    assert partition.behind == behind
 
 
 HELD_BACK: dict[str, tuple[list[tuple[PartitionEnds, int]], int | None]] = {
@@ -153,14 +105,9 @@ def test_a_partition_that_is_written_to_all_the_time_is_never_called_behind() ->
             partition = partition.at(end - 50, now)
         position, stable, high = shown(partition)
         assert position <= (stable or 0) <= (high or 0)
-        states.add(partition.state(now))
+        progress = Progress(partitions={0: partition}, heartbeat=now)
+        states.add(Completeness(progress=progress, moment=now, within_ms=25_000).state(0))
     assert states == {"current"}
-
-
-def test_short_transactions_are_not_stalled() -> None:
-    partition = PartitionProgress().with_ends(ends(5, 6), NOW).at(5)
-    assert partition.state(LATER - 1) == "current"
-    assert partition.state(LATER) == "stalled"
 
 
 REACHED: dict[str, tuple[PartitionProgress, int | None, int | None]] = {

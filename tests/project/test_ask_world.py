@@ -26,6 +26,7 @@ from streaming.alerts.table import AlertTable
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.expiry.causes import DELETED, EXPIRED
 from streaming.expiry.rules import expiry
+from streaming.model.completeness import Completeness
 
 NOW = 1_790_000_000_000
 
@@ -136,7 +137,7 @@ def test_a_record_is_in_quarantine(world: AskWorld) -> None:
 def test_the_job_is_up_to_date_and_was_never_away(world: AskWorld) -> None:
     progress = world.tables.progress()
     assert progress.heartbeat == NOW
-    assert {one.state(NOW) for one in progress.partitions.values()} == {"current"}
+    assert set(Completeness(progress=progress, moment=NOW).states.values()) == {"current"}
     moments = range(world.before(BEGINS) + MINUTE_MS, NOW, 5 * HOUR_MS + MINUTE_MS)
     assert {world.tables.ask(lambda at: at.gap, as_of=moment) for moment in moments} == {None}
     assert world.tables.folded_up_to() == progress.sequence

@@ -1,14 +1,16 @@
 """Kafka's questions, answered from real tables: filters, errors of one group alone, and completeness."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 from table_batches import Batch, Row, append, beat, group, offset
 
-from streaming.common.times import from_ms
+from streaming.common.times import from_ms, now_ms
+from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.errors import MisuseError
-from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, PartitionProgress, Progress, Reached
+from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Reached
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
 from streaming.queries.completeness import AsOf, IncompleteError, partitions_of
@@ -354,7 +356,8 @@ def test_an_answer_names_its_batch_and_the_partitions_of_its_groups(loading: Off
     about = loading.list_offsets(["a", "b"]).as_of
     assert about.states == {1: "loading", 2: "current"}
     assert str(about) == (
-        "as of batch 1, written 2023-11-14T22:13:20.000Z; offsets partitions: 1 loading, 1 current"
+        "as of batch 1, written 2023-11-14T22:13:20.000Z; last known state of offsets partitions: "
+        "1 loading, 1 current"
     )
     assert loading.list_groups().as_of.states.keys() == {0, 1, 2}
 
@@ -370,8 +373,11 @@ def test_a_complete_answer_can_be_required(loading: OffsetQueries) -> None:
 def test_a_stalled_partition_is_not_complete(tmp_path: Any) -> None:
     queries = filled(tmp_path, {0, 1, 2})
     held = queries.tables.progress().with_ends({1: PartitionEnds(5, 7)}, T0)
-    now = T0 + STALLED_AFTER_MS
-    beat(queries.tables, now, partitions=held.partitions)
+    now = T0 + COMPLETE_WITHIN_MS + 1
+    read = held.with_ends({0: PartitionEnds(5, 5), 2: PartitionEnds(5, 5)}, now)
+    for moment in range(T0 + 60_000, now, 60_000):
+        beat(queries.tables, moment, partitions=held.partitions)
+    beat(queries.tables, now, partitions=read.partitions)
     beat(queries.tables, now + 1)
     assert queries.list_offsets(["b"], as_of=from_ms(now)).as_of.complaints() == []
     with pytest.raises(IncompleteError, match="offsets partitions 1 are stalled"):
@@ -381,27 +387,31 @@ def test_a_stalled_partition_is_not_complete(tmp_path: Any) -> None:
 def test_what_nobody_answers_for_is_not_complete_now_nor_later(tmp_path: Any) -> None:
     queries = filled(tmp_path, {0, 1, 2})
     ends = {number: PartitionEnds(5, 5) for number in (0, 2)}
-    silent = queries.tables.progress().with_answers(ends, T0 + 60_000)
-    beat(queries.tables, T0 + 60_001, partitions=silent.partitions)
-    with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 2023-11-14T22:14"):
-        queries.list_offsets(["a"]).as_of.check(is_complete=True)
-    again = silent.with_ends({1: PartitionEnds(5, 5)}, T0 + 120_000)
-    beat(queries.tables, T0 + 120_001, partitions=again.partitions)
-    queries.list_offsets(["a"]).as_of.check(is_complete=True)
-    then = from_ms(T0 + 60_001)
-    with pytest.raises(IncompleteError, match="the ends of offsets partitions 1 were not known at that time"):
+    short = OffsetQueries(replace(queries.tables, complete_within_ms=30_000))
+    now = now_ms()
+    read = queries.tables.progress().with_ends({1: PartitionEnds(5, 5)}, now - 60_000)
+    silent = read.with_answers(ends, now - 29_000)
+    beat(queries.tables, now - 29_000, partitions=silent.partitions)
+    queries.list_offsets(["a"]).as_of.check(is_complete=True)  # read a minute ago: within three
+    with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 20"):
+        short.list_offsets(["a"]).as_of.check(is_complete=True)
+    again = silent.with_ends({1: PartitionEnds(5, 5)}, now)
+    beat(queries.tables, now, partitions=again.partitions)
+    short.list_offsets(["a"]).as_of.check(is_complete=True)
+    then, queries = from_ms(now - 29_000), short
+    with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 20"):
         queries.list_offsets(["a"], as_of=then).as_of.check(is_complete=True)
     queries.list_offsets(["b"], as_of=then).as_of.check(is_complete=True)
 
 
 def as_of(moment: int, **partition: Any) -> AsOf:
-    """What an answer at a moment reflects, after a heartbeat at T0; heartbeats come every 10 s."""
+    """What an answer at a moment reflects, after a heartbeat at T0; it counts for 30 s."""
     partitions = {0: PartitionProgress(position=5, **partition), 1: PartitionProgress()}
     progress = Progress(topic="copy", heartbeat=T0, partitions=partitions)
-    return AsOf.of(None, progress, now=moment).expecting(10_000)
+    return AsOf.of(None, progress, now=moment, within_ms=30_000)
 
 
-def test_an_answer_is_what_was_last_known_after_three_heartbeats_are_missing() -> None:
+def test_an_answer_is_what_was_last_known_once_the_job_is_silent() -> None:
     young, old = as_of(T0 + 30_000), as_of(T0 + 30_001)
     assert (young.is_last_known, old.is_last_known) == (False, True)
     assert (young.silence(), "offsets partitions: " in str(young)) == ([], True)
@@ -411,19 +421,19 @@ def test_an_answer_is_what_was_last_known_after_three_heartbeats_are_missing() -
     assert str(old).endswith("; last known state of offsets partitions: 2 loading")
     assert (young.document()["is_last_known"], old.document()["is_last_known"]) == (False, True)
     assert old.document()["complaints"] == old.caveats()
-    never = AsOf.of(None, Progress(), now=T0).expecting(10_000)
+    never = AsOf.of(None, Progress(), now=T0)
     assert (never.is_last_known, never.silence()) == (False, [])
 
 
 def test_an_answer_says_as_of_when_the_two_sides_of_a_lag_are() -> None:
     until = Reached(as_of=T0 - 10_000)
-    soon = as_of(T0, stable=until).with_log_ends(T0 + 20_000)
+    soon = as_of(T0, loaded=True, whole=until).with_log_ends(T0 + 20_000)
     assert soon.read_until == T0 - 10_000
     assert str(soon).splitlines()[1] == (
         "lag: commits up to 2023-11-14T22:13:10Z, log end offsets of 2023-11-14T22:13:40Z"
     )
     assert not any("the lag is not" in caveat for caveat in soon.caveats())
-    late = as_of(T0, stable=until).with_log_ends(T0 + 20_001)
+    late = as_of(T0, loaded=True, whole=until).with_log_ends(T0 + 20_001)
     assert late.caveats()[-1].startswith(
         "the lag is not that of the groups: it is between commits up to 2023-"
     )
@@ -452,4 +462,4 @@ def test_partitions_of_groups_are_known_of_kafka_s_own_topic_only() -> None:
     copy = Progress(topic="copy", partitions=three)
     assert partitions_of(["c"], copy) == {0, 1, 2}  # a copy may be spread in another way
     some = Progress(topic=OFFSETS_TOPIC, partitions={0: three[0], 2: three[2]})
-    assert partitions_of(["c"], some) == {0, 2}  # one or more partitions did not answer yet
+    assert partitions_of(["c"], some) == {0, 1, 2}  # one or more partitions did not answer yet

@@ -1,9 +1,13 @@
 """What `offsetlake status` shows of a progress."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from streaming.model.progress import STALLED_AFTER_MS, PartitionEnds, Progress
+from streaming.model.completeness import COMPLETE_WITHIN_MS
+from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.totals import Position, Totals, UnknownRecords
+from streaming.queries.completeness import AsOf
 from streaming.queries.status import STATUS, TOTALS, partitions, totals
 
 NOW = 1_700_000_000_000
@@ -12,7 +16,9 @@ NOW = 1_700_000_000_000
 def test_status_has_a_row_per_partition_in_order() -> None:
     progress = Progress().with_positions({2: 4, 10: 7, 1: 9})
     progress = progress.with_ends({10: PartitionEnds(7, 8), 1: PartitionEnds(9, 9)}, NOW)
-    rows = partitions(progress, NOW + STALLED_AFTER_MS)
+    now = NOW + COMPLETE_WITHIN_MS + 1
+    progress = replace(progress.with_ends({1: PartitionEnds(9, 9)}, now), heartbeat=now)
+    rows = partitions(AsOf.of(None, progress, None, None, now=now))
     assert rows.schema == STATUS
     assert rows.select(["partition", "state", "behind", "loaded"]).to_pylist() == [
         {"partition": 1, "state": "current", "behind": 0, "loaded": True},
@@ -23,7 +29,7 @@ def test_status_has_a_row_per_partition_in_order() -> None:
 
 
 def test_status_of_nothing_is_empty() -> None:
-    assert partitions(Progress(), NOW).to_pylist() == []
+    assert partitions(AsOf.of(None, Progress(), None, None, now=NOW)).to_pylist() == []
 
 
 def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:

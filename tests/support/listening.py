@@ -42,7 +42,7 @@ def listening(
     *,
     address: Address = ANY_PORT,
     limits: Limits | None = None,
-    max_age_ms: int = 180_000,
+    within_ms: int = 180_000,
     clock: Any = now_ms,
 ) -> Iterator[Listening]:
     """Answer from tables until the end of the block; the picture is as of its begin, or `follower.look()`."""
@@ -59,7 +59,7 @@ def listening(
             lambda: follower.current,
             said.append,
             cluster_id=CLUSTER_ID,
-            max_age_ms=max_age_ms,
+            within_ms=within_ms,
             limits=limits,
             clock=clock,
         )

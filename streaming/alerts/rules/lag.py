@@ -26,7 +26,7 @@ from streaming.alerts.rules.subjects import (
     subject_of,
     worst_of_each_subject,
 )
-from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions
+from streaming.alerts.rules.view import View, cannot_be_judged
 from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ends import lag
@@ -63,7 +63,7 @@ def _judgement(
     stay = rows.filter(from_mask(lingers)) if lingers is not None else rows.slice(0, 0)
     lingering = {worst.subject for worst in worst_of_each_subject(stay, policies)}
     unknown = _places(rows.filter(from_mask(is_unknown)), view, rule)
-    is_not_judged = cannot_be_judged(view, judged_partitions(view.progress, settings, view.now))
+    is_not_judged = cannot_be_judged(view)
 
     def finding(worst: Worst) -> Finding:
         now = worst.finding(WARNING, {**worst.counts(), **facts(worst)}, evidence=evidence(worst))

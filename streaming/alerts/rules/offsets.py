@@ -17,7 +17,7 @@ from streaming.alerts.rules.subjects import (
     expiring_of_each_subject,
     worst_of_each_subject,
 )
-from streaming.alerts.rules.view import View, cannot_be_judged, judged_partitions, not_history, of_partitions
+from streaming.alerts.rules.view import View, cannot_be_judged, not_history, of_partitions
 from streaming.common.arrays import to_mask, where
 from streaming.common.timestamps import timestamp
 from streaming.expiry.rules import UNSUBSCRIBED_RULES
@@ -31,11 +31,10 @@ def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
     """Find groups whose offsets the broker will drop soon."""
     if not view.is_predicted:
         return Judgement(findings=[], stays=lambda _: True)
-    judged = judged_partitions(view.progress, settings, view.now)
     policies = GroupPolicies(settings)
     latest = timestamp(view.now + policies.longest_warning_ms)
     offsets = view.offsets.select(EXPIRING_COLUMNS)  # of a million rows, each further one is copied
-    soon = of_partitions(where(offsets, to_mask(pc.less_equal(offsets["expires_at"], latest))), judged)
+    soon = of_partitions(where(offsets, to_mask(pc.less_equal(offsets["expires_at"], latest))), view.judged)
     return Judgement(
         findings=[
             worst.finding(
@@ -50,7 +49,7 @@ def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
             )
             for worst in expiring_of_each_subject(soon, policies, view.now)
         ],
-        stays=cannot_be_judged(view, judged),
+        stays=cannot_be_judged(view),
     )
 
 
@@ -83,7 +82,7 @@ OFFSET_EXPIRING: Final = Rule(
 
 def _judge_retention_unknown(view: View, settings: AlertSettings) -> Judgement:
     """Find that nobody says how long the brokers keep offsets, so that no other rule warns of expiry."""
-    if not judged_partitions(view.progress, settings, view.now):
+    if not view.judged:
         return Judgement(findings=[], stays=lambda _: True)
     finding = Finding(severity=WARNING, subject="the retention of offsets")
     return Judgement(findings=[] if view.is_predicted else [finding], stays=lambda _: False)
@@ -142,9 +141,8 @@ def _judge_offset_below_log_start(view: View, settings: AlertSettings) -> Judgem
     starts = view.log_starts
     if starts is None:
         return Judgement(findings=[], stays=lambda _: True)
-    judged = judged_partitions(view.progress, settings, view.now)
-    offsets = of_partitions(view.offsets.select(BELOW_START_COLUMNS), judged)
-    is_not_judged = cannot_be_judged(view, judged)
+    offsets = of_partitions(view.offsets.select(BELOW_START_COLUMNS), view.judged)
+    is_not_judged = cannot_be_judged(view)
     return Judgement(
         findings=[
             worst.finding(
@@ -190,9 +188,8 @@ OFFSET_BELOW_LOG_START: Final = Rule(
 
 def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
     """Find recent commits of the empty group id, which clients now refuse (KIP-289)."""
-    judged = judged_partitions(view.progress, settings, view.now)
     newest_old = timestamp(view.now - settings.close_after_ms)
-    rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), judged)
+    rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), view.judged)
     rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
     order = [("source_timestamp", "descending"), ("topic", "ascending")]
     return Judgement(
@@ -200,7 +197,7 @@ def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
             replace(worst.finding(INFO, worst.counts(), evidence=worst.source), topic=None, partition=None)
             for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order)
         ],
-        stays=cannot_be_judged(view, judged),
+        stays=cannot_be_judged(view),
     )
 
 

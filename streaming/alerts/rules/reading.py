@@ -5,9 +5,10 @@ from typing import Final
 
 from streaming.alerts.episodes import CRITICAL, WARNING, Episode, Finding, Judgement
 from streaming.alerts.rules.rule import Rule, is_recent
-from streaming.alerts.rules.view import View, is_fresh, is_stalled
+from streaming.alerts.rules.view import View
 from streaming.common.times import iso
 from streaming.model import schemas
+from streaming.model.completeness import CURRENT, STALLED
 from streaming.settings.model import AlertSettings
 
 # --- unknown_record_version -----------------------------------------------------------------------------
@@ -82,7 +83,7 @@ JOB_BEHIND: Final = Rule(
     id="job_behind",
     judge=_judge_job_behind,
     sentence="the job has read {partitions} offsets partition(s) only up to {complete_as_of} or earlier; "
-    "predictions about groups in them are suspended",
+    "what their groups have committed since is not known",
 )
 
 
@@ -106,16 +107,24 @@ def _judge_partition_stalled(view: View, settings: AlertSettings) -> Judgement:
                 evidence=str(partition.last_stable_offset),
             )
             for number, partition in sorted(view.progress.partitions.items())
-            if is_stalled(partition) and is_fresh(partition.stable, settings, view.now)
+            if _is_stalled(number, view)
         ],
-        stays=lambda episode: _is_not_read(episode, view, settings),
+        stays=lambda episode: _is_not_read(episode, view),
     )
 
 
-def _is_not_read(episode: Episode, view: View, settings: AlertSettings) -> bool:
-    """Tell whether the offsets partition of an episode exists, but was not read to its end recently."""
-    partition = view.progress.partitions.get(episode.finding.partition or 0)
-    return partition is not None and not is_fresh(partition.stable, settings, view.now)
+def _is_stalled(number: int, view: View) -> bool:
+    """Tell whether an offsets partition is stalled, and has been for as long as a transaction may be open."""
+    since = view.progress.partitions[number].held_back_since or view.now
+    is_long = view.now - since > view.within_ms  # (what was open at the start is unknown at once)
+    return is_long and not view.completeness.is_silent and view.completeness.state(number) == STALLED
+
+
+def _is_not_read(episode: Episode, view: View) -> bool:
+    """Tell whether the offsets partition of an episode exists, and is not current for another reason."""
+    number = episode.finding.partition or 0
+    is_known, completeness = number in view.progress.partitions, view.completeness
+    return is_known and (completeness.is_silent or completeness.state(number) not in (CURRENT, STALLED))
 
 
 PARTITION_STALLED: Final = Rule(

@@ -1,12 +1,12 @@
 """What alert rules look at, and of which offsets partitions they can judge the groups.
 
-Rules about groups judge only offsets partitions of which the job has read everything up to a moment ago
-(`judged_partitions`). Groups of the others are not judged: open episodes stay open, and `job_behind` or
-`partition_stalled` is raised instead.
+Rules about groups judge only offsets partitions that are complete (`streaming.model.completeness`). Groups of
+the others are not judged: open episodes stay open, and `job_behind` or `partition_stalled` is raised instead.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +15,8 @@ from streaming.alerts.episodes import Episode
 from streaming.common.arrays import to_mask, where
 from streaming.lag.log_ends import Partition
 from streaming.lag.rules import HealthRules
-from streaming.model.progress import PartitionProgress, Progress, Reached
-from streaming.settings.model import AlertSettings
+from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
+from streaming.model.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class LagRows:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What the rules look at; `now` in milliseconds.
+    """What the rules look at; `now` in milliseconds. Up to `within_ms` ago the tables count as complete.
 
     `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
     adds; `groups` are the live groups (schema `GROUPS`). `dropped` are rows of
@@ -53,6 +53,17 @@ class View:
     lag: LagRows | None = None
     log_starts: Mapping[Partition, int | None] | None = None
     known: Mapping[tuple[str, str], Episode] = field(default_factory=dict)
+    within_ms: int = COMPLETE_WITHIN_MS
+
+    @cached_property
+    def completeness(self) -> Completeness:
+        """How complete the tables are."""
+        return Completeness(progress=self.progress, moment=self.now, within_ms=self.within_ms)
+
+    @property
+    def judged(self) -> frozenset[int]:
+        """The offsets partitions of which groups can be judged."""
+        return self.completeness.complete
 
     def counted(self, rule: str, subject: str, fact: str) -> int:
         """Return a number among the facts of the newest known episode about a subject; 0 where there is
@@ -61,37 +72,12 @@ class View:
         return 0 if episode is None else int(episode.finding.facts.get(fact, 0))
 
 
-def judged_partitions(progress: Progress, settings: AlertSettings, now: int) -> set[int]:
-    """Return the offsets partitions of which everything is known until a moment ago.
-
-    Behind an open transaction there may be commits that cannot be read yet, so what counts is what was in the
-    log. Tables that are being rebuilt are known to be wrong.
-    """
-    if progress.rebuild is not None:
-        return set()
-    return {
-        number
-        for number, partition in progress.partitions.items()
-        if partition.loaded and is_fresh(partition.whole, settings, now) and not is_stalled(partition)
-    }
-
-
-def is_stalled(partition: PartitionProgress) -> bool:
-    """Tell whether an open transaction held the partition back when it was last read to its readable end."""
-    return partition.stable.as_of is not None and partition.is_stalled(partition.stable.as_of)
-
-
-def is_fresh(reached: Reached, settings: AlertSettings, now: int) -> bool:
-    """Tell whether everything was read up to a moment that is not longer ago than `behind_warning`."""
-    return reached.as_of is not None and now - reached.as_of <= settings.behind_warning_ms
-
-
-def cannot_be_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
+def cannot_be_judged(view: View) -> Callable[[Episode], bool]:
     """Return a predicate: whether an open episode about groups cannot be judged now.
 
     A summary needs all partitions; so does a group of a partition that the topic no longer has.
     """
-    known = view.progress.partitions
+    known, judged = view.progress.partitions, view.judged
     is_all = judged >= known.keys() and bool(judged)
 
     def tell(episode: Episode) -> bool:
@@ -101,7 +87,7 @@ def cannot_be_judged(view: View, judged: set[int]) -> Callable[[Episode], bool]:
     return tell
 
 
-def of_partitions(rows: pa.Table, partitions: set[int]) -> pa.Table:
+def of_partitions(rows: pa.Table, partitions: Collection[int]) -> pa.Table:
     """Return the rows that came from some offsets partitions."""
     wanted = pa.array(sorted(partitions), pa.int32())
     return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=wanted)))

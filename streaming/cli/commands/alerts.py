@@ -76,7 +76,6 @@ def alerts(
             _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
     else:
         about, rows = tables.ask(lambda at: (AsOf.at(None, at), list_alerts(tables, closed_too=closed_too)))
-        about = about.expecting(settings.job.heartbeat_every_ms)
         print_answer(rows, output, forms.ALERTS, about)
         warn(about.caveats())
 

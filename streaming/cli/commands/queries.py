@@ -205,7 +205,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
 
     settings = settings_of(config, table_root=table_root)
     answer = run_sql(tables_of(settings), query, asking.as_of, health=settings.health, bounded=bounded)
-    about = asking.checked(answer.as_of, settings)
+    about = asking.checked(answer.as_of)
     print_answer(answer.rows, output, forms.SQL, about)
     if output == "table":
         print(about)
@@ -239,7 +239,7 @@ def status(
 
     about, alerts = Question.of(settings, asking).ask(answer)
     if not only_totals:
-        print_answer(status.partitions(about.progress, about.moment), output, forms.STATUS, about)
+        print_answer(status.partitions(about), output, forms.STATUS, about)
     if only_totals or (output == "table" and not asking.as_of):
         if not only_totals:
             print()

@@ -261,7 +261,7 @@ def _asked_topic(asked: Message, view: View) -> Message:
     name = topics.name_of(topic_id)
     place = None if name is None else topics.names.place(name)
     if place is None or topics.id_of(place) != topic_id:
-        error = Error.UNKNOWN_TOPIC_ID if view.picture.is_whole else Error.LEADER_NOT_AVAILABLE
+        error = Error.UNKNOWN_TOPIC_ID if view.is_whole else Error.LEADER_NOT_AVAILABLE
         return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
     return _topic(place, view)
 

@@ -91,11 +91,12 @@ def _entry(name: str, value: str, document: str, documents: bool) -> Message:
 def _as_of(view: View) -> Iterator[tuple[str, str, str]]:
     """Names, values and meanings of what tells how new and how complete answers are."""
     progress, loading = view.picture.progress, sorted(view.picture.loading)
-    read_until = view.picture.as_of(None, view.now).read_until if progress.partitions else None
+    completeness = view.picture.completeness(view.now, view.within_ms)
+    read_until = completeness.read_until() if progress.partitions else None
     yield (
         "offsetlake.read.until",
         _time(read_until),
-        "What groups had committed until then is in the answers, unless a partition is loading.",
+        "Everything that was in the offsets topic until then was read, unless a partition is loading.",
     )
     yield (
         "offsetlake.heartbeat",

@@ -31,8 +31,8 @@ _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "group
 
 
 def answer_groups(request: Message, view: View) -> Message:
-    """Answer ListGroups: while some are being read those that were, and an error."""
-    error = view.error or (Error.NONE if view.picture.is_whole else Error.COORDINATOR_LOAD_IN_PROGRESS)
+    """Answer ListGroups: while there may be others, those that are known, and an error."""
+    error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.outdated else Error.NONE)
     if view.error:
         return {"errorCode": error, "groups": []}
     held = view.picture.groups

@@ -102,7 +102,7 @@ class Listener:
         say: Callable[[str], None],
         *,
         cluster_id: str,
-        max_age_ms: int,
+        within_ms: int,
         advertised: Address | None = None,
         limits: Limits | None = None,
         clock: Callable[[], int] = now_ms,
@@ -114,7 +114,7 @@ class Listener:
         self._picture = picture
         self._seldom = Seldom(say)
         self._cluster_id = cluster_id
-        self._max_age_ms = max_age_ms
+        self._within_ms = within_ms
         self._advertised = advertised
         self._clock = clock
         self._connections: set[Connection] = set()
@@ -241,7 +241,7 @@ class Listener:
         return View(
             picture=self._picture(),
             now=self._clock(),
-            max_age_ms=self._max_age_ms,
+            within_ms=self._within_ms,
             address=self._advertised or reached,
             cluster_id=self._cluster_id,
             client=client,

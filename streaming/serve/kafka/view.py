@@ -104,14 +104,14 @@ def _kafka_release(version: str) -> tuple[int, int]:
 class View:
     """What one answer is made from. Times are ms; `address` is ours, as the client reaches it.
 
-    A picture whose heartbeat is older than `max_age_ms` at the moment `now`, or as far ahead of it, is not
-    answered from: the job no longer says that it reads, so groups may have gone on. `is_busy`: there was no
-    time for the answer, clients are to ask again.
+    What the picture says counts as complete up to `within_ms` before the moment `now`. Of groups of which
+    newer commits are not known nothing is answered: clients are to ask again. `is_busy`: there was no time
+    for the answer, likewise.
     """
 
     picture: Picture
     now: int
-    max_age_ms: int
+    within_ms: int
     address: Address
     cluster_id: str
     client: Client
@@ -119,24 +119,38 @@ class View:
 
     @cached_property
     def error(self) -> Error:
-        """What is wrong with every group: nothing was read yet, it is too old, or there was no time."""
+        """What is wrong with every group: nothing was read yet, the job is silent, or there was no time."""
         if self.is_busy or not self.picture.progress.partitions:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
-        if not self.picture.is_heard_of(self.now, self.max_age_ms):
+        if self.picture.completeness(self.now, self.within_ms).is_silent:
             return Error.COORDINATOR_NOT_AVAILABLE
         return Error.NONE
 
     def error_of(self, group: str) -> Error:
-        """What is wrong with one group, whether there is one of this name or not."""
-        if not self.error and self.picture.is_loading(group):
+        """What is wrong with one group, whether there is one of this name or not.
+
+        A client that hears of loading asks the same coordinator again after a pause; of the other error it
+        would look for another one, of which there is none.
+        """
+        if not self.error and self.outdated and self.picture.is_among(group, self.outdated):
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         return self.error
+
+    @cached_property
+    def outdated(self) -> frozenset[int]:
+        """The offsets partitions whose groups are not answered: brokers have newer commits. Brokers that do
+        not answer are no reason."""
+        return self.picture.outdated(self.now, self.within_ms)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is not in the picture is not there."""
+        return bool(self.picture.progress.partitions) and not self.outdated
 
     @property
     def error_of_unknown_topic(self) -> Error:
         """What is wrong with a topic that is not in the picture: there is none, or it was not read yet."""
-        is_whole = self.picture.is_whole
-        return Error.UNKNOWN_TOPIC_OR_PARTITION if is_whole else Error.LEADER_NOT_AVAILABLE
+        return Error.UNKNOWN_TOPIC_OR_PARTITION if self.is_whole else Error.LEADER_NOT_AVAILABLE
 
     def log_end(self, place: int) -> int | None:
         """Where the log of the topic partition at a place ends; None: not known, or too old."""

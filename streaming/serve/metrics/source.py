@@ -58,13 +58,12 @@ class Source:
 
     @cached_property
     def is_complete(self) -> Mask:
-        """Whether each group of the standing can be judged now."""
+        """Whether each group of the standing is complete now."""
         return complete_groups(
             self.standing.picture,
             self.picture,
-            self.settings.alerts,
             now=self.now,
-            max_age_ms=self.settings.serve.max_age_ms,
+            within_ms=self.settings.tables.complete_within_ms,
         )
 
     @cached_property
@@ -81,4 +80,5 @@ class Source:
     @property
     def is_heard_of(self) -> bool:
         """Whether the job's heartbeat is young enough to speak of anything but the job."""
-        return self.picture.is_heard_of(self.now, self.settings.serve.max_age_ms)
+        within_ms = self.settings.tables.complete_within_ms
+        return not self.picture.completeness(self.now, within_ms).is_silent

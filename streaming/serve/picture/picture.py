@@ -5,7 +5,7 @@ by place. Nothing in it opens a table, and all of it belongs together: offsets, 
 batch. A newer picture is another object.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
@@ -17,8 +17,9 @@ from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
 from streaming.common.partitions import offsets_partition
 from streaming.lag.positions import MAX_AGE_MS
+from streaming.model.completeness import Completeness, loading_in
 from streaming.model.progress import Progress
-from streaming.queries.completeness import AsOf, partition_count
+from streaming.queries.completeness import partition_count
 from streaming.serve.picture.changes import Changes
 from streaming.serve.picture.groups import Groups
 from streaming.serve.picture.names import NONE, TEXTS, fixed
@@ -103,15 +104,10 @@ class Picture:
     def _partition_count(self) -> int:
         return partition_count(self.progress)
 
-    def is_loading(self, group: str) -> bool:
-        """Tell whether the offsets partition that a group is in has not been read to its end yet: then the
-        picture need not have all of the group."""
-        if not self.progress.partitions:
-            return True
-        if not self.loading:
-            return False
+    def is_among(self, group: str, partitions: frozenset[int]) -> bool:
+        """Tell whether a group is in one of some offsets partitions, or may be."""
         partition = self.partition_of(group)
-        return partition is None or partition in self.loading
+        return partition is None or partition in partitions
 
     # --- all groups ------------------------------------------------------------------------------------
 
@@ -119,9 +115,19 @@ class Picture:
     def loading(self) -> frozenset[int]:
         """The offsets partitions that have not been read to their end yet; before the last of those that are
         known also those of which nothing is known."""
-        known = self.progress.partitions
-        loaded = {number for number, one in known.items() if one.loaded}
-        return frozenset(range(max(known, default=NONE) + 1)) - loaded
+        return loading_in(self.progress)
+
+    @cached_property
+    def _read_until(self) -> int:
+        """Up to when (ms) all offsets partitions were read: as long as that is young enough, all are
+        complete."""
+        return Completeness(progress=self.progress, moment=self.progress.heartbeat).read_until()
+
+    def outdated(self, now: int, within_ms: int) -> frozenset[int]:
+        """Return the offsets partitions that lack something at a moment (ms): see `Completeness.outdated`."""
+        if not self.loading and now - self._read_until <= within_ms:  # mostly, and asked for each answer
+            return frozenset()
+        return self.completeness(now, within_ms).outdated
 
     @property
     def is_whole(self) -> bool:
@@ -162,14 +168,9 @@ class Picture:
         """Return how old the job's last commit or heartbeat was at a moment (ms)."""
         return now - self.progress.heartbeat
 
-    def is_heard_of(self, now: int, max_age_ms: int) -> bool:
-        """Tell whether the job's last heartbeat is young enough at a moment (ms). One that is as far ahead is
-        not: a clock is wrong, and nobody knows how old it is."""
-        return abs(self.age_ms(now)) <= max_age_ms
-
-    def as_of(self, groups: Collection[str] | None, now: int) -> AsOf:
-        """Return what an answer about groups (None: all) at a moment (ms) reflects."""
-        return AsOf.of(groups, self.progress, now=now)
+    def completeness(self, now: int, within_ms: int) -> Completeness:
+        """Return how complete the picture is at a moment (ms)."""
+        return Completeness(progress=self.progress, moment=now, within_ms=within_ms)
 
     # --- the next one ----------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
             lambda: follower.current,
             warn,
             cluster_id=cluster_id_of(whole_path(settings.tables.root)),
-            max_age_ms=settings.serve.max_age_ms,
+            within_ms=settings.tables.complete_within_ms,
             advertised=advertised,
             limits=Limits(connections=int(Limits().connections * share)),
         )

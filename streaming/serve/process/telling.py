@@ -54,8 +54,8 @@ class Telling(AbstractContextManager["Telling"]):
 
     def is_ready(self) -> bool:
         """Tell whether the tables can be read, and the job is alive."""
-        max_age_ms = self._settings.serve.max_age_ms
-        return not self._failures() and is_ready(self._follower.current, now=now_ms(), max_age_ms=max_age_ms)
+        within_ms = self._settings.tables.complete_within_ms
+        return not self._failures() and is_ready(self._follower.current, now=now_ms(), within_ms=within_ms)
 
     def __enter__(self) -> Self:
         self._running = ExitStack()

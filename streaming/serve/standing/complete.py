@@ -2,23 +2,16 @@
 
 import numpy as np
 
-from streaming.alerts.rules.view import judged_partitions
 from streaming.common.arrays import Index, Mask
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
-from streaming.settings.model import AlertSettings
 
 
-def complete_groups(
-    shown: Picture, newest: Picture, settings: AlertSettings, *, now: int, max_age_ms: int
-) -> Mask:
-    """Tell of each group that is shown (n) whether it can be judged at a moment (ms), as the `newest` picture
-    says: its offsets partition was read to its end, lately, and nothing there is held back. None can while
-    the tables are rebuilt, or unless the job was heard of within `max_age_ms` (`Picture.is_heard_of`)."""
-    if not newest.is_heard_of(now, max_age_ms):
-        return np.zeros(len(shown.groups), np.bool_)
-    judged = judged_partitions(newest.progress, settings, now)
-    is_one: Mask = np.isin(source_partitions(shown), np.array(sorted(judged), np.int64))
+def complete_groups(shown: Picture, newest: Picture, *, now: int, within_ms: int) -> Mask:
+    """Tell of each group that is shown (n) whether it is of an offsets partition that is complete at a moment
+    (ms), as the `newest` picture says (`streaming.model.completeness`)."""
+    complete = newest.completeness(now, within_ms).complete
+    is_one: Mask = np.isin(source_partitions(shown), np.array(sorted(complete), np.int64))
     return is_one
 
 
@@ -30,6 +23,6 @@ def source_partitions(picture: Picture) -> Index:
     return partitions
 
 
-def is_ready(picture: Picture, *, now: int, max_age_ms: int) -> bool:
+def is_ready(picture: Picture, *, now: int, within_ms: int) -> bool:
     """Tell whether the tables were read, and the job is alive."""
-    return bool(picture.progress.partitions) and picture.is_heard_of(now, max_age_ms)
+    return bool(picture.progress.partitions) and not picture.completeness(now, within_ms).is_silent

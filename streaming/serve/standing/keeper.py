@@ -80,7 +80,10 @@ class Keeper(OnDemand):
         began, picture, moment = monotonic(), self._picture(), self._clock()
         try:
             made = self._tables.ask(
-                lambda at: standing_of(picture, at, moment=moment, health=self._health, settings=self._expiry)
+                lambda at: standing_of(
+                    picture, at, moment=moment, health=self._health, settings=self._expiry
+                ),
+                now=moment,
             )
         except BaseException as error:  # a panic of delta-rs, too
             raise_if_ending(error)

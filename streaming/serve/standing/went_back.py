@@ -18,6 +18,7 @@ from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.rewinds import lasting
 from streaming.lag.rules import HealthRules
+from streaming.model.completeness import read_until
 from streaming.model.schemas import CHANGES, KEY, TIMESTAMP
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
@@ -110,7 +111,7 @@ def settled(moves: pa.Table, commits: pa.Table, picture: Picture) -> tuple[pa.Ta
 def _read_until(moves: pa.Table, picture: Picture) -> Index:
     """Return up to when (ms) all commits of the offsets partitions of n rows are known."""
     progress = picture.progress
-    known = {number: partition.whole.as_of or 0 for number, partition in progress.partitions.items()}
+    known = {number: read_until(one, progress) for number, one in progress.partitions.items()}
     return np.array(
         [known.get(number, progress.heartbeat) for number in to_numbers(moves["source_partition"]).tolist()],
         np.int64,

@@ -37,7 +37,7 @@ def view_of(door: Listening) -> View:
     return View(
         picture=door.follower.current,
         now=now_ms(),
-        max_age_ms=MINUTE_MS,
+        within_ms=MINUTE_MS,
         address=Address("127.0.0.1", 1),
         cluster_id=CLUSTER_ID,
         client=Software(),
@@ -159,7 +159,7 @@ def test_groups_of_partitions_that_are_not_read_to_their_end_are_loading(tables:
 def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tables: Tables) -> None:
     now = now_ms()
     fill(tables, {"g": group(source_partition=0)}, now=now - MINUTE_MS)
-    with listening(tables, max_age_ms=MINUTE_MS - 5_000) as door, Client(door.bootstrap) as client:
+    with listening(tables, within_ms=MINUTE_MS - 5_000) as door, Client(door.bootstrap) as client:
         assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_NOT_AVAILABLE}
         assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_NOT_AVAILABLE
         beat(tables, now)
@@ -387,7 +387,7 @@ def test_a_partition_without_a_known_end_has_no_leader(
 
 def test_an_end_that_was_sampled_long_ago_is_not_known(ends: Tables) -> None:
     clock = [now_ms()]
-    with listening(ends, max_age_ms=10**9, clock=lambda: clock[0]) as door, Client(door.bootstrap) as client:
+    with listening(ends, within_ms=10**9, clock=lambda: clock[0]) as door, Client(door.bootstrap) as client:
         assert leaders(client)["known"] == (0, [1])
         clock[0] += MAX_AGE_MS + 2_000
         assert fetched(client, "g")["g"][0] == Error.NONE

@@ -46,7 +46,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.fixture(scope="module")
 def door(tables: Tables) -> Iterator[Listening]:
-    with listening(tables, limits=QUICK, max_age_ms=10**9) as running:
+    with listening(tables, limits=QUICK, within_ms=10**9) as running:
         yield running
 
 
@@ -348,7 +348,7 @@ def test_clients_that_do_not_read_or_hardly_write_take_little_and_others_are_ans
     topics = [{"name": f"topic-{number}"} for number in range(300)]
     asked = request_bytes(3, 4, 1, "tests", {"topics": topics})
     limits = Limits()
-    with listening(tables, limits=limits, max_age_ms=10**9) as door, ExitStack() as stack:
+    with listening(tables, limits=limits, within_ms=10**9) as door, ExitStack() as stack:
         assert door.listener is not None
         slow = [stack.enter_context(Client(door.bootstrap)) for _ in range(120)]
         for client in slow:

@@ -39,7 +39,7 @@ def seen(picture: Picture, client: Software | None = None) -> View:
     return View(
         picture=picture,
         now=now_ms(),
-        max_age_ms=MINUTE_MS,
+        within_ms=MINUTE_MS,
         address=Address("127.0.0.1", 1),
         cluster_id=CLUSTER_ID,
         client=client or Software(),
@@ -71,14 +71,19 @@ def test_while_partitions_are_loading_no_group_takes_long(
     states = {number: replace(LOADED, loaded=number > 0) for number in range(50)}
     fill(tables, {"g": group(source_partition=3)}, partitions=states)
     picture = picture_of(tables)
-    assert not picture.is_loading("g")
-    assert picture.is_loading("polygenelubricants")  # its hash is the lowest that there is
+    assert not picture.is_among("g", picture.loading)
+    assert picture.is_among("polygenelubricants", picture.loading)  # its hash is the lowest that there is
 
     def many_at_once(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr("streaming.queries.completeness.offsets_partitions", many_at_once)
-    assert [picture.is_loading(name) for name in ("g", "", "h", "polygenelubricants")] == [0, 1, 0, 1]
+    assert [picture.is_among(name, picture.loading) for name in ("g", "", "h", "polygenelubricants")] == [
+        0,
+        1,
+        0,
+        1,
+    ]
 
 
 # --- partitions that nobody has committed ------------------------------------------------------------------

@@ -51,7 +51,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     return View(
         picture=follower.current,
         now=now_ms(),
-        max_age_ms=MINUTE_MS,
+        within_ms=MINUTE_MS,
         address=Address("127.0.0.1", 1),
         cluster_id=CLUSTER_ID,
         client=Software(),

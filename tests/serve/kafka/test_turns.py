@@ -100,7 +100,7 @@ def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -
     append(tables, batch | {"g": group(source_partition=0)}, partitions=LOADED, now=now_ms())
     asked = {"groups": [{"groupId": "g", "topics": None}]}
     go_on = threading.Event()
-    with listening(tables, limits=Limits(large_answers=1), max_age_ms=10**9) as door, ExitStack() as stack:
+    with listening(tables, limits=Limits(large_answers=1), within_ms=10**9) as door, ExitStack() as stack:
         assert door.listener is not None
         stack.callback(go_on.set)
         door.listener._checks.get_loop().call_soon_threadsafe(door.listener.at_length, go_on.wait, 10)

@@ -258,7 +258,7 @@ def test_labels_that_cannot_be_are_refused(source: Source, name: str) -> None:
 
 
 def test_groups_end_with_the_heartbeat_and_the_job_stays(source: Source) -> None:
-    age = source.settings.serve.max_age_ms
+    age = source.settings.tables.complete_within_ms
     late = older(source, source.picture.progress.heartbeat + age - source.now)
     assert of_groups(read(made_bytes(late)))
     later = read(made_bytes(older(late, 1)))
@@ -269,7 +269,7 @@ def test_groups_end_with_the_heartbeat_and_the_job_stays(source: Source) -> None
 
 
 def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: Source) -> None:
-    age = source.settings.serve.max_age_ms
+    age = source.settings.tables.complete_within_ms
     early = older(source, source.picture.progress.heartbeat - age - source.now)
     assert of_groups(read(made_bytes(early)))
     earlier = read(made_bytes(older(early, -1)))

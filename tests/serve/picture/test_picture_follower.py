@@ -395,7 +395,7 @@ def test_before_the_tables_there_is_an_empty_picture_that_is_loading(tmp_path: P
     follower = Follower(Tables(str(tmp_path / "none")), said.append)
     assert not follower.look()
     assert (len(follower.current.offsets), len(follower.current.groups)) == (0, 0)
-    assert follower.current.is_loading("g")
+    assert not follower.current.is_whole
     assert follower.current.offsets_of("g").metadata.to_pylist() == []
     assert TablesMissingError.__name__ not in said[0]
 
@@ -471,9 +471,13 @@ def test_a_group_is_loading_as_long_as_its_partition_is(tables: Tables, follower
     assert follower.look()
     picture = follower.current
     assert {name: picture.partition_of(name) for name in ("a", "b", "c")} == {"a": 1, "b": 0, "c": 1}
-    assert {name: picture.is_loading(name) for name in ("a", "b", "c")} == {"a": True, "b": False, "c": True}
+    assert {name: picture.is_among(name, picture.loading) for name in ("a", "b", "c")} == {
+        "a": True,
+        "b": False,
+        "c": True,
+    }
     assert picture.listed().tolist() == [False, True]
-    assert picture.as_of(["a"], 0).loading == [1]
+    assert picture.loading == {1}
 
 
 def test_partition_counts_are_those_of_committed_partitions(tables: Tables, follower: Follower) -> None:
