@@ -315,7 +315,7 @@ def test_tables_that_only_others_may_read_are_not_called_missing(tables: Tables)
 def test_missing_tables_are_a_clear_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "a plain file").touch()
     with pytest.raises(
-        TablesMissingError, match=r"expected a Delta table at .*lake/offsets, found none\. Check --table-root"
+        TablesMissingError, match=r"expected a Delta table at .*lake/changes, found none\. Check --table-root"
     ):
         Tables(str(tmp_path / name)).read()
 
