@@ -18,7 +18,8 @@ from streaming.lag.restoring import LOG_UNKNOWN, MADE_ANEW, START_PASSED
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS, OFFSETS
-from streaming.queries import lag, lag_rows
+from streaming.queries import lag_rows
+from streaming.queries.bound import lag
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
 from streaming.tables.feed import HISTORY

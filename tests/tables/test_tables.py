@@ -335,7 +335,7 @@ def test_files_that_only_others_may_read_in_tables_that_all_may_are_not_called_d
 def test_missing_tables_are_a_clear_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "a plain file").touch()
     with pytest.raises(
-        TablesMissingError, match=r"expected a Delta table at .*lake/offsets, found none\. Check --table-root"
+        TablesMissingError, match=r"expected a Delta table at .*lake/changes, found none\. Check --table-root"
     ):
         Tables(str(tmp_path / name)).read()
 
