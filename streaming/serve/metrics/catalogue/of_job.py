@@ -25,7 +25,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="heartbeat_timestamp_seconds",
-        help="When the job last said that it is alive. Metrics of groups end [serve] max_age (3 min) later.",
+        help="When the job last said that it is alive. Metrics of groups end 3 min later ([tables] complete_within).",
         level="job",
         unit=SECONDS,
         absent="the job never ran",
