@@ -250,7 +250,7 @@ def asking_options(command: Command) -> Command:
 
     @click.option("--as-of", metavar="TIME", help=f"Answer as of a past time: {_A_TIME}.")
     @click.option(
-        "--require-complete", is_flag=True, help="Fail unless everything is known; see docs/tables.md."
+        "--require-complete", is_flag=True, help="Fail unless everything is known (docs/tables.md)."
     )
     @click.option(
         "--max-age",

@@ -214,7 +214,7 @@ def test_tables_of_a_release_without_samples_gain_them(tables: Tables, follower:
 def test_a_commit_beyond_the_end_is_the_end_until_a_sample_says_otherwise(
     tables: Tables, follower: Follower
 ) -> None:
-    """One wrong commit was the end of everybody's log, for ever; by the clock of the job, not the brokers'."""
+    """One wrong commit was the end of everybody's log, for ever. By the clock of the job, not of brokers."""
     at = 1_000_000
     append(tables, {("mistake", "orders", 0): offset(committed_offset=5_000_000)}, now=at)
     tables.append_log_ends(rows_of([Sample(at - 1, "orders", 0, 1_000)]))

@@ -25,7 +25,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="heartbeat_timestamp_seconds",
-        help="When the job last said that it is alive. Metrics of groups end 3 min later ([tables] complete_within).",
+        help="When the job last said that it is alive. Metrics of groups end `complete_within` (3 min) later.",
         level="job",
         unit=SECONDS,
         absent="the job never ran",
