@@ -249,7 +249,9 @@ def asking_options(command: Command) -> Command:
     """Add `--as-of`, `--require-complete` and `--max-age`; the command gets them as `asking`."""
 
     @click.option("--as-of", metavar="TIME", help=f"Answer as of a past time: {_A_TIME}.")
-    @click.option("--require-complete", is_flag=True, help="Fail unless everything is known (docs/ask.md).")
+    @click.option(
+        "--require-complete", is_flag=True, help="Fail unless everything is known (docs/tables.md)."
+    )
     @click.option(
         "--max-age",
         metavar="DURATION",

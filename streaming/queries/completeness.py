@@ -19,7 +19,6 @@ from streaming.model.completeness import (
     STALLED,
     UNANSWERED,
     Completeness,
-    numbers_of,
 )
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress
@@ -131,7 +130,7 @@ class AsOf:
     def is_partial(self) -> bool:
         """Whether there is an offsets partition, one that the answer touches or not, that was not read to its
         end yet: names may be missing."""
-        return not self.progress.partitions or bool(self.completeness.loading)
+        return not self.progress.partitions or not self.progress.is_loaded
 
     def with_log_ends(self, asked_at: int) -> Self:
         """Return it for an answer with log end offsets for which the brokers were asked at a moment (ms)."""
@@ -300,7 +299,7 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
     """
     count = partition_count(progress)
     if groups is None or not count:
-        return frozenset(numbers_of(progress))
+        return frozenset(progress.partitions)
     return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
 
 

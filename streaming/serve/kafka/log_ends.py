@@ -1,7 +1,7 @@
 """Answers to ListOffsets: where logs begin and end, as far as they were sampled.
 
-An end is the newest sample, or the largest commit of the partition if that is larger. At other moments than
-these two nothing is known, and -1 would be taken for a log that is empty: that is an error.
+An end is the newest sample, or the largest commit of the partition since then if that is larger. At other
+moments than these two nothing is known, and -1 would be taken for a log that is empty: that is an error.
 """
 
 from collections import Counter

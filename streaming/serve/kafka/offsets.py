@@ -1,8 +1,8 @@
 """Answers to OffsetFetch: what groups have committed.
 
-A commit that could not be read is not known: who asks for that partition gets an error, who asks for all gets
-those that are known. Whether a transaction is about to commit further offsets is not known either: what is
-asked to be stable is answered as it was committed last.
+A commit that could not be read is not known, and an older one is not the answer: who asks for that partition
+gets an error, who asks for all gets those that are known. Whether a transaction is about to commit further
+offsets is not known either: what is asked to be stable is answered as it was committed last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.view import Each, View, can_be_named, writable
 from streaming.serve.picture.names import NONE
-from streaming.serve.picture.offsets import OffsetColumns, were_readable
+from streaming.serve.picture.offsets import OffsetColumns
 
 _AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
 _FEW_BYTES: Final = 16 * 1024
@@ -131,7 +131,7 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
         columns.committed_offset.tolist(),
         columns.leader_epoch.tolist(),
         [writable(one.decode()) for one in columns.metadata.to_pylist()] if has_texts else repeat(""),
-        columns.was_readable.tolist(),
+        (columns.unreadable_source_offset == NONE).tolist(),
         strict=False,
     )
     return [
@@ -142,9 +142,9 @@ def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
             "metadata": metadata,
             "errorCode": 0,
         }
-        if was_readable
+        if is_known
         else _partition(number, Error.UNKNOWN_SERVER_ERROR)
-        for number, offset, epoch, metadata, was_readable in rows
+        for number, offset, epoch, metadata, is_known in rows
     ]
 
 
@@ -278,9 +278,7 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     n each is."""
     offsets, topics = view.picture.offsets, view.picture.topics
     rows, of_groups = _rows_of(groups, view)
-    is_known = were_readable(
-        offsets.columns.committed_offset[rows], offsets.columns.unreadable_source_offset[rows]
-    )
+    is_known = offsets.columns.unreadable_source_offset[rows] == NONE
     is_known &= can_be_named(topics.topic[offsets.columns.place[rows]], view)
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]

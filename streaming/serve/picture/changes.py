@@ -28,7 +28,14 @@ NAMES_OF_OFFSETS: Final = ("group", "topic", "topic_id", "metadata")
 
 OFFSET_COLUMNS: Final = [field.name for field in OFFSETS if field.name != "source_offset"]
 GROUP_COLUMNS: Final = ["group", *ROWS.names]
-CHANGE_COLUMNS: Final = [SEQUENCE, "kind", *(field.name for field in KEY), "source_partition", "after"]
+CHANGE_COLUMNS: Final = [
+    SEQUENCE,
+    "batch_time",
+    "kind",
+    *(field.name for field in KEY),
+    "source_partition",
+    "after",
+]
 """What is read of the tables."""
 
 _NUMBERS: Final = ("committed_offset", "leader_epoch", "unreadable_source_offset")
@@ -50,7 +57,14 @@ class _Part:
 
 
 class _OffsetPart(_Part):
-    def __init__(self, keys: pa.RecordBatch, values: Values, is_absent: Mask | None, metadata: Index) -> None:
+    def __init__(
+        self,
+        keys: pa.RecordBatch,
+        values: Values,
+        is_absent: Mask | None,
+        metadata: Index,
+        written_at: Index,
+    ) -> None:
         super().__init__(keys, is_absent)
         self.topic = Coded.of(keys["topic"])
         self.partition = numbers_or(keys["partition"], NONE)
@@ -59,6 +73,7 @@ class _OffsetPart(_Part):
         self.numbers |= {
             "source_partition": _narrow("source_partition", self.source_partition),
             "metadata_slot": _narrow("metadata_slot", metadata),
+            "written_at": _narrow("written_at", written_at),
         }
 
 
@@ -79,9 +94,10 @@ class Changes:
     def __len__(self) -> int:
         return sum(len(part.is_absent) for part in (*self._offsets, *self._groups))
 
-    def add_offsets(self, rows: pa.RecordBatch) -> None:
-        """Add rows of the table `offsets`: they come before all changes."""
-        self._add_offsets(rows, rows, None)
+    def add_offsets(self, rows: pa.RecordBatch, written_by: int) -> None:
+        """Add rows of the table `offsets`, which were written by a moment (ms): they come before all
+        changes."""
+        self._add_offsets(rows, rows, None, np.full(len(rows), written_by))
 
     def add_groups(self, rows: pa.RecordBatch) -> None:
         """Add rows of the table `groups`: they come before all changes."""
@@ -96,7 +112,8 @@ class Changes:
             values = own["after"]
             is_absent = to_mask(values.is_null())
             if of == "offsets":
-                self._add_offsets(own, values, is_absent)
+                written_at = numbers_or(to_milliseconds(own["batch_time"]), NONE)
+                self._add_offsets(own, values, is_absent, written_at)
             else:
                 self._groups.append(_GroupPart(own, values, is_absent))
 
@@ -137,10 +154,12 @@ class Changes:
         rows = pa.concat_tables([no_rows(ROWS), *(part.rows for part in self._groups)])
         return GroupChanges(places[last], is_absent, take(rows, last))
 
-    def _add_offsets(self, keys: pa.RecordBatch, values: Values, is_absent: Mask | None) -> None:
+    def _add_offsets(
+        self, keys: pa.RecordBatch, values: Values, is_absent: Mask | None, written_at: Index
+    ) -> None:
         metadata = Coded.of(field_of(values, "metadata", pa.string()))
         self._texts, slots = self._texts.with_more(metadata.texts)
-        part = _OffsetPart(keys, values, is_absent, np.append(slots, 0)[metadata.codes])
+        part = _OffsetPart(keys, values, is_absent, np.append(slots, 0)[metadata.codes], written_at)
         self._offsets.append(part)
 
 

@@ -27,6 +27,7 @@ KINDS: Final[Mapping[str, type[np.integer[Any]]]] = {
     "unreadable_source_offset": np.int64,
     "source_partition": np.int32,
     "source_timestamp": np.int64,
+    "written_at": np.int64,
     "metadata_slot": np.int32,
 }
 """The columns of offsets, all of them numbers."""
@@ -45,7 +46,8 @@ class OffsetColumns:
     `place` is that of the topic partition and `topic_id` that of the id in the picture's `Topics`. Times are
     ms since 1970. `committed_offset` is -1 where no commit of the key was ever readable, and
     `unreadable_source_offset` the source offset of the first newer commit that could not be read.
-    `source_partition` is the offsets partition, `source_timestamp` the time of the record.
+    `source_partition` is the offsets partition, `source_timestamp` the time of the record, `written_at` when
+    the job wrote it at the latest, by its own clock.
     """
 
     place: Int32
@@ -57,6 +59,7 @@ class OffsetColumns:
     unreadable_source_offset: Index
     source_partition: Int32
     source_timestamp: Index
+    written_at: Index
     metadata_slot: Int32
     texts: Texts
 

@@ -39,8 +39,9 @@ class Picture:
 
     Of each of m topic partitions `committing` says how many groups have a committed offset of it,
     `is_assigned` whether members of groups have it or are to have it, and `end_offsets` where its log ends:
-    the newest sample or, if it is larger, the largest commit under the same topic id, so that no lag is
-    negative; -1 where no sample counts.
+    the newest sample or, if it is larger, the largest commit under the same topic id that the job wrote after
+    that sample, when the log ended no lower; -1 where no sample counts. An older commit that is larger is
+    beyond the end indeed.
     """
 
     progress: Progress
@@ -217,7 +218,9 @@ class Picture:
             found.append(start + np.flatnonzero(is_beyond))
         beyond = np.concatenate(found)
         own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
-        beyond = beyond[(own == sampled) | (own == NONE) | (sampled == NONE)]
+        is_of_log = (own == sampled) | (own == NONE) | (sampled == NONE)
+        is_newer = columns.written_at[beyond] > ends.sampled_at[columns.place[beyond]]
+        beyond = beyond[is_of_log & is_newer]
         np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])
         is_assigned = np.zeros(len(committing), np.bool_)
         is_assigned[assigned.places_in(topics)] = True

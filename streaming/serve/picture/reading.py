@@ -131,8 +131,9 @@ def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     """Read everything as of a batch; samples of log ends are then to be read, too."""
     followed = LogTail.of(tables, at.changes)
     growing = _Growing(Picture.none(), at.progress)
+    written_by = at.progress.batch_time or at.progress.heartbeat
     for rows in _held(tables, at, "offsets"):
-        growing.changes.add_offsets(rows)
+        growing.changes.add_offsets(rows, written_by)
         growing.grow(_MANY_ROWS)
     for rows in _held(tables, at, "groups"):
         growing.changes.add_groups(rows)

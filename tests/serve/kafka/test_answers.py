@@ -210,6 +210,20 @@ def test_an_offset_that_was_never_readable_is_an_error_where_it_is_asked_for(tab
         assert answers == [(1, -1, Error.UNKNOWN_SERVER_ERROR), (0, 7, Error.NONE), (2, -1, Error.NONE)]
 
 
+def test_an_offset_whose_newer_commit_is_unreadable_is_an_error_and_not_the_old_one(tables: Tables) -> None:
+    newer = offset(committed_offset=7, unreadable_source_offset=9, source_partition=0)
+    fill(tables, {("g", "t", 0): newer, ("g", "t", 1): offset(source_partition=0)})
+    with listening(tables) as door, Client(door.bootstrap) as client:
+        assert fetched(client, "g", "no")["g"] == (Error.NONE, {("t", 1): 7})
+        many = apis.offsets.answer_many_offsets({"groups": [{"groupId": "g", "topics": None}]}, view_of(door))
+        held = many["groups"].fields["topics"].fields["partitions"].fields
+        topics = held["partitionIndex"].tolist()
+        assert topics == [1]
+        asked = {"groupId": "g", "topics": [{"name": "t", "partitionIndexes": [0]}]}
+        [[one]] = (topic["partitions"] for topic in client.ask(9, 7, asked)["topics"])
+        assert (one["committedOffset"], one["errorCode"]) == (-1, Error.UNKNOWN_SERVER_ERROR)
+
+
 @pytest.mark.parametrize("version", range(2, 10))
 def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> None:
     names = ["a", "", "b\0", "gone", "grüße 🐢"]

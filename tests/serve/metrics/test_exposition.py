@@ -282,7 +282,7 @@ def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: Source) -
     [
         ("not loaded", {"loaded": False}),
         ("behind", {"whole": Reached(as_of=1)}),
-        ("held back", {"held_back_since": 1}),
+        ("held back", {"held_back_since": 1, "whole": Reached(as_of=1)}),
     ],
 )
 def test_groups_of_partitions_that_cannot_be_judged_are_left_out(

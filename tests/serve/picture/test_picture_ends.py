@@ -92,11 +92,11 @@ def sample(tables: Tables, at: int, end: int, topic_id: str = "id-1") -> None:
     )
 
 
-def test_an_end_is_never_below_a_commit_of_the_same_topic(tables: Tables, follower: Follower) -> None:
+def test_an_end_is_never_below_a_later_commit_of_the_same_topic(tables: Tables, follower: Follower) -> None:
     commit(tables, 50)
     assert follower.look()
     assert follower.current.end_offset("orders", 0) is None  # a commit alone says nothing of the end
-    sample(tables, T0, 40)
+    sample(tables, tables.progress().heartbeat - 1, 40)
     assert follower.look()
     assert follower.current.end_offset("orders", 0) == 50
     commit(tables, 60, "id-1")
@@ -209,3 +209,20 @@ def test_tables_of_a_release_without_samples_gain_them(tables: Tables, follower:
     shutil.rmtree(f"{tables.root}/log_ends")
     assert follower.look()
     assert follower.current.end_offset("orders", 0) is None
+
+
+def test_a_commit_beyond_the_end_is_the_end_until_a_sample_says_otherwise(
+    tables: Tables, follower: Follower
+) -> None:
+    """One wrong commit was the end of everybody's log, for ever. By the clock of the job, not of brokers."""
+    at = 1_000_000
+    append(tables, {("mistake", "orders", 0): offset(committed_offset=5_000_000)}, now=at)
+    tables.append_log_ends(rows_of([Sample(at - 1, "orders", 0, 1_000)]))
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 5_000_000  # the log may have grown by then
+    tables.append_log_ends(rows_of([Sample(at + 1, "orders", 0, 1_010)]))
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == whole(tables, at).end_offset("orders", 0) == 1_010
+    append(tables, {("good", "orders", 0): offset(committed_offset=1_020)}, now=at + 2)
+    assert follower.look()
+    assert follower.current.end_offset("orders", 0) == 1_020

@@ -25,7 +25,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="heartbeat_timestamp_seconds",
-        help="When the job last said that it is alive. Metrics of groups end [serve] max_age (3 min) later.",
+        help="When the job last said that it lives. Metrics of groups end `complete_within` (3 min) later.",
         level="job",
         unit=SECONDS,
         absent="the job never ran",
