@@ -300,8 +300,6 @@ class Tables:
         """Read all changes (schema `CHANGES`) of offsets and groups, batch by batch in their order."""
         return rows_in_order(self.delta("changes"), CHANGES, """"kind" <> 'progress'""")
 
-    # ---------------------------------------------------------------------------------------------------
-
     def _new_files(self, name: str) -> NewFiles:
         return NewFiles(DeltaStorageHandler(self._uri(name), options=dict(self.storage_options)))
 
@@ -352,8 +350,7 @@ class Tables:
         opened = {name: self.delta(name) for name in bases}  # before `changes`: it then has all they lack
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
-        moment = now_ms() if now is None else now
-        return OpenTables(self, changes, newest, moment, opened)
+        return OpenTables(self, changes, newest, now_ms() if now is None else now, opened)
 
     # Each of these opens its table itself, as it may be repeated (see `committed`).
 

@@ -116,7 +116,7 @@ def _judge_partition_stalled(view: View, settings: AlertSettings) -> Judgement:
 def _is_stalled(number: int, view: View) -> bool:
     """Tell whether an offsets partition is stalled, and has been for as long as a transaction may be open."""
     since = view.progress.partitions[number].held_back_since or view.now
-    is_long = view.now - since > view.within_ms  # (what was open at the start is unknown at once)
+    is_long = view.now - since >= view.within_ms  # (what was open at the start is unknown at once)
     return is_long and not view.completeness.is_silent and view.completeness.state(number) == STALLED
 
 
