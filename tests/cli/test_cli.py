@@ -349,7 +349,8 @@ def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, left:
     code, out, err = offsetlake(*arguments, "--max-age", "30s")
     assert (code, out) == (1, "")
     assert "--max-age: expected a heartbeat of the job within 30 s" in err
-    code, out, err = offsetlake(*arguments, "--require-complete")
+    old = ["--max-age", "600000h"]  # the job has been silent for as long
+    code, out, err = offsetlake(*arguments, "--require-complete", *old)
     assert (code == 1) is (line == "groups")  # only they touch the partition that is still being read
     assert ("--require-complete: expected a complete answer" in err) is (code == 1)
 

@@ -248,7 +248,8 @@ def test_the_command_asks_the_brokers_what_is_at_stake(
     ended = offsetlake("offsets", "--topic", "stakes", *options)
     assert (ended.code, ended.err) == (0, "")
     assert re.search(r"\nlag: commits up to \S+Z, log end offsets of \S+Z\n$", ended.out)
-    stale = replace(history.progress.partitions[0], stable=Reached(as_of=history.now - HOUR))
+    long_ago = Reached(as_of=history.now - HOUR)
+    stale = replace(history.progress.partitions[0], stable=long_ago, whole=long_ago)
     history.write(partitions={**history.progress.partitions, 0: stale})
     for command in ("offsets", "expiring"):
         assert "offsetlake: the lag is not that of the groups: " in offsetlake(command, *options).err

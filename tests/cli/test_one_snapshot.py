@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -201,7 +202,7 @@ def test_each_refresh_of_a_watch_is_of_one_snapshot(
         if next(pauses, KeyboardInterrupt) is KeyboardInterrupt:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(watching.time, "sleep", sleep)
+    monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=sleep))  # no other thread's
     shown = offsetlake("lag", "-g", "l*", "--watch", "--table-root", world.tables.root)
     assert shown.out.count("as of batch") == opened.snapshots == 3
     for answer in shown.out.split("\n\n"):

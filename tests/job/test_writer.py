@@ -163,7 +163,7 @@ def test_a_leader_that_does_not_answer_is_noted_until_it_does(job: Job) -> None:
         writer.beat({0: ends[0]}, asked_at=asked_at)
     partitions = job.tables.progress().partitions
     assert [partitions[number].unanswered_since for number in (0, 1)] == [None, 1_100]
-    completeness = Completeness(progress=job.tables.progress(), moment=1_200, within_ms=150)
+    completeness = Completeness(progress=job.tables.progress(), moment=2_000, within_ms=850)
     assert list(completeness.states.values()) == ["current", "unanswered"]
     assert partitions[1].stable.as_of == 1_000
     writer.beat({}, asked_at=1_300)
@@ -231,8 +231,9 @@ def test_ends_and_positions_belong_together_wherever_they_are_read(job: Job) -> 
 def shown(job: Job) -> tuple[int, int, int]:
     """What `status` shows of partition 0; a document says the same of it."""
     progress = job.tables.progress()
-    (row,) = partitions(progress, 2_000).to_pylist()
-    document = AsOf.of(None, progress, now=2_000).document()["partitions"][0]
+    about = AsOf.of(None, progress, now=2_000)
+    (row,) = partitions(about).to_pylist()
+    document = about.document()["partitions"][0]
     assert observation(document) == observation(row)
     assert row["behind"] == row["last_stable_offset"] - row["position"]
     return observation(row)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, append, beat, group, offset
 
 from streaming.cli.main import cli
+from streaming.common.times import now_ms
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.tables import Tables
@@ -31,8 +32,10 @@ def _warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tables = Tables("warehouse")
     tables.create()
-    progress = Progress().with_positions({0: 5}).with_ends({0: PartitionEnds(5, 5)}, now=0)
+    now = now_ms()
+    progress = Progress().with_positions({0: 5}).with_ends({0: PartitionEnds(5, 5)}, now=now)
     append(tables, LIVE, topic=OFFSETS_TOPIC, partitions=progress.partitions)
+    beat(tables, now)
     tables.fold()
 
 

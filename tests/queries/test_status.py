@@ -18,7 +18,7 @@ def test_status_has_a_row_per_partition_in_order() -> None:
     progress = progress.with_ends({10: PartitionEnds(7, 8), 1: PartitionEnds(9, 9)}, NOW)
     now = NOW + COMPLETE_WITHIN_MS + 1
     progress = replace(progress.with_ends({1: PartitionEnds(9, 9)}, now), heartbeat=now)
-    rows = partitions(AsOf.of(None, progress, None, None, now=now))
+    rows = partitions(AsOf.of(None, progress, now=now))
     assert rows.schema == STATUS
     assert rows.select(["partition", "state", "behind", "loaded"]).to_pylist() == [
         {"partition": 1, "state": "current", "behind": 0, "loaded": True},
@@ -29,7 +29,7 @@ def test_status_has_a_row_per_partition_in_order() -> None:
 
 
 def test_status_of_nothing_is_empty() -> None:
-    assert partitions(AsOf.of(None, Progress(), None, None, now=NOW)).to_pylist() == []
+    assert partitions(AsOf.of(None, Progress(), now=NOW)).to_pylist() == []
 
 
 def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:

@@ -285,7 +285,7 @@ def test_metrics_and_what_they_are_made_from(world: World) -> None:
     assert is_ready(view.picture, now=world.now, within_ms=within_ms) is not is_silent
     standing = world.tables.ask(
         lambda at: standing_of(view.picture, at, moment=world.now, health=HealthRules(), settings=EXPIRY),
-        bases=[],
+        now=world.now,
     )
     assert bool(standing.positions.expires_at[0] != -1) is (world.expected.rule == "simple")
 
