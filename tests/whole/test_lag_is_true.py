@@ -19,6 +19,7 @@ import kafka_clients as kafka
 import pytest
 from confluent_kafka import KafkaException, Message, Producer
 from conftest import BrokerFactory
+from construct import StreamError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 
@@ -84,7 +85,7 @@ def commit_on(log: Log, bootstrap: str, done: threading.Event) -> None:
             position = max(ends[0], ends[-1] + 1 - back)
             try:
                 kafka.alter_offsets(bootstrap, f"of-{log.topic}", {(log.topic, 0): CommittedOffset(position)})
-            except (KafkaException, OSError):  # the broker is being restarted
+            except (KafkaException, OSError, StreamError):  # the broker is being restarted
                 continue
 
 
