@@ -94,20 +94,22 @@ class Evaluator:
         Returns also which rewinds are waited for, and up to when samples of log ends have been looked at.
         """
         after = max(before.mark, self._seen_up_to)
-        rewinds = partial(self._rewinds.look, now=now, after=before.rewinds_mark, awaited=self._awaited)
+        rewinds = partial(self._rewinds.look, after=before.rewinds_mark, awaited=self._awaited)
         progress = self._tables.progress()
-        about = _what_matters(self._completeness(progress, now))
+        within_ms = self._tables.complete_within_ms
+        completeness = Completeness(progress=progress, moment=now, within_ms=within_ms)
+        about = _what_matters(completeness)
         if self._held is None or self._held.about != about or after < progress.sequence:
             self._held = None  # before others are read
             progress, rows, dropped, new, (rewound, awaited) = self._tables.ask(
-                lambda at: (*self._read(at, now, after=after), rewinds(at.progress, at=at)), now=now
+                lambda at: (*self._read(at, now, after=after), rewinds(at.completeness, at=at)), now=now
             )
             is_at_rest = rows.about == self._about
             self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
             self._about = rows.about
         else:
             rows, dropped, new = self._held, DROPS.empty_table(), self._looked_again(self._held, now)
-            rewound, awaited = rewinds(progress)
+            rewound, awaited = rewinds(completeness)
         view = View(
             now=now,
             progress=progress,
@@ -117,7 +119,7 @@ class Evaluator:
             dropped=dropped,
             rewound=rewound,
             lag=None if new is None else new[0],
-            within_ms=self._tables.complete_within_ms,
+            within_ms=within_ms,
         )
         looked = self._looked if new is None else new[1]
         if not view.judged:
@@ -140,10 +142,6 @@ class Evaluator:
             return self._positions.look(at, rows.offsets, now, self._looked) if is_same else None
 
         return self._tables.ask(look, now=now) if self._positions.is_wanted else None
-
-    def _completeness(self, progress: Progress, now: int) -> Completeness:
-        within_ms = self._tables.complete_within_ms
-        return Completeness(progress=progress, moment=now, within_ms=within_ms)
 
 
 @dataclass(frozen=True)

@@ -50,18 +50,16 @@ class Rewinds:
         self._after_ms = (health or HealthRules()).rewind_after_ms
 
     def look(
-        self, progress: Progress, now: int, *, after: int, awaited: Awaited, at: Snapshot | None = None
+        self, completeness: Completeness, *, after: int, awaited: Awaited, at: Snapshot | None = None
     ) -> tuple[pa.Table, Awaited]:
         """Return the rewinds that are to be told (schema `REWOUND`), and those to wait for.
 
         Those `awaited`, and new ones in changes after a sequence: as the tables are `at` a snapshot that is
         open (None: there is none, and one is opened if there is something to look at).
         """
+        progress, now, judged = completeness.progress, completeness.moment, completeness.complete
         after = max(after, awaited.up_to)
         is_new = after < progress.sequence and self._policies.has_on(REWOUND_RULE)
-        judged = Completeness(
-            progress=progress, moment=now, within_ms=self._tables.complete_within_ms
-        ).complete
         can_tell = bool(len(of_partitions(awaited.rows, judged)))
         if not is_new and not can_tell:
             return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)

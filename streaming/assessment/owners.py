@@ -1,4 +1,4 @@
-"""Which member has which partition: also those that nothing was committed for yet."""
+"""Which member has which partition."""
 
 from collections.abc import Collection
 from typing import Final, Protocol
@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_mask
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.model.schemas import KEY
@@ -78,28 +77,3 @@ def _names_of(ids: pa.Array, at: Topics, moment: int) -> pa.Array:
     known = pc.SetLookupOptions(seen["topic_id"].combine_chunks(), skip_nulls=True)
     found = pc.index_in(ids, options=known)
     return seen["topic"].combine_chunks().take(found)
-
-
-def with_assigned(offsets: pa.Table, groups: pa.Table, at: Topics, moment: int) -> pa.Table:
-    """Append to committed offsets (schema `OFFSETS`) the partitions that members of their groups (schema
-    `GROUPS`) have and nothing was committed for, as `kafka-consumer-groups` shows them: all but the key, the
-    topic id and source_partition is null.
-    """
-    owned = owned_partitions(groups, at, moment)
-    codes = key_codes(pa.concat_tables([offsets.select(KEY_NAMES), owned.select(KEY_NAMES)]).columns)
-    _, first = np.unique(codes, return_index=True)
-    is_new = np.zeros(len(codes), np.bool_)
-    is_new[first] = True
-    missing = owned.filter(from_mask(is_new[len(offsets) :]))
-    if not len(missing):
-        return offsets
-    place = pc.index_in(missing["group"], value_set=groups["group"].combine_chunks())
-    known = {
-        **{name: missing[name] for name in KEY_NAMES},
-        "source_partition": groups["source_partition"].take(place),
-    }
-    columns = [
-        known[field.name].cast(field.type) if field.name in known else pa.nulls(len(missing), field.type)
-        for field in offsets.schema
-    ]
-    return pa.concat_tables([offsets, pa.table(columns, schema=offsets.schema)])

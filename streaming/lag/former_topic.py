@@ -23,11 +23,6 @@ SEEN_TOPIC_ID: Final = pa.field("seen_topic_id", pa.string())
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 
-def with_former_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Table:
-    """Append the column `of_former_topic` to n offsets: null where it is not known."""
-    return offsets.append_column(OF_FORMER_TOPIC, of_former_topic(offsets, over_time))
-
-
 def of_former_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Array:
     """Tell of n offsets whether they belong to a former topic of their name (n booleans, null: not known).
 

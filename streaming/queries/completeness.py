@@ -37,18 +37,16 @@ class IncompleteError(OffsetlakeError):
 class AsOf:
     """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
 
-    `gap` is the time without heartbeats of the job in which a past moment lies, if any. Up to `within_ms`
-    before the moment the tables count as complete. `log_ends_at` is as of when the log end offsets are
+    `completeness` has the moment. `gap` is the time without heartbeats of the job in which a past moment
+    lies, if any. `log_ends_at` is as of when the log end offsets are
     of which it has the lag (None: it has none); `why_no_lag` says why the lag is not known, though it belongs
     to the answer.
     """
 
-    moment: int
-    progress: Progress
+    completeness: Completeness
     partitions: frozenset[int]
     gap: Gap | None = None
     is_past: bool = False
-    within_ms: int = COMPLETE_WITHIN_MS
     log_ends_at: int | None = None
     why_no_lag: str | None = None
 
@@ -62,24 +60,30 @@ class AsOf:
         within_ms: int = COMPLETE_WITHIN_MS,
     ) -> Self:
         """Say what an answer of `now` (ms) about groups (None: all) reflects."""
-        partitions = partitions_of(groups, progress)
-        return cls(moment=now, progress=progress, partitions=partitions, within_ms=within_ms)
+        return cls(
+            completeness=Completeness(progress=progress, moment=now, within_ms=within_ms),
+            partitions=partitions_of(groups, progress),
+        )
 
     @classmethod
     def at(cls, groups: Collection[str] | None, at: Snapshot) -> Self:
         """Say what an answer from a snapshot about groups (None: all) reflects."""
-        about = cls.of(groups, at.progress, now=at.moment, within_ms=at.complete_within_ms)
-        return replace(about, gap=at.gap, is_past=at.is_past)
-
-    @cached_property
-    def completeness(self) -> Completeness:
-        """How complete the tables were at the moment."""
-        return Completeness(
-            progress=self.progress,
-            moment=self.moment,
-            within_ms=self.within_ms,
-            was_observed=self.gap is None if self.is_past else None,
+        return cls(
+            completeness=at.completeness,
+            partitions=partitions_of(groups, at.progress),
+            gap=at.gap,
+            is_past=at.is_past,
         )
+
+    @property
+    def moment(self) -> int:
+        """The moment (ms)."""
+        return self.completeness.moment
+
+    @property
+    def progress(self) -> Progress:
+        """What the job said last before the moment."""
+        return self.completeness.progress
 
     @cached_property
     def states(self) -> dict[int, str]:
@@ -218,7 +222,7 @@ class AsOf:
         return [f"the job's last heartbeat was {in_words(self.age_ms)} ago ({at}): nothing later is included"]
 
     def _false_lag(self) -> list[str]:
-        if self.log_ends_at is None or self.log_ends_at - self.read_until <= self.within_ms:
+        if self.log_ends_at is None or self.log_ends_at - self.read_until <= self.completeness.within_ms:
             return []
         return [
             "the lag is not that of the groups: it is between commits up to "

@@ -100,11 +100,6 @@ class OffsetQueries:
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.names(asked, among=among))
 
-    def appears_after(self, group: str, moment: datetime) -> int | None:
-        """Return when a group, or an offset of it, is first there (ms) after a moment; None: not since."""
-        after = to_ms(moment)
-        return self.tables.ask(lambda at: at.first_set(group, after=after))
-
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
         """Return what an answer about all groups would reflect."""
         return self._ask(as_of, lambda at: at.how_complete())

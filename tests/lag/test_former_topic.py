@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from sampled_logs import timed
 
-from streaming.lag.former_topic import contradictions, is_of_other_log, of_former_topic, with_former_topic
+from streaming.lag.former_topic import contradictions, is_of_other_log, of_former_topic
 from streaming.model.schemas import TIMESTAMP
 
 OFFSETS = pa.schema(
@@ -68,8 +68,8 @@ def test_an_offset_of_a_former_topic_is_known_by_its_id_or_its_time(
 
 def test_all_at_once() -> None:
     rows = committed(*(row for row, _ in CASES.values()))
-    found = with_former_topic(rows, SEEN)
-    assert found["of_former_topic"].to_pylist() == [expected for _, expected in CASES.values()]
+    found = of_former_topic(rows, SEEN)
+    assert found.to_pylist() == [expected for _, expected in CASES.values()]
     found.validate(full=True)
     nothing: list[Any] = [None] * len(CASES)
     assert of_former_topic(rows, over_time()).to_pylist() == nothing

@@ -139,7 +139,7 @@ ASSESSED = {
     "streaming.lag.positions": {"offsets_with_lag", "with_currency", "with_health"},
     "streaming.lag.lag_time": {"with_lag"},
     "streaming.lag.health": {"health", "partition_health"},
-    "streaming.lag.former_topic": {"of_former_topic", "with_former_topic"},
+    "streaming.lag.former_topic": {"of_former_topic"},
     "streaming.expiry.rules": {"expiry"},
 }
 """Functions that say something of committed offsets. Views have it from the assessment, so that all say the

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +44,6 @@ MOST_SAMPLES: Final = 10_000_000
 """Samples for the lag along the way of positions, in one answer: of 1,000 partitions over a week."""
 
 _NO_SAMPLES: Final = no_rows(NEWEST_ENDS)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
