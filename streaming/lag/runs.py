@@ -103,9 +103,10 @@ class Runs:
     wrote it, by its own clock. `chains` is where the commits
     begin that are in one piece up to each: after the key was removed, or could not be read.
 
-    `lags` is the lag when it was committed, by the sample before: the true one was no less (`NONE`: not
-    known). `lags_after` is the lag by the first sample after it if it was the newest commit still, which is
-    the lag that Kafka's tools would have shown at `after_at` (`NONE`: there is no such sample).
+    `has_end` tells whether the end of the log was known when it was committed: a sample just before says so,
+    but not how far behind the commit was, since it is older. `lags_after` is the lag by the first sample
+    after it if it was the newest commit still, which is the lag that Kafka's tools would have shown at
+    `after_at` (`NONE`: there is no such sample). Which was first is told by the job's clock, as far as known.
     """
 
     codes: Index
@@ -116,7 +117,7 @@ class Runs:
     is_readable: Mask
     is_removed: Mask
     chains: Index
-    lags: Index
+    has_end: Mask
     lags_after: Index
     after_at: Index
     _ranked: Index
@@ -149,13 +150,15 @@ class Runs:
         at = ranked - codes * span + low
         starts = np.searchsorted(codes, np.arange(len(places) + 1))
         places = places[codes]
-        before, after = samples.newest_until(places, at), samples.first_since(places, at)
+        known_at = np.where(commits.written_at == _UNKNOWN_AT, at, np.clip(commits.written_at, low, until))
+        known_at = np.maximum.accumulate(codes * span + (known_at - low)) - codes * span + low
+        before, after = samples.newest_until(places, at), samples.first_since(places, known_at)
         ends, sampled_at = np.append(samples.ends, 0), np.append(samples.at, 0)
         is_near = (before != NONE) & (at - sampled_at[before] <= max_age_ms)
-        until_next = np.append(at[1:], 0)
+        until_next = np.append(known_at[1:], 0)
         is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
-        is_seen &= sampled_at[after] - at <= max_age_ms
+        is_seen &= sampled_at[after] - known_at <= max_age_ms
         return cls(
             codes=codes,
             starts=starts,
@@ -165,7 +168,7 @@ class Runs:
             is_readable=is_readable,
             is_removed=commits.is_removed,
             chains=_chains(starts, is_readable),
-            lags=np.where(is_near & is_readable, np.maximum(lag_of(ends[before], offsets), 0), NONE),
+            has_end=is_near & is_readable,
             lags_after=np.where(is_seen & is_readable, np.maximum(lag_of(ends[after], offsets), 0), NONE),
             after_at=np.where(is_seen, sampled_at[after], 0),
             _ranked=ranked,
@@ -184,6 +187,18 @@ class Runs:
         after the run's last where there is none."""
         found: Index = np.searchsorted(self._ranked, self._place(keys, moments), side="left")
         return found
+
+    def written_until(self, keys: Index, moments: Index) -> Index:
+        """Return for m keys (codes) and moments (ms) the number of the last commit that the job had written
+        by each, or `NONE`. What is not known to have been written later counts as written long ago."""
+        found = np.searchsorted(self._written, self._place(keys, moments), side="right") - 1
+        last: Index = np.where(found >= self.starts[keys], found, NONE)
+        return last
+
+    @cached_property
+    def _written(self) -> Index:
+        ranked: Index = np.maximum.accumulate(self._place(self.codes, self.written_at))
+        return ranked
 
     @cached_property
     def is_follower(self) -> Mask:
