@@ -166,10 +166,8 @@ def judge(
         number: Index = count[stops] - count[windows]
         return number
 
-    is_low = (runs.lags_after != NONE) & (runs.lags_after <= rules.min_lag)
-    is_later = is_low[lasts] & (runs.after_at[lasts] > moments)  # the newest was not seen yet
-    was_low = within(is_low) - is_later > 0
-    was_unknown = within(~runs.has_end) > 0
+    was_low = within((runs.lags != NONE) & (runs.lags <= rules.min_lag)) > 0
+    was_unknown = within(runs.lags == NONE) > 0
     is_equal = runs.stands_since[lasts] <= windows
     falls, seen = _falls(runs, windows, lasts, moments)
     is_whole = has_enough & (in_time > chains)  # a commit from before the time says where it was at its start

@@ -103,10 +103,9 @@ class Runs:
     wrote it, by its own clock. `chains` is where the commits
     begin that are in one piece up to each: after the key was removed, or could not be read.
 
-    `has_end` tells whether the end of the log was known when it was committed: a sample just before says so,
-    but not how far behind the commit was, since it is older. `lags_after` is the lag by the first sample
-    after it if it was the newest commit still, which is the lag that Kafka's tools would have shown at
-    `after_at` (`NONE`: there is no such sample). Which was first is told by the job's clock, as far as known.
+    `lags` is the lag when it was committed, by the sample before: the true one was no less (`NONE`: not
+    known). `lags_after` is the lag by the first sample after it if it was the newest commit still, which is
+    the lag that Kafka's tools would have shown at `after_at` (`NONE`: there is no such sample).
     """
 
     codes: Index
@@ -117,7 +116,7 @@ class Runs:
     is_readable: Mask
     is_removed: Mask
     chains: Index
-    has_end: Mask
+    lags: Index
     lags_after: Index
     after_at: Index
     _ranked: Index
@@ -150,15 +149,13 @@ class Runs:
         at = ranked - codes * span + low
         starts = np.searchsorted(codes, np.arange(len(places) + 1))
         places = places[codes]
-        known_at = np.where(commits.written_at == _UNKNOWN_AT, at, np.clip(commits.written_at, low, until))
-        known_at = np.maximum.accumulate(codes * span + (known_at - low)) - codes * span + low
-        before, after = samples.newest_until(places, at), samples.first_since(places, known_at)
+        before, after = samples.newest_until(places, at), samples.first_since(places, at)
         ends, sampled_at = np.append(samples.ends, 0), np.append(samples.at, 0)
         is_near = (before != NONE) & (at - sampled_at[before] <= max_age_ms)
-        until_next = np.append(known_at[1:], 0)
+        until_next = np.append(at[1:], 0)
         is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
-        is_seen &= sampled_at[after] - known_at <= max_age_ms
+        is_seen &= sampled_at[after] - at <= max_age_ms
         return cls(
             codes=codes,
             starts=starts,
@@ -168,7 +165,7 @@ class Runs:
             is_readable=is_readable,
             is_removed=commits.is_removed,
             chains=_chains(starts, is_readable),
-            has_end=is_near & is_readable,
+            lags=np.where(is_near & is_readable, np.maximum(lag_of(ends[before], offsets), 0), NONE),
             lags_after=np.where(is_seen & is_readable, np.maximum(lag_of(ends[after], offsets), 0), NONE),
             after_at=np.where(is_seen, sampled_at[after], 0),
             _ranked=ranked,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -143,25 +143,25 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
         rest = [offset for offset, _ in window[number:]]
         if max(rest) < window[number - 1][0] and now - window[number][1] >= rules.rewind_after_ms:
             return "REWOUND"
-    is_end_known = []
-    for _, at in window:
+    lags: list[int | None] = []
+    for offset, at in window:
         end = end_until(at)
-        is_end_known.append(end is not None and at - end[0] <= MAX_AGE_MS)
-    written = [max(times) for times in accumulate([at] for _, _, at in commits)]
-    seen = []
-    for place in range(len(commits) - len(window), len(commits)):
-        following = written[place + 1] if place + 1 < len(commits) else now + 1
-        after = [one for one in samples if one[0] >= written[place]]
-        if after and after[0][0] < following and after[0][0] - written[place] <= MAX_AGE_MS:
-            seen.append(max(0, after[0][1] - (commits[place][0] or 0)))
-    if any(one <= rules.min_lag for one in seen):
+        lags.append(None if end is None or at - end[0] > MAX_AGE_MS else max(0, end[1] - offset))
+    if any(one is not None and one <= rules.min_lag for one in lags):
         return "OK"
+    seen = []
+    places = range(len(piece) - len(window), len(piece))
+    for row, place in zip(window, places, strict=True):
+        following = piece[place + 1][1] if place + 1 < len(piece) else now + 1
+        after = [one for one in samples if one[0] >= row[1]]
+        if after and after[0][0] < following and after[0][0] - row[1] <= MAX_AGE_MS:
+            seen.append(max(0, after[0][1] - row[0]))
     is_equal = len({offset for offset, _ in window}) == 1
     if not is_equal and any(later < earlier for earlier, later in pairwise(seen)):
         return "OK"
     if not has_enough or len(in_time) == len(piece):
         return "UNKNOWN"
-    if not all(is_end_known):
+    if None in lags:
         return "UNKNOWN"
     if is_equal:
         return "STALLED"

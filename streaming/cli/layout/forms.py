@@ -92,7 +92,7 @@ class Form:
 
 _KEY: Final = ("group", "topic", "partition")
 _LAG: Final = ("log_end_offset", "lag", "lag_seconds")
-_OF_LAG: Final = ("lag_is_at_least", "ends_as_of")
+_OF_LAG: Final = ("offset_as_of_ends", "lag_is_at_least", "ends_as_of")
 
 OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
@@ -126,8 +126,8 @@ HISTORY: Final = Form(
     always=("batch_time", *_KEY, "committed_offset"),
     kept=("step", "event"),
     room=("lag", "lag_seconds", "cause", "commits", "commit_timestamp"),
-    wide=("log_end_offset", "metadata", "sequence"),
-    unseen=_OF_LAG,
+    wide=("offset_as_of_ends", "log_end_offset", "metadata", "sequence"),
+    unseen=_OF_LAG[1:],
 )
 REWINDS: Final = replace(HISTORY, kept=("step", "by"), room=("event", *HISTORY.room), prose=("by",))
 SERIES: Final = Form(
@@ -160,7 +160,7 @@ STATUS_CHANGES: Final = Form(
     kept=("status_before", "reason", "topic", "partition", "lag"),
     room=("since", "committed_offset", "log_end_offset"),
     wide=HEALTH.wide,
-    unseen=("pace_is_known",),
+    unseen=("offset_as_of_ends", "pace_is_known"),
 )
 EXPIRING: Final = Form(
     always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked
@@ -200,3 +200,12 @@ MAINTAIN: Final = Form(
     room=("rows_dropped", "bytes_after", "unused_files_deleted", "log_files"),
 )
 SQL: Final = Form(is_own=True)
+
+
+def of_one_moment(rows: "pa.Table", form: Form) -> "pa.Table":
+    """Return rows with the offsets that their lag is counted from as committed offsets, where these are
+    known: people see LOG-END-OFFSET - CURRENT-OFFSET = LAG. Programs, and who sees both, get both."""
+    if "offset_as_of_ends" not in form.unseen or "offset_as_of_ends" not in rows.column_names:
+        return rows
+    shown = pc.coalesce(rows["offset_as_of_ends"], rows["committed_offset"])
+    return rows.set_column(rows.column_names.index("committed_offset"), "committed_offset", shown)
