@@ -200,12 +200,3 @@ MAINTAIN: Final = Form(
     room=("rows_dropped", "bytes_after", "unused_files_deleted", "log_files"),
 )
 SQL: Final = Form(is_own=True)
-
-
-def of_one_moment(rows: "pa.Table", form: Form) -> "pa.Table":
-    """Return rows with the offsets that their lag is counted from as committed offsets, where these are
-    known: people see LOG-END-OFFSET - CURRENT-OFFSET = LAG. Programs, and who sees both, get both."""
-    if "offset_as_of_ends" not in form.unseen or "offset_as_of_ends" not in rows.column_names:
-        return rows
-    shown = pc.coalesce(rows["offset_as_of_ends"], rows["committed_offset"])
-    return rows.set_column(rows.column_names.index("committed_offset"), "committed_offset", shown)
