@@ -140,7 +140,7 @@ LAG: Final = Form(
     always=("group", "lag", "lag_seconds"),
     room=("partitions_behind", "partitions", "worst_topic", "worst_partition", "partitions_unknown"),
     wide=("partitions_beyond_end",),
-    unseen=_OF_LAG,
+    unseen=_OF_LAG[1:],
 )
 LAG_BY_TOPIC: Final = replace(
     LAG,
