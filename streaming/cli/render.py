@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Final, Literal, TextIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming.cli.csv_lines import csv_line, csv_text, harmless
 from streaming.cli.layout.cells import parts_of
@@ -85,12 +86,22 @@ def _refuse_unprintable(rows: pa.Table, output: Format) -> None:
 
 
 def _print_table(rows: pa.Table, form: Form, view: View, out: TextIO) -> None:
+    rows = _of_one_moment(rows, form)
     if out.isatty() and not view.is_wide:
         room = max(_LEAST_ROOM, shutil.get_terminal_size().columns)
         lines = brief_lines(rows, form, room=room, today=view.today)
     else:
         lines = uncut_lines(rows, form)
     out.writelines(f"{line}\n" for line in lines)
+
+
+def _of_one_moment(rows: pa.Table, form: Form) -> pa.Table:
+    """Return rows with the offsets that their lag is counted from as committed offsets, where these are
+    known: people see LOG-END-OFFSET - CURRENT-OFFSET = LAG. Programs, and who sees both, get both."""
+    if "offset_as_of_ends" not in form.unseen or "offset_as_of_ends" not in rows.column_names:
+        return rows
+    shown = pc.coalesce(rows["offset_as_of_ends"], rows["committed_offset"])
+    return rows.set_column(rows.column_names.index("committed_offset"), "committed_offset", shown)
 
 
 def _print_json(rows: pa.Table, out: TextIO) -> None:

@@ -139,7 +139,6 @@ def demo_settings(bootstrap_servers: str, root: Path, log: Path) -> Settings:
             "tables.root": str(root / "warehouse"),
             "job.checkpoint": str(root / "checkpoint"),
             "job.trigger": "1s",
-            "log_ends.every": "2s",
             "job.state_partitions": 2,
             "spark.log_file": str(log),
         }

@@ -11,7 +11,7 @@ from streaming.common.keys import KEY_NAMES, numbered
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, facts
-from streaming.lag.log_ends import lag_of
+from streaming.lag.log_ends import LAG, lag_of
 from streaming.lag.rules import STATUSES, HealthRules, Judged, ends_before, judge
 from streaming.lag.runs import Runs
 from streaming.lag.samples import NONE, Samples
@@ -25,8 +25,7 @@ STATUS_CHANGES: Final = pa.schema(
         ("status_before", pa.string()),  # null: the first one known in that time
         *KEY[1:],  # the partition that decided
         ("committed_offset", pa.int64()),
-        ("log_end_offset", pa.int64()),
-        ("lag", pa.int64()),  # null: not known
+        *list(LAG)[:3],
         *list(PARTITION_HEALTH)[1:],
     ]
 )
@@ -95,12 +94,12 @@ class _View:
         now, own = at[self._present], places[self._present]
         newest = samples.newest_until(own, now)
         sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
-        offsets = runs.offsets[self._lasts]
-        is_known = (newest != NONE) & (now - sampled_at <= max_age_ms) & runs.is_readable[self._lasts]
-        is_later = (offsets > ends) & (runs.written_at[runs.stands_since[self._lasts]] > sampled_at)
-        self._ends = np.where(is_later, offsets, ends)
-        self._is_known = is_known
-        lags = lag_of(self._ends, offsets)
+        held = runs.written_until(keys[self._present], sampled_at)  # by the sample, not since
+        is_known = (newest != NONE) & (now - sampled_at <= max_age_ms) & (held != NONE)
+        is_known &= runs.is_readable[held]
+        self._ends, self._is_known = ends, is_known
+        self._held = runs.offsets[held]
+        lags = lag_of(ends, self._held)
         self._judged = judge(
             runs,
             self._lasts,
@@ -142,6 +141,7 @@ class _View:
             "at": to_timestamps(from_numbers(self._at[numbers])),
             "status_before": names.take(from_numbers(np.maximum(before, 0), before != NONE)),
             "committed_offset": columns["last_offset"],
+            "offset_as_of_ends": from_numbers(self._held[own], is_known),
             "log_end_offset": from_numbers(self._ends[own], is_known),
             "lag": from_numbers(self._lags[numbers], is_known),
         }

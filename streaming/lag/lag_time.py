@@ -1,5 +1,8 @@
 """Lag in records and in seconds: committed offsets against samples of the log ends of their partitions.
 
+An end is held against the offset that was committed when it was sampled: against a newer one the lag would be
+too small, and 0 for who is less behind than samples are apart.
+
 The lag time of a position is the time from the moment at which the end of the log passed it to the newest
 sample. That moment lies between two samples, and is taken to be where the straight line between them reaches
 the offset after the committed one: the record at the committed offset was there then. Nothing is
@@ -8,88 +11,90 @@ So it is where nothing was sampled for longer than samples count: the record may
 that gap.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask, to_numbers
+from streaming.common.keys import KEY_NAMES, Numbering
+from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.log_ends import LAG, lag
 from streaming.lag.samples import NONE, Samples
 
-_LAST: Final = 2**63 - 1
-_ZERO: Final = from_numbers(np.zeros(1, np.int64))[0]
+
+@dataclass(frozen=True)
+class Ends:
+    """The newest samples of the logs of n rows, each up to its own moment: when they were taken (ms, `NONE`:
+    there is none), where the logs ended, and which are young enough to say something of the lag."""
+
+    at: Index
+    ends: Index
+    is_known: Mask
+    max_age_ms: int
+
+    @classmethod
+    def of(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
+        """Find them for n rows (topic, partition) and moments (ms) among samples (topic, topic_id, partition,
+        sampled_at, log_end), in any order."""
+        held = Samples.of(samples)
+        newest = held.newest_until(held.places.codes_of(rows), moments)
+        at = np.append(held.at, NONE)[newest]
+        is_known = (newest != NONE) & (moments - at <= max_age_ms)
+        return cls(at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
 
 
-def with_lag(rows: pa.Table, newest: pa.Table, crossed: pa.Table, *, max_age_ms: int, as_of: int) -> pa.Table:
-    """Add the columns `LAG` behind `committed_offset` of n rows, as they were `as_of` a moment (ms).
+def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
+    """Return the positions of n rows (`KEY` and committed_offset) as of their samples: topic, partition and
+    committed_offset, null where there was none.
 
-    `rows` have topic, partition and committed_offset (null: none). `newest` is the newest sample of each
-    topic partition (topic, topic_id, partition, sampled_at, log_end), `crossed` has n rows in the same order:
-    below_at, below_end, above_at, above_end, the samples between which the end passed the position. Samples
-    older than `max_age_ms` say nothing. The lag of positions beyond the end of their sample is negative: see
-    `at_least_at_end`.
+    `changes` (`KEY`, offset_before, written_at, sequence) are those written since the samples, in any order;
+    older ones do no harm. The first one written after a sample has the offset as of it. Both times are of the
+    job's clock: those of the brokers do not matter. What was committed before a sample but written after it
+    counts as committed after it, so that no older end is held against a newer commit.
     """
-    samples = Samples.of(newest)
-    moments = np.full(len(rows), as_of, np.int64)
-    return _with_lag(rows, samples, moments, crossed, max_age_ms)
+    committed = rows["committed_offset"]
+    if len(changes) and len(rows):
+        keys, of_change = Numbering.of(changes, KEY_NAMES)
+        order = np.lexsort((to_numbers(changes["sequence"]), of_change))
+        of_change = of_change[order]
+        written_at = to_numbers(to_milliseconds(changes["written_at"]))[order]
+        low, span = int(written_at.min()) - 1, int(written_at.max()) - int(written_at.min()) + 3
+        # the clock may have been set back: the first written after a moment is after all that were not
+        ranked = np.maximum.accumulate(of_change * span + (written_at - low))
+        codes = keys.codes_of(rows)
+        place = np.searchsorted(ranked, codes * span + np.clip(ends.at - low, 0, span - 1), side="right")
+        is_moved = (codes != NONE) & (np.append(of_change, NONE)[place] == codes)
+        moved = np.flatnonzero(is_moved)
+        before = take(changes.select(["offset_before"]), order[place[moved]])["offset_before"]
+        offsets, is_there = numbers_or(committed, 0).copy(), to_mask(committed.is_valid()).copy()
+        offsets[moved], is_there[moved] = numbers_or(before, 0), to_mask(before.is_valid())
+        committed = from_numbers(offsets, is_there)
+    return pa.table([rows["topic"], rows["partition"], committed], ["topic", "partition", "committed_offset"])
 
 
-def with_lag_along(
-    rows: pa.Table, samples: pa.Table, crossed: pa.Table, *, at: str, written_at: Index, max_age_ms: int
-) -> pa.Table:
-    """Add the columns `LAG` as `with_lag` does, to each row as of its own moment, in the column `at`.
+def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table) -> pa.Table:
+    """Add the columns `LAG` behind `committed_offset` of n rows.
 
-    `samples` are those of the whole time (in any order), `crossed` is as of its end. `written_at` are for
-    `at_least_at_end`.
+    `ends` are of the newest samples, `held` the positions `as_of_ends`; `crossed` has n rows in the same
+    order: below_at, below_end, above_at, above_end, the samples between which the end passed these positions.
+    Where a position is beyond the end of its sample, the lag is negative.
     """
-    moments = numbers_or(to_milliseconds(rows[at]), -_LAST)
-    return at_least_at_end(_with_lag(rows, Samples.of(samples), moments, crossed, max_age_ms), written_at)
-
-
-def at_least_at_end(rows: pa.Table, written_at: Index) -> pa.Table:
-    """Show positions (n rows with `LAG`) that are beyond the end of their sample, but were written after it
-    (n ms), as being at the end: it was there by then, and the lag is at least 0.
-
-    What was written to `changes` before the sample was taken is beyond the end indeed. Both times are of the
-    job's clock, so that those of the brokers do not matter.
-    """
-    is_beyond = to_mask(pc.less(rows["lag"], _ZERO))
-    is_later = is_beyond & (written_at > numbers_or(to_milliseconds(rows["ends_as_of"]), _LAST))
-    if not is_later.any():
-        return rows
-    chosen, committed = from_mask(is_later), rows["committed_offset"]
-    shown = {
-        "log_end_offset": pc.if_else(chosen, committed, rows["log_end_offset"]),
-        "lag": pc.if_else(chosen, _ZERO, rows["lag"]),
-        "lag_is_at_least": pc.or_(chosen, rows["lag_is_at_least"]),
-    }
-    for name, column in shown.items():
-        rows = rows.set_column(rows.column_names.index(name), LAG.field(name), column)
-    return rows
-
-
-def _with_lag(
-    rows: pa.Table, samples: Samples, moments: Index, crossed: pa.Table, max_age_ms: int
-) -> pa.Table:
-    newest = samples.newest_until(samples.places.codes_of(rows), moments)
-    is_sampled = newest != NONE
-    sampled_at, sampled_end = _chosen(samples.at, newest), _chosen(samples.ends, newest)
-    committed, is_committed = numbers_or(rows["committed_offset"], 0), _is_valid(rows["committed_offset"])
-
-    is_known = is_sampled & (moments - sampled_at <= max_age_ms)
-    end = from_numbers(sampled_end, is_known)
-    seconds, is_timed, is_older = _lag_seconds(committed, sampled_at, sampled_end, crossed, max_age_ms)
-    has_lag = is_known & is_committed
+    offsets = held["committed_offset"]
+    end = from_numbers(ends.ends, ends.is_known)
+    committed, is_committed = numbers_or(offsets, 0), to_mask(offsets.is_valid())
+    seconds, is_timed, is_older = _lag_seconds(committed, ends.at, ends.ends, crossed, ends.max_age_ms)
+    has_lag = ends.is_known & is_committed
     columns = [
+        from_numbers(committed, has_lag),
         end,
-        lag(end, rows["committed_offset"]),
+        lag(end, offsets),
         from_numbers(seconds, has_lag & is_timed),
         from_mask(is_older, has_lag),
-        to_timestamps(from_numbers(sampled_at, is_sampled)),
+        to_timestamps(from_numbers(ends.at, ends.at != NONE)),
     ]
     place = rows.column_names.index("committed_offset") + 1
     for field, column in zip(reversed(LAG), reversed(columns), strict=True):
@@ -120,11 +125,6 @@ def _lag_seconds(
 
 def _pair(crossed: pa.Table, side: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     return to_milliseconds(crossed[f"{side}_at"]), crossed[f"{side}_end"]
-
-
-def _chosen(values: Index, numbers: Index) -> Index:
-    """Return values by their numbers; 0 for `NONE`."""
-    return np.append(values, 0)[numbers]
 
 
 def _is_valid(column: pa.ChunkedArray) -> Mask:

@@ -13,6 +13,7 @@ from streaming.model.schemas import TIMESTAMP
 
 LAG: Final = pa.schema(
     [
+        ("offset_as_of_ends", pa.int64()),  # null: not known, or there was none when the end was sampled
         ("log_end_offset", pa.int64()),  # null: not known, or too long ago
         ("lag", pa.int64()),  # null: not known; negative: the position is beyond the end of the log
         ("lag_seconds", pa.float64()),  # null: not known
@@ -20,7 +21,8 @@ LAG: Final = pa.schema(
         ("ends_as_of", TIMESTAMP),  # of the newest sample, however old; null: there is none
     ]
 )
-"""What is known of the lag of a committed offset."""
+"""What is known of the lag of a committed offset: `log_end_offset` - `offset_as_of_ends`, both of one moment,
+`ends_as_of`. The offset may have been committed anew since; what was first committed since has no lag yet."""
 
 STAKES: Final = pa.schema(
     [
@@ -84,6 +86,7 @@ def with_log_ends(rows: pa.Table, log_ends: Mapping[Partition, int], asked_at: i
     lags = lag(end, rows["committed_offset"])
     moments = np.full(len(rows), asked_at or 0, np.int64)
     columns = [
+        pc.if_else(end.is_valid(), rows["committed_offset"], pa.scalar(None, pa.int64())),
         end,
         lags,
         pa.nulls(len(rows), pa.float64()),

@@ -14,9 +14,8 @@ from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, 
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
-from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health import Judging, with_columns
-from streaming.lag.lag_time import at_least_at_end, with_lag
+from streaming.lag.lag_time import Ends, as_of_ends, with_lag
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import Commits
 from streaming.lag.samples import NONE
@@ -62,28 +61,18 @@ def topics_in(rows: pa.Table) -> list[str]:
 def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: int) -> pa.Table:
     """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms)."""
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
-    crossed = at.crossings(offsets.select(["topic", "partition", "committed_offset"]), as_of=moment)
-    rows = with_lag(offsets, newest, crossed, max_age_ms=max_age_ms, as_of=moment)
-    beyond = np.flatnonzero(numbers_or(rows["lag"], 0) < 0)
-    if not len(beyond):
-        return rows
-    first = int(numbers_or(to_milliseconds(rows["ends_as_of"]), 0)[beyond].min())
-    written_at = np.full(len(rows), NONE, np.int64)
-    written_at[beyond] = written_since(at, take(rows.select(KEY_NAMES), beyond), first)
-    return at_least_at_end(rows, written_at)
+    moments = np.full(len(offsets), moment, np.int64)
+    ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
+    held = as_of_ends(offsets, ends, written_after(at, offsets, ends))
+    return with_lag(offsets, ends, held, at.crossings(held, as_of=moment))
 
 
-def written_since(at: Reader, positions: pa.Table, since: int) -> Index:
-    """Return when the job wrote the commits that brought n positions where they are (ms), `NONE` where that
-    was before a moment (ms). What the reader has counts, however late it was written."""
-    commits = at.commits(_named(positions), since=since, in_order=False)
-    is_again = to_mask(pc.equal(commits["committed_offset"], commits["offset_before"]))
-    commits = commits.filter(from_mask(~is_again))
-    keys, codes = Numbering.of(positions, KEY_NAMES)
-    newest = np.full(len(positions) + 1, NONE, np.int64)  # the last is that of `NONE`
-    np.maximum.at(newest, keys.codes_of(commits), numbers_or(to_milliseconds(commits["written_at"]), NONE))
-    found: Index = newest[codes]
-    return found
+def written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
+    """Read what was written of commits of the groups of n rows since the oldest sample of their logs that
+    says something of lag, as `as_of_ends` takes it."""
+    if not ends.is_known.any():
+        return rows.slice(0, 0)
+    return at.commits(_named(rows), since=int(ends.at[ends.is_known].min()) + 1, in_order=False)
 
 
 def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:

@@ -185,6 +185,18 @@ class Runs:
         found: Index = np.searchsorted(self._ranked, self._place(keys, moments), side="left")
         return found
 
+    def written_until(self, keys: Index, moments: Index) -> Index:
+        """Return for m keys (codes) and moments (ms) the number of the last commit that the job had written
+        by each, or `NONE`. What is not known to have been written later counts as written long ago."""
+        found = np.searchsorted(self._written, self._place(keys, moments), side="right") - 1
+        last: Index = np.where(found >= self.starts[keys], found, NONE)
+        return last
+
+    @cached_property
+    def _written(self) -> Index:
+        ranked: Index = np.maximum.accumulate(self._place(self.codes, self.written_at))
+        return ranked
+
     @cached_property
     def is_follower(self) -> Mask:
         """Whether the commit before it is of the same piece."""

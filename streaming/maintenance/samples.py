@@ -1,8 +1,9 @@
-"""Joins and sorts the files of `log_ends`: every minute adds one.
+"""Joins, thins and sorts the files of `log_ends`: every round of samples adds one.
 
 Rows are sorted by topic, partition and time, in files of half a million rows or a little more, which have
 whole partitions as far as they were joined; those about topics as a whole are in a file of their own. Sorted,
-a sample takes a third of the bytes, and what is asked of few topics is found in few files.
+a sample takes a third of the bytes, and what is asked of few topics is found in few files. Of each minute one
+sample of a partition is kept, the last: they are taken more often so that the newest one is young.
 """
 
 from collections import Counter
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
-from streaming.common.arrays import from_numbers, from_texts, to_numbers
-from streaming.common.keys import numbered
+from streaming.common.arrays import from_mask, from_numbers, from_texts, to_mask, to_numbers
+from streaming.common.keys import firsts, key_codes, numbered
+from streaming.common.times import MINUTE_MS
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import LOG_ENDS
 from streaming.tables.files import NewFiles, removal, write_files
@@ -49,7 +51,7 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
     expected, count = sum(file["num_records"] for file in files), 0
     with NewFiles(tables.storage(table)) as new:
         for rows in _portions(samples, held):
-            write_files(table, new, _with_day(rows, day), row_group_rows=_ROW_GROUP_ROWS)
+            write_files(table, new, _with_day(_thinned(rows), day), row_group_rows=_ROW_GROUP_ROWS)
             count += len(rows)
         if count != expected:
             raise SamplesLostError(
@@ -149,6 +151,19 @@ def _sorted(rows: pa.Table) -> pa.Table:
     partition = to_numbers(pc.fill_null(rows["partition"], -1))
     order = np.lexsort((milliseconds(rows["sampled_at"]), partition, rank[codes]))
     return rows.take(from_numbers(order))
+
+
+def _thinned(rows: pa.Table) -> pa.Table:
+    """Return of sorted rows about partitions the last one of each minute, of ends and of errors and of each
+    topic id; those about topics as a whole stay."""
+    minutes = from_numbers(milliseconds(rows["sampled_at"]) // MINUTE_MS)
+    partitions = pc.fill_null(rows["partition"], -1)
+    ids = pc.fill_null(rows["topic_id"].cast(pa.string()), "")
+    is_end = pc.is_valid(rows["log_end"]).cast(pa.int8())
+    codes = key_codes([rows["topic"], partitions, ids, minutes, is_end])
+    is_kept = to_mask(pc.is_null(rows["partition"]))
+    is_kept[len(rows) - 1 - firsts(codes[::-1])] = True
+    return rows if is_kept.all() else rows.filter(from_mask(is_kept))
 
 
 def _with_day(rows: pa.Table, day: date) -> pa.Table:

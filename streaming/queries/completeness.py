@@ -39,8 +39,8 @@ class AsOf:
 
     `completeness` has the moment. `gap` is the time without heartbeats of the job in which a past moment
     lies, if any. `log_ends_at` is as of when the log end offsets are
-    of which it has the lag (None: it has none); `why_no_lag` says why the lag is not known, though it belongs
-    to the answer.
+    of which it has the lag (None: it has none), and where `is_sampled` also the offsets that it is counted
+    from; `why_no_lag` says why the lag is not known, though it belongs to the answer.
     """
 
     completeness: Completeness
@@ -48,6 +48,7 @@ class AsOf:
     gap: Gap | None = None
     is_past: bool = False
     log_ends_at: int | None = None
+    is_sampled: bool = False
     why_no_lag: str | None = None
 
     @classmethod
@@ -153,7 +154,8 @@ class AsOf:
             age = in_words(self.moment - newest)
             why = f"the newest log end offsets are of {iso(newest, 'seconds')}, {age} before"
             return replace(self, why_no_lag=why)
-        return replace(self, log_ends_at=int(sampled[sampled >= self.moment - max_age_ms].min()))
+        oldest = int(sampled[sampled >= self.moment - max_age_ms].min())
+        return replace(self, log_ends_at=oldest, is_sampled=True)
 
     def loading_of(self, groups: Collection[str] | None) -> dict[str | None, str]:
         """Return the error of each named group whose offsets partition is still being read."""
@@ -287,9 +289,11 @@ class AsOf:
         known = "last known state of offsets partitions" if self.is_last_known else "offsets partitions"
         lines = [f"{batch}; {known}: {counted or 'none known'}"]
         if self.log_ends_at is not None:
+            at = iso(self.log_ends_at, "seconds")
             lines.append(
-                f"lag: commits up to {iso(self.read_until, 'seconds')}, "
-                f"log end offsets of {iso(self.log_ends_at, 'seconds')}"
+                f"lag: committed offsets and log end offsets of {at}"
+                if self.is_sampled
+                else f"lag: commits up to {iso(self.read_until, 'seconds')}, log end offsets of {at}"
             )
         if self.why_no_lag is not None:
             lines.append(f"lag: not known, because {self.why_no_lag}")

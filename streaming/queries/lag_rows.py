@@ -8,15 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
-from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
-from streaming.common.keys import KEY_NAMES, key_codes, numbered
-from streaming.common.timestamps import to_timestamps
+from streaming.common.arrays import Index, from_mask, no_rows, to_mask, to_numbers
+from streaming.common.keys import key_codes, numbered
 from streaming.lag.health import group_health
-from streaming.lag.positions import written_since
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
-from streaming.lag.samples import NONE
-from streaming.model.schemas import OFFSETS
+from streaming.model.schemas import OFFSETS, TIMESTAMP
 from streaming.queries.completeness import AsOf
 from streaming.settings.model import HealthSettings
 from streaming.tables.progress_rows import HistoryGoneError
@@ -53,21 +50,19 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
     return [np.flatnonzero(of_row == number) for number in np.unique(of_row)], int(samples.sum())
 
 
-def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int, *, within_ms: int) -> pa.Table:
+def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int) -> pa.Table:
     """Read the positions of groups at a moment (ms) as commits (schema `COMMITS`); none if history starts
-    later. When they were written is known of the time just before (ms)."""
+    later."""
     try:
-        then = at.as_of(moment)
+        offsets = at.as_of(moment).offsets(groups)
     except HistoryGoneError:
         return COMMITS.empty_table()
-    offsets = then.offsets(groups)
-    written_at = written_since(then, offsets.select(KEY_NAMES), moment - within_ms)
     is_readable = pc.is_null(offsets["unreadable_source_offset"])
     columns = [
         *(offsets[field.name] for field in list(COMMITS)[:3]),
         pc.if_else(is_readable, offsets["committed_offset"], pa.scalar(None, pa.int64())),
         offsets["commit_timestamp"],
-        to_timestamps(from_numbers(written_at, written_at != NONE)),
+        pa.nulls(len(offsets), TIMESTAMP),
         from_mask(np.zeros(len(offsets), np.bool_)),
     ]
     return pa.table(columns, COMMITS.names).cast(COMMITS)

@@ -29,7 +29,7 @@ from streaming.cli.watching import fitting
 from streaming.common.times import MINUTE_MS, iso, now_ms
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-COLUMNS = ["log_end_offset", "lag", "lag_seconds", "lag_is_at_least", "ends_as_of"]
+COLUMNS = ["offset_as_of_ends", "log_end_offset", "lag", "lag_seconds", "lag_is_at_least", "ends_as_of"]
 Json = Callable[..., list[dict[str, Any]]]
 
 
@@ -54,7 +54,7 @@ def rows(ask: Any) -> Json:
 
 def test_offsets_have_the_lag_without_a_broker(world: LagTables, rows: Json) -> None:
     found = {row["group"]: row for row in rows("offsets")}
-    assert list(found["live"])[4:9] == COLUMNS
+    assert list(found["live"])[4:10] == COLUMNS
     live, dead, old, lost = (found[name] for name in ("live", "dead", "old", "lost"))
     assert (live["log_end_offset"], live["lag"]) == (world.end_at(MINUTES), 30)
     assert live["lag_seconds"] == pytest.approx(29, abs=1.1)
@@ -62,13 +62,13 @@ def test_offsets_have_the_lag_without_a_broker(world: LagTables, rows: Json) -> 
     assert (dead["lag"], dead["lag_is_at_least"]) == (30 + 20 * 60, False)
     assert dead["lag_seconds"] == pytest.approx(20 * 60 + 29, abs=1.1)
     assert (old["lag_seconds"], old["lag_is_at_least"]) == (MINUTES * 60, True)
-    assert [lost[name] for name in COLUMNS] == [None] * 5
+    assert [lost[name] for name in COLUMNS] == [None] * 6
 
 
 def test_offsets_in_csv_have_the_same_columns(ask: Any) -> None:
     title, row = ask("offsets", "old", "--output", "csv").out.splitlines()
-    assert title.split(",")[4:9] == COLUMNS
-    assert row.split(",")[6:8] == [f"{MINUTES * 60:.1f}", "true"]
+    assert title.split(",")[4:10] == COLUMNS
+    assert row.split(",")[7:9] == [f"{MINUTES * 60:.1f}", "true"]
 
 
 def test_people_see_lag_times_and_as_of_when_the_ends_are(world: LagTables, ask: Any) -> None:
@@ -77,7 +77,7 @@ def test_people_see_lag_times_and_as_of_when_the_ends_are(world: LagTables, ask:
     assert re.search(r" 1230 +00:20:(29|30) ", lines[1])
     assert ">= 00:25:00" in lines[3]
     moment = iso(world.now, "seconds")
-    assert lines[-1] == f"lag: commits up to {moment}, log end offsets of {moment}"
+    assert lines[-1] == f"lag: committed offsets and log end offsets of {moment}"
     document = json.loads(ask("offsets", "old", "--output", "document").out)
     assert document["as_of"]["log_ends_at"] == iso(world.now)
 
@@ -157,7 +157,7 @@ def test_tables_without_samples_answer_with_a_remark(
         "old",
     ]
     answered = json.loads(ended_json(offsetlake, world, "offsets", "live"))
-    assert [answered[0][name] for name in COLUMNS] == [None] * 5
+    assert [answered[0][name] for name in COLUMNS] == [None] * 6
     assert json.loads(ended_json(offsetlake, world, "history", "live"))[0]["lag"] is None
     assert "orders,0," in offsetlake("restore", "live", "--as-of", "now", "--table-root", str(tmp_path)).out
 

@@ -12,8 +12,9 @@ from sampled_logs import CROSSED, LOG, SAMPLES, Log, crossings_of, newest_of, sa
 
 from streaming.common.arrays import from_numbers
 from streaming.common.times import MINUTE_MS
-from streaming.lag.lag_time import at_least_at_end, with_lag, with_lag_along
+from streaming.lag.lag_time import Ends, as_of_ends, with_lag
 from streaming.lag.log_ends import LAG
+from streaming.lag.runs import COMMITS
 from streaming.lag.samples import Samples
 from streaming.model.schemas import TIMESTAMP
 
@@ -27,33 +28,37 @@ OFFSETS = pa.schema(
     ]
 )
 
+KEYED = pa.schema([("group", pa.string()), *OFFSETS])
+
 
 def commit(committed: int | None, at: int | None = 0, log: Log = LOG) -> dict[str, Any]:
     place = {"topic": log.topic, "partition": log.partition}
     return {**place, "committed_offset": committed, "commit_timestamp": at}
 
 
+def counted(rows: pa.Table, newest: pa.Table, crossed: pa.Table, *, as_of: int, max_age_ms: int) -> pa.Table:
+    """Add the lag of positions that have not moved since the newest samples."""
+    ends = Ends.of(rows, newest, np.full(len(rows), as_of, np.int64), max_age_ms=max_age_ms)
+    return with_lag(rows, ends, as_of_ends(rows, ends, rows.slice(0, 0)), crossed)
+
+
 def lags(
-    commits: list[dict[str, Any]],
-    samples: list[dict[str, Any]],
-    as_of: int,
-    max_age_ms: int = AGE,
-    written_at: int = 0,
+    commits: list[dict[str, Any]], samples: list[dict[str, Any]], as_of: int, max_age_ms: int = AGE
 ) -> list[dict[str, Any]]:
     positions = [(row["topic"], row["partition"], row["committed_offset"]) for row in commits]
     crossed = crossings_of(samples, positions, as_of)
     newest = sample_table(newest_of(samples, as_of))
-    rows = with_lag(timed(commits, OFFSETS), newest, crossed, max_age_ms=max_age_ms, as_of=as_of)
+    rows = counted(timed(commits, OFFSETS), newest, crossed, max_age_ms=max_age_ms, as_of=as_of)
     assert rows.schema.names == [*OFFSETS.names[:3], *LAG.names, "commit_timestamp"]
     assert rows.select(LAG.names).schema == LAG
-    rows = at_least_at_end(rows, np.full(len(rows), written_at))
-    assert rows.select(LAG.names).schema == LAG
     rows.validate(full=True)
-    return rows.select(LAG.names[:4]).to_pylist()
+    is_known = rows["lag"].is_valid()
+    assert rows.filter(is_known)["offset_as_of_ends"].equals(rows.filter(is_known)["committed_offset"])
+    return rows.select(LAG.names[1:5]).to_pylist()
 
 
-def one(committed: int | None, samples: list[dict[str, Any]], as_of: int, written_at: int = 0) -> list[Any]:
-    return list(lags([commit(committed)], samples, as_of, written_at=written_at)[0].values())
+def one(committed: int | None, samples: list[dict[str, Any]], as_of: int) -> list[Any]:
+    return list(lags([commit(committed)], samples, as_of)[0].values())
 
 
 SAMPLED = [sample(1_000_000, 10), sample(1_060_000, 20), sample(1_120_000, 20), sample(1_180_000, 50)]
@@ -83,31 +88,53 @@ def test_a_past_moment_knows_the_samples_up_to_it_alone() -> None:
     assert one(15, SAMPLED, 999_999) == [None] * 4
 
 
-def test_a_position_written_after_the_sample_is_shown_as_the_end() -> None:
-    assert one(60, SAMPLED, 1_190_000, written_at=1_180_001) == [60, 0, 0.0, True]
-    assert one(2**63 - 1, SAMPLED, 1_190_000, written_at=1_180_001) == [2**63 - 1, 0, 0.0, True]
+def test_a_position_beyond_the_end_has_a_negative_lag() -> None:
+    assert one(60, SAMPLED, 1_190_000) == [50, -10, 0.0, False]
+    assert one(60, SAMPLED, 1_180_001 + AGE) == [None] * 4
 
 
-def test_a_position_beyond_the_end_that_was_written_before_the_sample_has_a_negative_lag() -> None:
-    assert one(60, SAMPLED, 1_190_000, written_at=1_180_000) == [50, -10, 0.0, False]
+KEY = {"group": "g\0", "topic": "t", "partition": 0}
+MOVES = pa.schema([*COMMITS, ("offset_before", pa.int64()), ("sequence", pa.int64())])
 
 
-def test_a_newer_position_below_the_end_has_the_lag_of_the_sample() -> None:
-    for written_at in 1_180_000, 1_185_000:
-        assert one(45, SAMPLED, 1_190_000, written_at) == [50, 5, pytest.approx(8.0), False]
-        assert one(50, SAMPLED, 1_190_000, written_at) == [50, 0, 0.0, False]
-        assert one(None, SAMPLED, 1_190_000, written_at) == [50, None, None, None]
-        assert one(60, SAMPLED, 1_180_001 + AGE, written_at) == [None] * 4
+def moved(*steps: tuple[int, int | None], key: dict[str, Any] = KEY) -> list[dict[str, Any]]:
+    """Make changes written at times (ms), which had these offsets before them."""
+    made = {"committed_offset": 7, "committed_at": 5, "is_removed": False}
+    return [
+        {**key, **made, "written_at": at, "offset_before": before, "sequence": 10 + number}
+        for number, (at, before) in enumerate(steps)
+    ]
 
 
-def test_of_two_positions_beyond_the_end_only_the_newer_one_is_at_the_end() -> None:
-    rows = timed([commit(60), commit(70), commit(45)], OFFSETS)
-    newest, crossed = sample_table(newest_of(SAMPLED)), crossings_of(SAMPLED, [("t", 0, 60)] * 3)
-    rows = with_lag(rows, newest, crossed, max_age_ms=AGE, as_of=1_190_000)
-    rows = at_least_at_end(rows, np.array([1_180_001, 1_180_000, 1_180_001]))
-    assert rows["log_end_offset"].to_pylist() == [60, 50, 50]
-    assert rows["lag"].to_pylist() == [0, -20, 5]
-    assert rows["lag_is_at_least"].to_pylist()[:2] == [True, False]
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([], 40),
+        ([(1_180_000, 30)], 40),  # by the sample
+        ([(1_180_001, 30)], 30),  # after it
+        ([(1_180_001, 30), (1_185_000, 35)], 30),
+        ([(1_170_000, 30), (1_185_000, 35)], 35),
+        ([(1_180_001, None), (1_185_000, 35)], None),  # first committed after it
+        ([(1_180_001, 50), (1_185_000, 60)], 50),  # it went back since
+        ([(1_190_000, 30), (1_185_000, 35)], 30),  # the clock was set back
+        ([(1_190_000, 20), (1_170_000, 30), (1_185_000, 35)], 20),
+    ],
+)
+def test_an_end_is_held_against_the_offset_as_of_its_sample(
+    steps: list[tuple[int, int | None]], expected: int | None
+) -> None:
+    rows = timed([{**KEY, **commit(40)}, {**KEY, **commit(40), "group": "g"}], KEYED)
+    others = moved((1_189_000, 1), key={**KEY, "group": "g\0\0"})
+    changes = [*moved(*steps), *others]
+    Random(len(steps)).shuffle(changes)
+    ends = Ends.of(rows, sample_table(newest_of(SAMPLED)), np.full(2, 1_190_000), max_age_ms=AGE)
+    held = as_of_ends(rows, ends, timed(changes, MOVES))
+    found = with_lag(rows, ends, held, crossings_of(SAMPLED, [("t", 0, expected), ("t", 0, 40)]))
+    assert found["committed_offset"].to_pylist() == [40, 40]
+    assert found["offset_as_of_ends"].to_pylist() == [expected, 40]
+    assert found["log_end_offset"].to_pylist() == [50, 50]
+    assert found["lag"].to_pylist() == [None if expected is None else 50 - expected, 10]
+    assert found["lag_seconds"][0].is_valid is (expected is not None)
 
 
 def test_at_the_end_of_an_empty_log_nothing_waits() -> None:
@@ -130,9 +157,9 @@ def test_old_samples_say_nothing_but_when_they_are_of() -> None:
     commits = timed([commit(1)], OFFSETS)
     newest, crossed = sample_table(newest_of(SAMPLED)), crossings_of(SAMPLED, [("t", 0, 1)])
     for as_of, is_known in ((1_180_000 + AGE, True), (1_180_001 + AGE, False)):
-        rows = with_lag(commits, newest, crossed, max_age_ms=AGE, as_of=as_of)
+        rows = counted(commits, newest, crossed, max_age_ms=AGE, as_of=as_of)
         assert rows["ends_as_of"].cast(pa.int64()).to_pylist() == [1_180_000_000]
-        assert [rows[name][0].is_valid for name in LAG.names[:4]] == [is_known] * 4
+        assert [rows[name][0].is_valid for name in LAG.names[1:5]] == [is_known] * 4
 
 
 def test_topics_without_samples_are_not_known() -> None:
@@ -140,11 +167,11 @@ def test_topics_without_samples_are_not_known() -> None:
     assert lags(
         [commit(1, log=other), commit(15), commit(2, log=Log((), partition=1))], SAMPLED, 1_190_000
     ) == [
-        dict.fromkeys(LAG.names[:4]),
-        dict(zip(LAG.names, [50, 35, 144.0, False], strict=False)),
-        dict.fromkeys(LAG.names[:4]),
+        dict.fromkeys(LAG.names[1:5]),
+        dict(zip(LAG.names[1:5], [50, 35, 144.0, False], strict=True)),
+        dict.fromkeys(LAG.names[1:5]),
     ]
-    assert lags([commit(1)], [], 5) == [dict.fromkeys(LAG.names[:4])]
+    assert lags([commit(1)], [], 5) == [dict.fromkeys(LAG.names[1:5])]
     assert lags([], SAMPLED, 1_190_000) == []
 
 
@@ -162,7 +189,7 @@ def test_a_log_that_was_cut_back_has_the_lag_of_its_end_now() -> None:
 
 def test_a_crossing_that_is_not_known_leaves_the_time_open() -> None:
     crossed = timed([dict.fromkeys(CROSSED.names)], CROSSED)
-    rows = with_lag(
+    rows = counted(
         timed([commit(1)], OFFSETS),
         sample_table(newest_of(SAMPLED)),
         crossed,
@@ -244,20 +271,18 @@ def test_along_a_history_every_row_has_the_lag_of_its_own_moment(seed: int) -> N
         log, at = random.choice(logs), random.randrange(400_000, 3_000_000)
         rows.append({**commit(random.randrange(log.end_at(at) + 40), at, log), "batch_time": at})
     table = timed(rows, OFFSETS.append(pa.field("batch_time", TIMESTAMP)))
-    written_at = np.array([row["batch_time"] - random.choice([0, MINUTE_MS]) for row in rows])
     crossed = crossings_of(
         samples, [(row["topic"], row["partition"], row["committed_offset"]) for row in rows]
     )
     random.shuffle(samples)
-    found = with_lag_along(
-        table, sample_table(samples), crossed, at="batch_time", written_at=written_at, max_age_ms=AGE
-    ).select(LAG.names[:4])
-    for row, written, lag in zip(rows, written_at.tolist(), found.to_pylist(), strict=True):
+    moments = np.array([row["batch_time"] for row in rows])
+    ends = Ends.of(table, sample_table(samples), moments, max_age_ms=AGE)
+    found = with_lag(table, ends, as_of_ends(table, ends, table.slice(0, 0)), crossed).select(LAG.names[1:5])
+    for row, lag in zip(rows, found.to_pylist(), strict=True):
         kept = {name: row[name] for name in OFFSETS.names}
-        assert lags([kept], samples, row["batch_time"], written_at=written) == [lag]
+        assert lags([kept], samples, row["batch_time"]) == [lag]
     shown = [lag for lag in found["lag"].to_pylist() if lag is not None]
     assert min(shown) < 0 < max(shown)
-    assert 0 in shown
 
 
 def test_along_a_history_the_time_in_a_former_log_is_not_known() -> None:
@@ -265,14 +290,9 @@ def test_along_a_history_the_time_in_a_former_log_is_not_known() -> None:
     samples = [sample(0, 90), sample(60_000, 100), sample(120_000, 8, Log((), topic_id="new"))]
     rows = timed([commit(95, 60_000), commit(5, 60_000), commit(5, 120_000)], OFFSETS)
     crossed = crossings_of(samples, [("t", 0, 95), ("t", 0, 5), ("t", 0, 5)])
-    found = with_lag_along(
-        rows,
-        sample_table(samples),
-        crossed,
-        at="commit_timestamp",
-        written_at=np.zeros(3, np.int64),
-        max_age_ms=AGE,
-    )
+    moments = np.array([60_000, 60_000, 120_000])
+    ends = Ends.of(rows, sample_table(samples), moments, max_age_ms=AGE)
+    found = with_lag(rows, ends, as_of_ends(rows, ends, rows.slice(0, 0)), crossed)
     assert found["lag"].to_pylist() == [5, 95, 3]
     assert found["lag_seconds"].to_pylist() == [None, None, 0.0]
 
@@ -307,7 +327,7 @@ def test_a_million_offsets_take_less_than_a_third_of_a_second() -> None:
     took = []
     for _ in range(3):
         begin = time.process_time()
-        found = with_lag(rows, newest, crossed, max_age_ms=AGE, as_of=1_010_000)
+        found = counted(rows, newest, crossed, max_age_ms=AGE, as_of=1_010_000)
         took.append(time.process_time() - begin)
     assert found["lag_seconds"][0].as_py() == pytest.approx(540.0)
     assert min(took) < 0.3 * 2  # half of it, for slow machines

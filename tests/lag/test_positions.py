@@ -86,7 +86,13 @@ def world(seed: int) -> tuple[pa.Table, Held]:
         at = NOW - chance.choice([0, 3, 15, 40, 200, 1_200, 4_000]) * MINUTE_MS
         offset, step = 100_000 - chance.choice([0, 50, 500, 20_000]), chance.choice([0, 10, 3])
         lag = max(0, 100_000 - offset)
-        known = {"log_end_offset": 100_000, "lag": lag, "lag_seconds": 1.0, "lag_is_at_least": False}
+        known = {
+            "offset_as_of_ends": offset,
+            "log_end_offset": 100_000,
+            "lag": lag,
+            "lag_seconds": 1.0,
+            "lag_is_at_least": False,
+        }
         own = {"committed_offset": offset, "commit_timestamp": at, "ends_as_of": NOW}
         positions.append({**key, **own, **known})
         times = [at - n * pace - chance.randint(0, 30_000) * min(n, 1) for n in range(chance.randint(1, 30))]
@@ -181,46 +187,31 @@ def test_lag_does_not_depend_on_the_brokers_clocks(seed: int, skew: int) -> None
         assert [{name: row[name] for name in LAG.names} for row in found] == [
             {name: row[name] for name in LAG.names} for row in expected
         ]
-        sampled_at = plain.samples[-1]["sampled_at"]
-        last = {row["group"]: row for row in plain.commits_held}
+        newest = plain.samples[-1]
         for row in found:
-            beyond = row["committed_offset"] - plain.samples[-1]["log_end"]
-            is_later = last[row["group"]]["written_at"] > sampled_at
-            assert row["lag"] == (0 if beyond > 0 and is_later else -beyond)
+            own = [one for one in plain.commits_held if one["group"] == row["group"]]
+            by_then = [one["committed_offset"] for one in own if one["written_at"] <= newest["sampled_at"]]
+            assert (row["offset_as_of_ends"], row["log_end_offset"]) == (by_then[-1], newest["log_end"])
+            assert row["lag"] == newest["log_end"] - by_then[-1]
         lags = {row["lag"] for row in found}
         assert min(lags) < 0 < max(lags)
-        assert 0 in lags
+        assert any(row["offset_as_of_ends"] < row["committed_offset"] for row in found)
 
 
-def test_a_commit_that_moves_nothing_is_no_newer_position() -> None:
-    key = {"group": "g", "topic": "a", "partition": 0, "committed_offset": 90, "is_removed": False}
-    rows = [(NOW - 70_000, 80), (NOW - 20_000, 90), (NOW - 10_000, 90)]  # and the offsets before
-    commits = [
-        {**key, "committed_at": at, "written_at": at, "sequence": at, "offset_before": before}
-        for at, before in rows
-    ]
-    positions = timed([{**key, "commit_timestamp": NOW - 10_000}], OFFSETS)
-    log = Log([0] * 50, topic="a")
-    for sampled_at, lag in ((NOW - 71_000, 0), (NOW - 60_000, -40), (NOW - 15_000, -40)):
-        held = Held(commits, log.samples([sampled_at]))
-        found = offsets_with_lag(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
-        assert found["lag"].to_pylist() == [lag]
-
-
-def test_commits_are_read_only_where_positions_are_beyond_their_samples() -> None:
+def test_commits_are_read_back_to_the_oldest_sample_that_counts() -> None:
     positions, held = follower(random.Random(1), lambda: 0)
-    behind = pc.less_equal(positions["committed_offset"], held.samples[-1]["log_end"])
-    named = list[Sequence[str] | None]()
+    asked = list[tuple[Sequence[str] | None, int]]()
 
     @dataclass(frozen=True)
-    class Named(Held):
+    class Noted(Held):
         def commits(self, groups: Sequence[str] | None = None, **moments: Any) -> pa.Table:
-            named.append(groups)
+            asked.append((groups, moments["since"]))
             return super().commits(groups, **moments)
 
-    asked = Named(held.commits_held, held.samples)
-    offsets_with_lag(asked, positions.filter(behind), moment=NOW, max_age_ms=MAX_AGE_MS)
-    assert not named
-    offsets_with_lag(asked, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
-    (groups,) = named
-    assert sorted(groups or ()) == sorted(positions.filter(pc.invert(behind))["group"].to_pylist())
+    noted = Noted(held.commits_held, held.samples)
+    offsets_with_lag(noted, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
+    [(groups, since)] = asked
+    assert sorted(groups or ()) == sorted(positions["group"].to_pylist())
+    assert since == held.samples[-1]["sampled_at"] + 1
+    offsets_with_lag(noted, positions, moment=NOW + 10 * MAX_AGE_MS, max_age_ms=MAX_AGE_MS)
+    assert len(asked) == 1  # no sample counts

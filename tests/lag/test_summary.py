@@ -27,6 +27,7 @@ def row(key: str, lag: int | None, seconds: float | None, at: int | None = 9, *,
     place = {"group": group, "topic": topic, "partition": int(partition)}
     return {
         **place,
+        "offset_as_of_ends": 0,
         "log_end_offset": lag,
         "lag": lag,
         "lag_seconds": seconds,

@@ -90,6 +90,28 @@ def test_a_topic_of_many_partitions_is_divided_by_partition(
     assert len(held) == len(of_partitions) + 1
 
 
+def test_of_each_minute_the_last_sample_of_a_partition_is_kept(tables: Tables) -> None:
+    """And the last error, and that of each topic of the name; what is said of topics stays."""
+    begin = NOW - 20 * MINUTE_MS
+    kept = [
+        Sample(begin + 50_000, "t", 0, 5),
+        Sample(begin + 59_999, "t", 0, None, error="no answer"),
+        Sample(begin + 60_000, "t", 0, 7),  # of the next minute
+        Sample(begin + 40_000, "t", 1, 4),
+        Sample(begin + 20_000, "u\0", 0, 2, None),
+        Sample(begin + 50_000, "u\0", 0, 1),
+        *(of_topic(begin + at * 10_000, "t", "id-1") for at in range(3)),
+    ]
+    thinned = [Sample(begin + at * 10_000, "t", number, at) for at in range(4) for number in (0, 1)]
+    for one in [*thinned, *kept]:
+        tables.append_log_ends(rows_of([one]))
+    expected = sorted(map(repr, rows_of(kept).to_pylist()))
+    for _ in range(2):
+        samples.join_samples(tables, TODAY, files_of(tables.delta("log_ends")))
+        found = tables.delta("log_ends").to_pyarrow_table().select(rows_of(kept).schema.names)
+        assert sorted(map(repr, found.to_pylist())) == expected
+
+
 def rows(tables: Tables) -> list[str]:
     return sorted(map(repr, tables.delta("log_ends").to_pyarrow_table().to_pylist()))
 

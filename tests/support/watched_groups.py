@@ -10,13 +10,14 @@ import pyarrow as pa
 from sampled_logs import Log, crossings_of, newest_of, sample_table, timed
 
 from streaming.common.times import MINUTE_MS
-from streaming.lag.lag_time import at_least_at_end, with_lag
+from streaming.lag.lag_time import Ends, as_of_ends, with_lag
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import TIMESTAMP
 
 MAX_AGE_MS = 5 * MINUTE_MS
 POSITIONS = pa.schema([*list(COMMITS)[:4], ("commit_timestamp", TIMESTAMP)])
+CHANGED = pa.schema([*COMMITS, ("offset_before", pa.int64()), ("sequence", pa.int64())])
 
 Key = tuple[str, str, int]
 
@@ -59,17 +60,19 @@ class World:
         """Return positions with lag, commits and samples as they were known at a moment."""
         commits = self.commits_until(now)
         last: dict[Key, dict[str, Any]] = {}
-        for row in commits:
+        changes = []
+        for sequence, row in enumerate(commits):
             key = (row["group"], row["topic"], row["partition"])
-            before = last.get(key)
-            is_again = before is not None and before["committed_offset"] == row["committed_offset"]
-            last[key] = row | ({"written_at": before["written_at"]} if before and is_again else {})
+            before = last.get(key, {}).get("committed_offset")
+            changes.append({**row, "offset_before": before, "sequence": sequence})
+            last[key] = row
         rows = [{**row, "commit_timestamp": row["committed_at"]} for row in last.values()]
         samples = [row for row in self.samples if row["sampled_at"] <= now]
-        places = [(row["topic"], row["partition"], row["committed_offset"]) for row in rows]
-        newest, crossed = sample_table(newest_of(samples)), crossings_of(samples, places)
-        positions = with_lag(timed(rows, POSITIONS), newest, crossed, max_age_ms=MAX_AGE_MS, as_of=now)
-        positions = at_least_at_end(positions, np.array([row["written_at"] for row in rows], np.int64))
+        newest, positions = sample_table(newest_of(samples)), timed(rows, POSITIONS)
+        ends = Ends.of(positions, newest, np.full(len(rows), now), max_age_ms=MAX_AGE_MS)
+        held = as_of_ends(positions, ends, timed(changes, CHANGED))
+        crossed = crossings_of(samples, [tuple(row.values()) for row in held.to_pylist()])
+        positions = with_lag(positions, ends, held, crossed)
         return positions, timed(commits, COMMITS), sample_table(samples)
 
 
@@ -82,9 +85,6 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     _, topic, partition = key
     commits = [row[1:] for row in world.commits if row[0] == key and row[-1] <= now]
     own = [(offset, at) for offset, at, _ in commits]
-    there_since = 0
-    for number, (offset, _, written_at) in enumerate(commits):
-        there_since = written_at if not number or commits[number - 1][0] != offset else there_since
     samples = sorted(
         (row["sampled_at"], row["log_end"])
         for row in world.samples
@@ -106,9 +106,12 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     newest = end_until(now)
     if newest is None or now - newest[0] > MAX_AGE_MS:
         return "UNKNOWN"
-    lag = newest[1] - last
+    by_then = [offset for offset, _, written_at in commits if written_at <= newest[0]]
+    if not by_then or by_then[-1] is None:
+        return "UNKNOWN"  # first committed since
+    lag = newest[1] - by_then[-1]
     if lag < 0:
-        return "OK" if there_since > newest[0] else "UNKNOWN"
+        return "UNKNOWN"
     if lag <= rules.min_lag:
         return "OK"
 

@@ -247,7 +247,7 @@ def _judge_offset_beyond_log_end(view: View, settings: AlertSettings) -> Judgeme
         is_unknown=~to_mask(rows["lag"].is_valid()),
         order=[("lag", "ascending"), ("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {
-            "committed_offset": worst.row["committed_offset"],
+            "committed_offset": worst.row["offset_as_of_ends"],
             "log_end_offset": worst.row["log_end_offset"],
         },
         keeps_facts=True,

@@ -59,10 +59,11 @@ def offsets(
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job takes once a
-    minute; `>=`: the lag began before the first of them, or there was none since. With --bootstrap-server
-    or --command-config brokers are asked for log end offsets as of now. CONSUMER-ID, HOST and CLIENT-ID are
-    of the member that has the partition. A group or topic that is named and not there: exit code 1.
+    CURRENT-OFFSET, LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job
+    takes every 10 s; `>=`: the lag began before the first of them, or there was none since. With
+    --bootstrap-server or --command-config brokers are asked for log end offsets as of now. CONSUMER-ID, HOST
+    and CLIENT-ID are of the member that has the partition. A group or topic that is named and not there:
+    exit code 1.
 
     \b
       offsetlake offsets billing audit

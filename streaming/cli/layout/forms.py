@@ -92,7 +92,7 @@ class Form:
 
 _KEY: Final = ("group", "topic", "partition")
 _LAG: Final = ("log_end_offset", "lag", "lag_seconds")
-_OF_LAG: Final = ("lag_is_at_least", "ends_as_of")
+_OF_LAG: Final = ("offset_as_of_ends", "lag_is_at_least", "ends_as_of")
 
 OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
@@ -126,8 +126,8 @@ HISTORY: Final = Form(
     always=("batch_time", *_KEY, "committed_offset"),
     kept=("step", "event"),
     room=("lag", "lag_seconds", "cause", "commits", "commit_timestamp"),
-    wide=("log_end_offset", "metadata", "sequence"),
-    unseen=_OF_LAG,
+    wide=("offset_as_of_ends", "log_end_offset", "metadata", "sequence"),
+    unseen=_OF_LAG[1:],
 )
 REWINDS: Final = replace(HISTORY, kept=("step", "by"), room=("event", *HISTORY.room), prose=("by",))
 SERIES: Final = Form(
@@ -140,7 +140,7 @@ LAG: Final = Form(
     always=("group", "lag", "lag_seconds"),
     room=("partitions_behind", "partitions", "worst_topic", "worst_partition", "partitions_unknown"),
     wide=("partitions_beyond_end",),
-    unseen=_OF_LAG,
+    unseen=_OF_LAG[1:],
 )
 LAG_BY_TOPIC: Final = replace(
     LAG,
@@ -160,7 +160,7 @@ STATUS_CHANGES: Final = Form(
     kept=("status_before", "reason", "topic", "partition", "lag"),
     room=("since", "committed_offset", "log_end_offset"),
     wide=HEALTH.wide,
-    unseen=("pace_is_known",),
+    unseen=("offset_as_of_ends", "pace_is_known"),
 )
 EXPIRING: Final = Form(
     always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked

@@ -22,6 +22,8 @@ from streaming.tables.tables import Tables
 
 _FORGET_MS: Final = HOUR_MS  # after so long, what is committed no more is noticed
 _FIRST_PAUSE_S: Final = 5.0  # while nothing is committed
+_SHARE: Final = 100  # of a core: what a round takes of it, 100 times as long is waited
+_MOST_PAUSE_S: Final = 60.0
 _END_LIMIT_S: Final = 15.0
 _NAMED: Final = 3
 _SLOW_ROUNDS: Final = 3  # so many in a row are no chance
@@ -100,12 +102,14 @@ class LogEndSampler(threading.Thread):
         self.join(_END_LIMIT_S)
 
     def run(self) -> None:
-        """Sample at once, then at the interval, until told to end. Rounds that were missed are not made up
-        for."""
+        """Sample at once, then at the interval, until told to end; where rounds take more than a hundredth of
+        a core, less often. Rounds that were missed are not made up for."""
         due = time.monotonic()
         while not self._done.wait(max(0.0, due - time.monotonic())):
+            begun = time.thread_time()
             self.sample()
             pause_s = self._every_s if self._asked.partitions else min(self._every_s, _FIRST_PAUSE_S)
+            pause_s = max(pause_s, min(_MOST_PAUSE_S, _SHARE * (time.thread_time() - begun)))
             due = max(due + pause_s, time.monotonic())
 
     def sample(self) -> bool:

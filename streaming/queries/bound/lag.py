@@ -17,9 +17,9 @@ from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.former_topic import contradictions
 from streaming.lag.health import group_health
 from streaming.lag.health_over_time import status_changes
-from streaming.lag.lag_time import with_lag_along
+from streaming.lag.lag_time import Ends, as_of_ends, with_lag
 from streaming.lag.log_ends import with_log_ends
-from streaming.lag.positions import MAX_AGE_MS, topics_in
+from streaming.lag.positions import MAX_AGE_MS, topics_in, written_after
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
 from streaming.lag.rules import HealthRules
@@ -101,8 +101,7 @@ class SnapshotLagQueries:
         steps = of_topics(at.history(groups, since=since, until=until, events=events), topics)
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
-        written_at = to_numbers(to_milliseconds(steps["batch_time"]))
-        rows, about = self._along(steps, "batch_time", written_at, about)
+        rows, about = self._along(steps, "batch_time", about)
         whole_since = at.whole_since()
         is_whole = since is not None and whole_since is not None and whole_since <= since
         return History(
@@ -145,8 +144,7 @@ class SnapshotLagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        written_at = runs.written_at[runs.stands_since[lasts]]
-        table, about = self._along(table, "at", written_at, about)
+        table, about = self._along(table, "at", about)
         return Answer(table, about, about.loading_of(groups))
 
     # --- health ----------------------------------------------------------------------------------------
@@ -248,14 +246,14 @@ class SnapshotLagQueries:
         until: int,
     ) -> tuple[pa.Table, AsOf]:
         """Read what groups committed between two moments (ms), and their positions before."""
-        base = lag_rows.base_commits(self.at, groups, since, within_ms=self.max_age_ms)
+        base = lag_rows.base_commits(self.at, groups, since)
         rows = self.at.commits(groups, since=since + 1)
         about = AsOf.at(groups, self.at)
         is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
         rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
         return of_topics(pa.concat_tables([base, rows]), topics), about
 
-    def _along(self, rows: pa.Table, at: str, written_at: Index, about: AsOf) -> tuple[pa.Table, AsOf]:
+    def _along(self, rows: pa.Table, at: str, about: AsOf) -> tuple[pa.Table, AsOf]:
         """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
         if not len(rows):
             return with_log_ends(rows, {}), about
@@ -266,16 +264,15 @@ class SnapshotLagQueries:
             needed = f"about {samples / 1e6:.0f} million samples of log ends"
             why = f"{needed} would be read for it; name groups or topics, or a shorter time"
             return with_log_ends(rows, {}), replace(about, why_no_lag=why)
-        found = [self._part_along(take(rows, part), at, written_at[part], first, last) for part in parts]
+        found = [self._part_along(take(rows, part), at, first, last) for part in parts]
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
-    def _part_along(self, rows: pa.Table, at: str, written_at: Index, first: int, last: int) -> pa.Table:
-        asked, positions = topics_in(rows), rows.select(["topic", "partition", "committed_offset"])
+    def _part_along(self, rows: pa.Table, at: str, first: int, last: int) -> pa.Table:
+        asked, moments = topics_in(rows), to_numbers(to_milliseconds(rows[at]))
         samples = self.at.ends_between(asked, since=first, until=last, within_ms=self.max_age_ms)
-        crossed = self.at.crossings(positions, as_of=last)
-        return with_lag_along(
-            rows, samples, crossed, at=at, written_at=written_at, max_age_ms=self.max_age_ms
-        )
+        ends = Ends.of(rows, samples, moments, max_age_ms=self.max_age_ms)
+        held = as_of_ends(rows, ends, written_after(self.at, rows, ends))
+        return with_lag(rows, ends, held, self.at.crossings(held, as_of=last))
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
         """Return regular moments (ms) between two, these included."""
