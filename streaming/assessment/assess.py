@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Mask, from_mask, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, to_mask
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
@@ -20,6 +20,7 @@ from streaming.lag.health import PARTITION_HEALTH, with_columns
 from streaming.lag.positions import (
     MAX_AGE_MS,
     Reader,
+    lag_along,
     offsets_with_lag,
     topics_in,
     with_currency,
@@ -107,6 +108,14 @@ def assess(
         own = at.groups(pc.unique(rows["group"]).to_pylist()) if groups is None else groups
         rows = expiry(rows, own, facts.expiry, stalled=at.completeness.of_state(STALLED))
     return rows
+
+
+def assess_lag_along(
+    at: Source, positions: pa.Table, *, moments: Index, terms: Terms | None = None
+) -> pa.Table:
+    """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
+    (n ms). Raises what reading from the source raises."""
+    return lag_along(at, positions, moments=moments, max_age_ms=(terms or Terms()).max_age_ms)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from streaming.lag.samples import NONE, Samples
 @dataclass(frozen=True)
 class Ends:
     """The newest samples of the logs of n rows, each up to its own moment: when they were taken (ms, `NONE`:
-    there is none), where the logs ended, and which are young enough to say something of the lag."""
+    there is none), where the logs ended, and which say something of the lag: they are young enough, and not
+    of another topic of that name."""
 
     at: Index
     ends: Index
@@ -39,11 +40,14 @@ class Ends:
     @classmethod
     def of(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
         """Find them for n rows (topic, partition) and moments (ms) among samples (topic, topic_id, partition,
-        sampled_at, log_end), in any order."""
+        sampled_at, log_end), in any order. A row may have a topic_id (null: not known): of a topic with
+        another id a sample says nothing."""
         held = Samples.of(samples)
         newest = held.newest_until(held.places.codes_of(rows), moments)
         at = np.append(held.at, NONE)[newest]
         is_known = (newest != NONE) & (moments - at <= max_age_ms)
+        if "topic_id" in rows.schema.names:
+            is_known &= held.may_have_id(newest, rows["topic_id"])
         return cls(at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
 
 

@@ -62,12 +62,22 @@ def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: 
     """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms)."""
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
-    ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
-    held = as_of_ends(offsets, ends, written_after(at, offsets, ends))
-    return with_lag(offsets, ends, held, at.crossings(held, as_of=moment))
+    return _with_lag(at, offsets, Ends.of(offsets, newest, moments, max_age_ms=max_age_ms), moment)
 
 
-def written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
+def lag_along(at: Reader, rows: pa.Table, *, moments: Index, max_age_ms: int) -> pa.Table:
+    """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms)."""
+    first, last = int(moments.min()), int(moments.max())
+    samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
+    return _with_lag(at, rows, Ends.of(rows, samples, moments, max_age_ms=max_age_ms), last)
+
+
+def _with_lag(at: Reader, rows: pa.Table, ends: Ends, until: int) -> pa.Table:
+    held = as_of_ends(rows, ends, _written_after(at, rows, ends))
+    return with_lag(rows, ends, held, at.crossings(held, as_of=until))
+
+
+def _written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
     """Read what was written of commits of the groups of n rows since the oldest sample of their logs that
     says something of lag, as `as_of_ends` takes it."""
     if not ends.is_known.any():

@@ -53,6 +53,8 @@ class Samples:
     at: Index
     ends: Index
     ids: Index
+    id_names: pa.Array
+    """The topic ids by their numbers."""
     _over_at: Index
     """From when on (ms) it says nothing of its partition: the topic was gone then, or another one."""
     _order: Index
@@ -72,8 +74,8 @@ class Samples:
         at = to_numbers(to_milliseconds(rows["sampled_at"]))
         order = np.lexsort((at, codes))
         codes, at, ends = codes[order], at[order], to_numbers(rows["log_end"])[order]
-        ids = _id_codes(rows["topic_id"])[order]
-        return cls(places, codes, at, ends, ids, over_at[order], _ranked(codes, at, at))
+        ids, id_names = _id_codes(rows["topic_id"])
+        return cls(places, codes, at, ends, ids[order], id_names, over_at[order], _ranked(codes, at, at))
 
     def newest_until(self, codes: Index, moments: Index) -> Index:
         """Return for n places and moments (ms) the number of the newest sample up to each, or `NONE`: also
@@ -109,6 +111,14 @@ class Samples:
         both: Mask = same & (one != NONE) & (other != NONE)
         return both
 
+    def may_have_id(self, numbers: Index, ids: pa.ChunkedArray) -> Mask:
+        """Tell of n samples (numbers, or `NONE`) whether each is not known to be of a topic with another id
+        than n ids (null: not known)."""
+        own = np.append(self.ids, NONE)[numbers]
+        others = numbers_or(_index_in(ids, self.id_names), _GONE)
+        may: Mask = (own == NONE) | (own == others) | to_mask(ids.is_null())
+        return may
+
     def _if_of(self, codes: Index, moments: Index, found: Index, *, is_since: bool = False) -> Index:
         """Return the numbers that are there, of samples of their place and on their side of the moment."""
         if not len(self.at):
@@ -130,18 +140,18 @@ def _index_in(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> pa.Chunke
     return pc.index_in(column, value_set=values)
 
 
-def _id_codes(ids: pa.ChunkedArray) -> Index:
-    """Number topic ids, `NONE` where there is none."""
-    codes, _ = numbered(pc.if_else(ids.is_valid(), ids, from_texts([""])[0]))
+def _id_codes(ids: pa.ChunkedArray) -> tuple[Index, pa.Array]:
+    """Number topic ids, `NONE` where there is none; return also the ids by their numbers."""
+    codes, names = numbered(pc.if_else(ids.is_valid(), ids, from_texts([""])[0]))
     own: Index = np.where(to_mask(pc.is_valid(ids)), codes, NONE)
-    return own
+    return own, names
 
 
 def _over_at(rows: pa.Table) -> Index:
     """Return for n rows when (ms) their topic was first seen gone after them, or with another id (`_NEVER`:
     it was not). An id that is not known is like any."""
     codes, names = numbered(rows["topic"])
-    ids, at = _id_codes(rows["topic_id"]), to_numbers(to_milliseconds(rows["sampled_at"]))
+    (ids, _), at = _id_codes(rows["topic_id"]), to_numbers(to_milliseconds(rows["sampled_at"]))
     told = np.where((ids == NONE) & to_mask(pc.is_null(rows["partition"])), _GONE, ids)
     over_at = np.full(len(rows), _NEVER, np.int64)
     last = np.full(len(names), NONE, np.int64)

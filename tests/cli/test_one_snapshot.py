@@ -22,6 +22,7 @@ from streaming.tables.snapshot import OpenTables, Snapshot
 from streaming.tables.tables import Tables
 
 FIRST_OFFSET, LOG_END = 7_000_000, 9_000_000
+OFFSET, OF_A_SAMPLE = re.compile(r"\b70\d{5}\b"), re.compile(r'"offset_as_of_ends": \d+')
 SECOND_MS = 1_000
 OTHERS = {"run", "rebuild", "demo", "serve", "metrics", "maintain", "decode"}
 """Commands that ask no question of the tables: `serve` and `metrics` have a picture of them."""
@@ -157,11 +158,17 @@ def opened(world: World, monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 def batches_in(text: str) -> set[int]:
-    """Return the batches that values of an output are of."""
+    """Return the batches that values of an output are of, those as of the last sample left out."""
     marks = re.findall(r"\bb(\d+)\b", text)
-    offsets = [int(found) - FIRST_OFFSET for found in re.findall(r"\b70\d{5}\b", text)]
+    offsets = [int(found) - FIRST_OFFSET for found in OFFSET.findall(OF_A_SAMPLE.sub("", text))]
+    return {*map(int, marks), *offsets}
+
+
+def sampled_batches_in(text: str) -> set[int]:
+    """Return the batches that were the newest ones at the last sample, by the values as of it."""
+    offsets = [int(found) - FIRST_OFFSET for found in OFFSET.findall("".join(OF_A_SAMPLE.findall(text)))]
     lags = [LOG_END - FIRST_OFFSET - int(found) for found in re.findall(r"\b19\d{5}\b", text)]
-    return {*map(int, marks), *offsets, *lags}
+    return {*offsets, *lags}
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
@@ -174,11 +181,14 @@ def test_an_output_is_of_one_snapshot_though_the_world_goes_on(
     assert opened.snapshots == 1
     assert set((opened.tables - Counter(changes=2)).values()) <= {1}  # again where a base is ahead of it
     found = batches_in(shown.out + shown.err)
+    sampled = sampled_batches_in(shown.out)
     told = set(map(int, re.findall(r'(?:"batch":|as of batch) (\d+)', shown.out + shown.err))) or {max(found)}
+    assert max(sampled, default=0) <= min(told)
     if case[0] in ("history", "retired", "health"):  # these have the past, too
         assert max(found, default=0) <= min(told)
     else:
         assert found <= told
+        assert len(sampled) <= 1
     assert len(told) == 1
     assert min(told) < world.tables.progress().sequence
 
@@ -207,7 +217,8 @@ def test_each_refresh_of_a_watch_is_of_one_snapshot(
     assert shown.out.count("as of batch") == opened.snapshots == 3
     for answer in shown.out.split("\n\n"):
         (told,) = map(int, re.findall(r"as of batch (\d+)", answer))
-        assert batches_in(answer) == {told}
+        assert batches_in(answer) <= {told}
+        assert 0 < max(sampled_batches_in(answer)) <= told
 
 
 def test_where_files_have_gone_all_of_it_is_asked_again(

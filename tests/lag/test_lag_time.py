@@ -355,3 +355,23 @@ def test_logs_are_sampled_throughout_without_a_gap(minutes: Sequence[int], is_th
     places = samples.places.codes_of(sample_table([sample(0, 0), sample(0, 0, Log((), topic="other"))]))
     found = samples.is_throughout(places, 0, 10 * minute, 5 * minute)
     assert found.tolist() == [is_throughout, True]
+
+
+IDS = {
+    ("new", "new"): True,
+    ("new", "old"): False,
+    ("new\0", "new"): False,
+    (None, "old"): True,  # commits of older formats have none
+    ("new", None): True,
+}
+
+
+@pytest.mark.parametrize(("committed", "sampled"), IDS, ids=str)
+def test_an_end_of_another_topic_says_nothing(committed: str | None, sampled: str | None) -> None:
+    row = commit(7, 1_000_000) | {"topic_id": committed}
+    rows = timed([row], OFFSETS.append(pa.field("topic_id", pa.string())))
+    samples = [sample(990_000, 1_000_000, Log((), topic_id=sampled))]
+    crossed = crossings_of(samples, [("t", 0, 7)])
+    found = counted(rows, sample_table(samples), crossed, max_age_ms=AGE, as_of=1_010_000)
+    is_known = [found[name][0].is_valid for name in LAG.names]
+    assert is_known == [IDS[committed, sampled]] * 5 + [True]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.assess import Facts, Terms, assess, assess_lag_along
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
@@ -17,9 +17,8 @@ from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.former_topic import contradictions
 from streaming.lag.health import group_health
 from streaming.lag.health_over_time import status_changes
-from streaming.lag.lag_time import Ends, as_of_ends, with_lag
 from streaming.lag.log_ends import with_log_ends
-from streaming.lag.positions import MAX_AGE_MS, topics_in, written_after
+from streaming.lag.positions import MAX_AGE_MS, topics_in
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
 from streaming.lag.rules import HealthRules
@@ -257,22 +256,18 @@ class SnapshotLagQueries:
         """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
         if not len(rows):
             return with_log_ends(rows, {}), about
-        bounds = pc.min_max(to_milliseconds(rows[at]))
-        first, last = bounds["min"].as_py(), bounds["max"].as_py()
-        parts, samples = lag_rows.parts_by_topic(rows, minutes=(last - first) // MINUTE_MS + 1)
+        moments = to_numbers(to_milliseconds(rows[at]))
+        minutes = int(moments.max() - moments.min()) // MINUTE_MS + 1
+        parts, samples = lag_rows.parts_by_topic(rows, minutes=minutes)
         if samples > MOST_SAMPLES:
             needed = f"about {samples / 1e6:.0f} million samples of log ends"
             why = f"{needed} would be read for it; name groups or topics, or a shorter time"
             return with_log_ends(rows, {}), replace(about, why_no_lag=why)
-        found = [self._part_along(take(rows, part), at, first, last) for part in parts]
+        terms = Terms(max_age_ms=self.max_age_ms)
+        found = [
+            assess_lag_along(self.at, take(rows, part), moments=moments[part], terms=terms) for part in parts
+        ]
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
-
-    def _part_along(self, rows: pa.Table, at: str, first: int, last: int) -> pa.Table:
-        asked, moments = topics_in(rows), to_numbers(to_milliseconds(rows[at]))
-        samples = self.at.ends_between(asked, since=first, until=last, within_ms=self.max_age_ms)
-        ends = Ends.of(rows, samples, moments, max_age_ms=self.max_age_ms)
-        held = as_of_ends(rows, ends, written_after(self.at, rows, ends))
-        return with_lag(rows, ends, held, self.at.crossings(held, as_of=last))
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
         """Return regular moments (ms) between two, these included."""
