@@ -11,7 +11,7 @@ from streaming.alerts.rules.subjects import FORMER_TOPIC_RULE, HEALTH_RULES, LAG
 from streaming.alerts.rules.view import LagRows, judged_partitions, of_partitions
 from streaming.common.arrays import Mask, from_mask, to_mask
 from streaming.lag.former_topic import with_former_topic
-from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in, with_health
+from streaming.lag.positions import MAX_AGE_MS, habits_by, offsets_with_lag, topics_in, with_health
 from streaming.lag.rules import HealthRules
 from streaming.lag.samples import Samples
 from streaming.model.progress import Progress
@@ -37,6 +37,7 @@ class Positions:
         self._settings = settings
         self._policies = GroupPolicies(settings)
         self._health = health or HealthRules()
+        self._habits = habits_by(self._health)
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
 
     def look(
@@ -63,7 +64,14 @@ class Positions:
             moment=moment,
             health=self._health,
             offsets=rows,
-            judged=with_health(at, in_health, moment=moment, max_age_ms=MAX_AGE_MS, rules=self._health),
+            judged=with_health(
+                at,
+                in_health,
+                moment=moment,
+                max_age_ms=MAX_AGE_MS,
+                rules=self._health,
+                habits=self._habits,
+            ),
             dated=with_former_topic(dated, at.topics_over_time(topics_in(dated), as_of=now)),
         )
 

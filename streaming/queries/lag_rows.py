@@ -1,6 +1,6 @@
 """What is read for questions about lag, on one snapshot; and the positions that commits are added to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,8 +12,10 @@ from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.former_topic import with_former_topic
 from streaming.lag.health import group_health
+from streaming.lag.pauses import Waits
 from streaming.lag.positions import (
     MAX_AGE_MS,
+    habits_by,
     offsets_with_lag,
     topics_in,
     with_currency,
@@ -96,6 +98,19 @@ def base_commits(tables: Tables, groups: Sequence[str] | None, moment: int, *, w
         from_mask(np.zeros(len(offsets), np.bool_)),
     ]
     return pa.table(columns, COMMITS.names).cast(COMMITS)
+
+
+def habits_in(
+    tables: Tables, rules: HealthRules, max_age_ms: int, *, until: int
+) -> Callable[[pa.Table], Waits]:
+    """Return how to ask the tables for how long records usually wait, as of a moment (ms)."""
+    habits = habits_by(rules, max_age_ms)
+    return lambda positions: tables.ask(lambda at: habits.read(at, positions, moment=until), bases=[])
+
+
+def numbered_rows(rows: pa.Table) -> pa.Table:
+    """Append the numbers of n rows, from 0 on."""
+    return rows.append_column("number", from_numbers(np.arange(len(rows))))
 
 
 def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:

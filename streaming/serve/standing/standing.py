@@ -17,6 +17,7 @@ from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES, expiry
 from streaming.lag.former_topic import of_former_topic
+from streaming.lag.pauses import Habits
 from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, topics_in, with_currency, with_health
 from streaming.lag.rules import STATUSES, HealthRules
 from streaming.model.progress import Progress
@@ -82,12 +83,18 @@ class Standing:
 
 
 def standing_of(
-    picture: Picture, at: Snapshot, *, moment: int, health: HealthRules, settings: ExpirySettings
+    picture: Picture,
+    at: Snapshot,
+    *,
+    moment: int,
+    health: HealthRules,
+    settings: ExpirySettings,
+    habits: Habits | None = None,
 ) -> Standing:
     """Return how the offsets of a picture stand at a moment (ms).
 
-    `at` are the tables of now: what they have that is newer than the picture is left out. Raises what reading
-    them raises.
+    `habits` remember how positions usually pause, from one standing to the next. `at` are the tables of now:
+    what they have that is newer than the picture is left out. Raises what reading them raises.
     """
     at = replace(at, progress=picture.progress)
     rows = offset_rows(picture)
@@ -97,7 +104,7 @@ def standing_of(
     current = with_currency(
         with_lags, picture.progress, is_observed=True, moment=moment, max_age_ms=MAX_AGE_MS
     )
-    judged = with_health(at, current, moment=moment, max_age_ms=MAX_AGE_MS, rules=health)
+    judged = with_health(at, current, moment=moment, max_age_ms=MAX_AGE_MS, rules=health, habits=habits)
     former = of_former_topic(rows, at.topics_over_time(topics_in(rows), as_of=moment))
     rules, expires_at = _expiry(picture, rows, moment, settings)
     lags = judged["lag"]
