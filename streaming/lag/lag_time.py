@@ -52,7 +52,8 @@ def with_lag_along(
 
 def at_least_at_end(rows: pa.Table, written_at: Index) -> pa.Table:
     """Show positions (n rows with `LAG`) that are beyond the end of their sample, but were written after it
-    (n ms), as being at the end: it was there by then, and the lag is at least 0.
+    (n ms), as being at the end: it was there by then, and is behind by no more than what came since, as any
+    position is.
 
     What was written to `changes` before the sample was taken is beyond the end indeed. Both times are of the
     job's clock, so that those of the brokers do not matter.
@@ -65,7 +66,6 @@ def at_least_at_end(rows: pa.Table, written_at: Index) -> pa.Table:
     shown = {
         "log_end_offset": pc.if_else(chosen, committed, rows["log_end_offset"]),
         "lag": pc.if_else(chosen, _ZERO, rows["lag"]),
-        "lag_is_at_least": pc.or_(chosen, rows["lag_is_at_least"]),
     }
     for name, column in shown.items():
         rows = rows.set_column(rows.column_names.index(name), LAG.field(name), column)

@@ -164,8 +164,8 @@ def passed_between(
     below_at: Index, below_end: Index, above_at: Index, above_end: Index, offsets: Index, max_age_ms: int
 ) -> Index:
     """Return when (ms) logs passed n offsets, between a sample that was not above each and the next one:
-    where the line between them is above it. Where none came for longer than `max_age_ms`, that may have been at any
-    time of the gap: it counts from its begin."""
+    where the line between them is above it. Where none came for longer than `max_age_ms`, that may have been
+    at any time of the gap: it counts from its begin."""
     rise = np.maximum(above_end - below_end, 1)
     before_above = (above_at - below_at) * ((above_end - offsets - 1) / rise)
     passed = above_at - np.clip(before_above, 0, above_at - below_at).astype(np.int64)
