@@ -8,7 +8,7 @@ import pyarrow as pa
 from streaming.alerts.rules.subjects import FORMER_TOPIC_RULE, HEALTH_RULES, LAG_RULES, GroupPolicies
 from streaming.alerts.rules.view import LagRows, of_partitions
 from streaming.assessment.assess import Facts, Terms, assess
-from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.positions import MAX_AGE_MS, habits_by
 from streaming.lag.rules import HealthRules
 from streaming.model.schemas import OFFSETS
 from streaming.settings.model import AlertSettings
@@ -29,6 +29,7 @@ class Positions:
     def __init__(self, settings: AlertSettings, health: HealthRules | None = None) -> None:
         self._policies = GroupPolicies(settings)
         self._health = health or HealthRules()
+        self._habits = habits_by(self._health)
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
 
     def look(
@@ -54,5 +55,5 @@ class Positions:
             health=self._policies.are_on(offsets, *HEALTH_RULES),
             former_topic=self._policies.are_on(offsets, FORMER_TOPIC_RULE),
         )
-        rows = assess(at, offsets, facts, moment=moment, terms=Terms(rules=self._health))
+        rows = assess(at, offsets, facts, moment=moment, terms=Terms(rules=self._health), habits=self._habits)
         return LagRows(moment=moment, health=self._health, offsets=rows)

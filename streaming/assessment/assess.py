@@ -17,6 +17,7 @@ from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
 from streaming.lag.health import PARTITION_HEALTH, with_columns
+from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
     MAX_AGE_MS,
     Reader,
@@ -90,14 +91,16 @@ def assess(
     moment: int,
     terms: Terms | None = None,
     groups: pa.Table | None = None,
+    habits: Habits | None = None,
 ) -> pa.Table:
     """Add to n committed offsets (schema `OFFSETS`, or those of its columns that the facts need) what is
     known of them at a moment (ms), in their order.
 
-    `groups` (schema `GROUPS`) are those of the offsets; None: they are read if a fact needs them. Raises what
-    reading from the source raises.
+    `groups` (schema `GROUPS`) are those of the offsets; None: they are read if a fact needs them. Who asks
+    again and again hands in `habits`, which remember how positions usually pause. Raises what reading from
+    the source raises.
     """
-    asked, rows = _Asked(at, moment, terms or Terms()), offsets
+    asked, rows = _Asked(at, moment, terms or Terms(), habits), offsets
     if facts.lag:
         rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=asked.terms.max_age_ms)
     if facts.sampling:
@@ -125,11 +128,19 @@ class _Asked:
     at: Source
     moment: int
     terms: Terms
+    habits: Habits | None
 
     def health(self, rows: pa.Table) -> pa.Table:
         within = self.terms.max_age_ms
         current = with_currency(rows, self.at.completeness.complete)
-        found = with_health(self.at, current, moment=self.moment, max_age_ms=within, rules=self.terms.rules)
+        found = with_health(
+            self.at,
+            current,
+            moment=self.moment,
+            max_age_ms=within,
+            rules=self.terms.rules,
+            habits=self.habits,
+        )
         return found.select(PARTITION_HEALTH.names)
 
     def former_topic(self, rows: pa.Table) -> pa.Table:

@@ -15,6 +15,7 @@ from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbere
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.log_ends import LAG
+from streaming.lag.pauses import Waits
 from streaming.lag.rules import (
     OK,
     REASONS,
@@ -27,6 +28,7 @@ from streaming.lag.rules import (
     Judged,
     ends_before,
     judge,
+    waits_of,
 )
 from streaming.lag.runs import Commits, Runs
 from streaming.lag.samples import NONE, Samples
@@ -120,10 +122,13 @@ class Judging:
         if "is_current" in positions.schema.names:
             self._is_current = to_mask(positions["is_current"])
 
-    def facts(self, numbers: Index, commits: Commits, samples: pa.Table) -> pa.Table:
+    def facts(
+        self, numbers: Index, commits: Commits, samples: pa.Table, waits: Waits | None = None
+    ) -> pa.Table:
         """Return what is said (schema `PARTITION_HEALTH`) of m positions, by their numbers.
 
-        `commits` are of positions by their numbers, of these or of others.
+        `commits` are of positions by their numbers, of these or of others. `waits` are theirs, if that is
+        known; else it is known since when records wait, as far as samples tell.
         """
         among = np.full(len(self._own.keys), NONE, np.int64)
         among[numbers] = np.arange(len(numbers))
@@ -141,12 +146,16 @@ class Judging:
             max_age_ms=self._max_age_ms,
         )
         moments = np.full(len(numbers), self._now, np.int64)
+        lasts = runs.starts[1:] - 1
+        if waits is None:
+            waits = waits_of(runs, lasts, sampled, places, moments, self._max_age_ms, self._rules)
         judged = judge(
             runs,
-            runs.starts[1:] - 1,
+            lasts,
             moments,
             lags=from_numbers(self._lags[numbers], self._is_lag_known[numbers]),
             ends_before=ends_before(sampled, places, moments, self._rules),
+            waits=waits,
             is_current=self._is_current[numbers],
             rules=self._rules,
         )
@@ -168,7 +177,6 @@ def group_health(rows: pa.Table) -> pa.Table:
     worst = leading(
         codes,
         -statuses,
-        -_milliseconds(rows["lag_seconds"]),
         -numbers_or(rows["lag"], NONE),
         numbers_or(rows["partition"], 0),
         ranks(rows["topic"]),

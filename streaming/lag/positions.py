@@ -10,30 +10,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
+from streaming.lag import pauses
 from streaming.lag.health import Judging, with_columns
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
-from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
+from streaming.lag.pauses import ASKED, Habits, Waits, groups_of
+from streaming.lag.rules import STATUSES, STOPPED, TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import Commits
 from streaming.lag.samples import NONE
 
 MAX_AGE_MS: Final = 5 * MINUTE_MS
 """Samples of log ends that are older say nothing of the lag."""
 
-_MOST_NAMED: Final = 500
 
-
-class Reader(Protocol):
+class Reader(pauses.Reader, Protocol):
     """The tables at one moment: a snapshot of them."""
 
     def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
         """Read the newest sample of each partition that has one so late (ms before)."""
-
-    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
-        """Read between which samples the ends of logs passed n positions (n rows)."""
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int
@@ -82,7 +79,7 @@ def _written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
     says something of lag, as `as_of_ends` takes it."""
     if not ends.is_known.any():
         return rows.slice(0, 0)
-    return at.commits(_named(rows), since=int(ends.at[ends.is_known].min()) + 1, in_order=False)
+    return at.commits(groups_of(rows), since=int(ends.at[ends.is_known].min()) + 1, in_order=False)
 
 
 def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
@@ -94,12 +91,19 @@ def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
 
 
 def with_health(
-    at: Reader, positions: pa.Table, *, moment: int, max_age_ms: int, rules: HealthRules
+    at: Reader,
+    positions: pa.Table,
+    *,
+    moment: int,
+    max_age_ms: int,
+    rules: HealthRules,
+    habits: Habits | None = None,
 ) -> pa.Table:
     """Append the columns `PARTITION_HEALTH` to positions (as `partition_health` has them).
 
     Of those that are behind the commits are read: further back for those whose windows need it. How often a
-    position is committed is looked up over `long_silence_ms`.
+    position is committed is looked up over `long_silence_ms`; how it usually pauses, if it would have stopped
+    else. Who asks again and again hands in `habits` (as `habits_by` makes them), which remember that.
     """
     window = rules.window_ms
     reaches = sorted({2 * window, 12 * window, rules.long_silence_ms + window})
@@ -111,7 +115,8 @@ def with_health(
     no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
     numbers = [np.flatnonzero(~is_behind)]
     found = [judging.facts(numbers[0], commits.held, no_samples)]
-    is_pace_known, too_few = np.full(len(positions), rules.min_commits <= 1), from_texts([TOO_FEW_COMMITS])
+    sampled = [no_samples]
+    is_pace_known, too_few = np.full(len(positions), rules.min_commits <= 1), from_texts(TOO_FEW_COMMITS)
     for reach in reaches:
         since, is_last = moment - reach, reach == reaches[-1]
         if len(behind) > len(pending):
@@ -130,9 +135,46 @@ def with_health(
         is_done = ~is_open | is_last
         found.append(facts.filter(from_mask(is_done)))
         numbers.append(judged[is_done])
+        sampled.append(samples if _has_stopped(found[-1]).any() else no_samples)
         pending = np.setdiff1d(pending, judged[is_done], assume_unique=True)
     order = np.argsort(np.concatenate(numbers))
-    return with_columns(positions, take(pa.concat_tables(found), order))
+    facts = take(pa.concat_tables(found), order)
+    stopped = np.flatnonzero(_has_stopped(facts))
+    if len(stopped):
+        habits = habits or habits_by(rules, max_age_ms)
+        waits = habits.of(at, take(positions.select(ASKED.names), stopped), moment=moment)
+        step_of = np.repeat(np.arange(len(numbers)), [len(some) for some in numbers])[order]
+        facts = _judged_again(judging, facts, stopped, waits, commits.held, step_of, sampled)
+    return with_columns(positions, facts)
+
+
+def _has_stopped(facts: pa.Table) -> Mask:
+    return to_mask(pc.is_in(facts["status"], value_set=from_texts([STATUSES[STOPPED]])))
+
+
+def habits_by(rules: HealthRules, max_age_ms: int = MAX_AGE_MS) -> Habits:
+    """Return the habits of positions, of which nothing is known yet, as rules ask for them."""
+    return Habits(max_age_ms=max_age_ms, min_lag=rules.min_lag, window_ms=rules.window_ms)
+
+
+def _judged_again(
+    judging: Judging,
+    facts: pa.Table,
+    stopped: Index,
+    waits: Waits,
+    commits: Commits,
+    step_of: Index,
+    sampled: Sequence[pa.Table],
+) -> pa.Table:
+    """Judge those again that would have stopped, now that it is known how they pause. The n facts are of the
+    steps `step_of`, of which each has its samples."""
+    order, found = np.arange(len(facts)), [facts]
+    for step in np.unique(step_of[stopped]):
+        some = np.flatnonzero(step_of[stopped] == step)
+        own = stopped[some]
+        order[own] = sum(map(len, found)) + np.arange(len(own))
+        found.append(judging.facts(own, commits, sampled[step], waits.at(some)))
+    return take(pa.concat_tables(found), order)
 
 
 class _CommitsBack:
@@ -149,13 +191,7 @@ class _CommitsBack:
     def read(self, pending: pa.Table, since: int) -> Index:
         """Add the commits of some of the positions from where they were read to back to a moment (ms); return
         the numbers of the positions that have any there."""
-        rows = self._at.commits(_named(pending), since=since, until=self._until, in_order=False)
+        rows = self._at.commits(groups_of(pending), since=since, until=self._until, in_order=False)
         more = Commits.of(self._numbers[self._keys.codes_of(rows)], rows)
         self.held, self._until = Commits.joined(self.held, more), since - 1
         return more.keys
-
-
-def _named(positions: pa.Table) -> list[str] | None:
-    """Return the groups of positions; None: they are so many that all are read, and chosen from."""
-    groups: list[str] = pc.unique(positions["group"]).to_pylist()
-    return groups if len(groups) <= _MOST_NAMED else None

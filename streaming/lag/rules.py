@@ -5,8 +5,8 @@ older ones where these are fewer than three. Commits within a tenth of the windo
 them is no pace. The first rule that holds decides:
 
 1. The lag is no more than `min_lag` now: OK.
-2. Nothing was committed for longer than the window, and than its commits took, and what is to be read has
-   been there for as long as the window: STOPPED.
+2. Nothing was committed for longer than the window, and than its commits took, and records wait for as long,
+   and for longer than is usual (`streaming.lag.pauses`): STOPPED.
 3. The offset is below an earlier one of the window, and has been for `rewind_after_ms`: REWOUND.
 4. The lag was no more than `min_lag` at a commit of the window: OK.
 5. All offsets of the window are equal: STALLED.
@@ -16,7 +16,7 @@ Where Burrow compares lags at commits, which depend on when it has last asked fo
 compared as of samples. What cannot be known is UNKNOWN, before any rule that would need it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ import pyarrow as pa
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.common.times import DAY_MS, MINUTE_MS
 from streaming.lag.log_ends import lag_of
+from streaming.lag.pauses import Waits
 from streaming.lag.runs import Runs, counted
 from streaming.lag.samples import NONE, Samples
 
@@ -33,18 +34,20 @@ STATUSES: Final = ("OK", "UNKNOWN", "WARNING", "STOPPED", "STALLED", "REWOUND")
 
 OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 
-TOO_FEW_COMMITS: Final = "too few commits are known"
+TOO_FEW_COMMITS: Final = ("too few commits are known", "it has committed for too short a time")
+"""The reasons why older commits are looked for."""
 
 REASONS: Final = (
     ("caught up", OK),
     ("was caught up lately", OK),
     ("catching up", OK),
+    ("pauses as it usually does", OK),
     ("newer commits may not have been read", UNKNOWN),
     ("its newest commit could not be read", UNKNOWN),
     ("its log end is not known", UNKNOWN),
     ("it is beyond the log end", UNKNOWN),
     ("its log end was not known when its silence began", UNKNOWN),
-    (TOO_FEW_COMMITS, UNKNOWN),
+    *((reason, UNKNOWN) for reason in TOO_FEW_COMMITS),
     ("its lag was not known at every commit", UNKNOWN),
     ("lag never fell", WARNING),
     ("no commits, and records wait", STOPPED),
@@ -57,12 +60,14 @@ REASONS: Final = (
     _CAUGHT_UP,
     _WAS_CAUGHT_UP,
     _CATCHING_UP,
+    _PAUSES,
     _NOT_READ,
     _UNREADABLE,
     _NO_END,
     _BEYOND_END,
     _END_WAS_UNKNOWN,
     _TOO_FEW,
+    _TOO_SHORT,
     _LAG_WAS_UNKNOWN,
     _NEVER_FELL,
     _SILENT,
@@ -130,6 +135,17 @@ class Judged:
         statuses: Index = _STATUS_OF[self.reasons]
         return statuses
 
+    def at(self, numbers: Index) -> Self:
+        """Return what is said of some."""
+        return type(self)(*(getattr(self, field.name)[numbers] for field in fields(self)))
+
+    def replaced(self, numbers: Index, other: Self) -> Self:
+        """Return the same, but for what another one says of some."""
+        both = {field.name: getattr(self, field.name).copy() for field in fields(self)}
+        for name, values in both.items():
+            values[numbers] = getattr(other, name)
+        return type(self)(**both)
+
 
 def judge(
     runs: Runs,
@@ -138,13 +154,15 @@ def judge(
     *,
     lags: pa.Array | pa.ChunkedArray,
     ends_before: Index,
+    waits: Waits,
     is_current: Mask,
     rules: HealthRules,
 ) -> Judged:
     """Apply the rules to m positions, each at a moment (ms).
 
     `lasts` are the numbers of their newest commits then. `lags` are those at the moment (null: not known),
-    `ends_before` the ends of their logs a window before (`NONE`: not known).
+    `ends_before` the ends of their logs a window before (`NONE`: not known), `waits` tell how long
+    records wait, and may wait.
     """
     keys = runs.codes[lasts]
     last_at, last_offset = runs.at[lasts], runs.offsets[lasts]
@@ -153,10 +171,13 @@ def judge(
     windows, has_enough = _at_least(runs, lasts, in_time, rules)
     windows = np.minimum(windows, lasts)  # where the last is not readable
 
-    silence = moments - last_at
-    is_silent = silence > np.where(
+    pace = np.where(
         has_enough, np.maximum(last_at - runs.at[windows], rules.window_ms), rules.long_silence_ms
     )
+    is_silent = moments - last_at > pace
+    is_too_long = moments - np.maximum(last_at, waits.since) > np.maximum(pace, waits.usual)
+    is_pause = is_silent & ~is_too_long & (waits.usual > 0)
+    is_silent &= is_too_long
     is_waited_for = lag_of(ends_before, last_offset) > rules.min_lag
     turns = _turns(runs, windows, lasts)
     is_rewound = (turns != NONE) & (moments - runs.at[turns] >= rules.rewind_after_ms)
@@ -169,8 +190,9 @@ def judge(
     was_low = within((runs.lags != NONE) & (runs.lags <= rules.min_lag)) > 0
     was_unknown = within(runs.lags == NONE) > 0
     is_equal = runs.stands_since[lasts] <= windows
-    falls, seen = _falls(runs, windows, lasts, moments)
-    is_whole = has_enough & (in_time > chains)  # a commit from before the time says where it was at its start
+    falls, seen = _falls(runs, windows, lasts, moments, rules)
+    # a commit from before the time says where it was at its start; what is younger is judged by half a window
+    is_whole = (in_time > chains) | (last_at - runs.at[windows] >= rules.window_ms // 2)
 
     lag, is_lag_known = numbers_or(lags, 0), to_mask(lags.is_valid())
     conditions = {
@@ -184,7 +206,9 @@ def judge(
         _WENT_BACK: is_rewound,
         _WAS_CAUGHT_UP: was_low,
         _CATCHING_UP: ~is_equal & (falls > 0),
-        _TOO_FEW: ~is_whole,
+        _PAUSES: is_pause & ~is_equal & ~(has_enough & is_whole & ~was_unknown),
+        _TOO_FEW: ~has_enough,
+        _TOO_SHORT: ~is_whole,
         _LAG_WAS_UNKNOWN: was_unknown | (~is_equal & (seen < rules.min_commits)),
         _STANDS: is_equal,
     }
@@ -201,6 +225,23 @@ def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRu
     before = samples.newest_until(places, moments - rules.window_ms)
     ends: Index = np.where(samples.is_same_log(before, newest), np.append(samples.ends, 0)[before], NONE)
     return ends
+
+
+def waits_of(
+    runs: Runs,
+    lasts: Index,
+    samples: Samples,
+    places: Index,
+    moments: Index,
+    max_age_ms: int,
+    rules: HealthRules,
+) -> Waits:
+    """Return since when records wait for m positions, as samples of their places tell; what is usual is not
+    known."""
+    offsets = runs.offsets[lasts]
+    least = np.where(offsets < 2**62, offsets + rules.min_lag, offsets)
+    since = samples.passed_at(places, moments, least, max_age_ms)
+    return Waits(since, np.zeros(len(lasts), np.int64))
 
 
 def _at_least(runs: Runs, lasts: Index, in_time: Index, rules: HealthRules) -> tuple[Index, Mask]:
@@ -240,13 +281,22 @@ def _turns(runs: Runs, windows: Index, lasts: Index) -> Index:
     return turns
 
 
-def _falls(runs: Runs, windows: Index, lasts: Index, moments: Index) -> tuple[Index, Index]:
+def _falls(
+    runs: Runs, windows: Index, lasts: Index, moments: Index, rules: HealthRules
+) -> tuple[Index, Index]:
     """Count how often the lag of each position fell in its window from one sample to the next, and of how
-    many of its commits a sample tells the lag after them."""
+    many of its commits a sample tells the lag after them.
+
+    Where nothing was committed for longer than a window it fell if half of what had come by then was done:
+    jobs that run now and then leave about as much behind each time.
+    """
     is_seen = runs.lags_after != NONE
     numbers, before = np.flatnonzero(is_seen), counted(is_seen)
     lags, chains = runs.lags_after[numbers], runs.chains[numbers]
     fell = np.append(False, (lags[1:] < lags[:-1]) & (chains[1:] == chains[:-1]))[: len(lags)]
+    waits = np.append(0, np.diff(runs.at))[: len(runs.at)]
+    is_run = runs.is_follower & (waits > rules.window_ms) & (runs.lags_after <= runs.lags_before // 2)
+    fell |= is_run[numbers]
     count = counted(fell)
     first = before[windows]
     is_later = is_seen[lasts] & (runs.after_at[lasts] > moments)  # the newest was not seen yet

@@ -104,8 +104,9 @@ class Runs:
     begin that are in one piece up to each: after the key was removed, or could not be read.
 
     `lags` is the lag when it was committed, by the sample before: the true one was no less (`NONE`: not
-    known). `lags_after` is the lag by the first sample after it if it was the newest commit still, which is
-    the lag that Kafka's tools would have shown at `after_at` (`NONE`: there is no such sample).
+    known); `lags_before` is that of the commit before it, by the same sample. `lags_after` is the lag by the
+    first sample after it if it was the newest commit still, which is the lag that Kafka's tools would have
+    shown at `after_at` (`NONE`: there is no such sample).
     """
 
     codes: Index
@@ -117,6 +118,7 @@ class Runs:
     is_removed: Mask
     chains: Index
     lags: Index
+    lags_before: Index
     lags_after: Index
     after_at: Index
     _ranked: Index
@@ -156,6 +158,7 @@ class Runs:
         is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
         is_seen &= sampled_at[after] - at <= max_age_ms
+        offsets_before = np.append(0, offsets[:-1])[: len(offsets)]
         return cls(
             codes=codes,
             starts=starts,
@@ -166,6 +169,7 @@ class Runs:
             is_removed=commits.is_removed,
             chains=_chains(starts, is_readable),
             lags=np.where(is_near & is_readable, np.maximum(lag_of(ends[before], offsets), 0), NONE),
+            lags_before=np.where(is_near, lag_of(ends[before], offsets_before), NONE),
             lags_after=np.where(is_seen & is_readable, np.maximum(lag_of(ends[after], offsets), 0), NONE),
             after_at=np.where(is_seen, sampled_at[after], 0),
             _ranked=ranked,

@@ -4,6 +4,7 @@ A sample says where the log of a topic partition ended (`log_end`) when the brok
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
@@ -90,6 +91,44 @@ class Samples:
         found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="left")
         return self._if_of(codes, moments, found, is_since=True)
 
+    def passed_at(self, codes: Index, moments: Index, offsets: Index, max_age_ms: int) -> Index:
+        """Return for n places and moments (ms) when the log was first seen to end above an offset, as was
+        sampled up to then (ms); `NONE`: it was not, or by the first of its samples already.
+
+        See `passed_between`.
+        """
+        newest = self.newest_until(codes, moments)
+        if not len(self.at):
+            return np.full(len(codes), NONE, np.int64)
+        logs, least, span = self._logs
+        asked = logs[newest] * span + np.clip(offsets - least + 1, 0, span - 1)
+        above = np.searchsorted(self._ends_ranked, asked, side="right")
+        is_seen = (newest != NONE) & (above <= newest) & (above > 0)
+        above = np.where(is_seen, above, 0)
+        is_seen &= logs[above - 1] == logs[above]
+        below_at, above_at = self.at[above - 1], self.at[above]
+        below_end, above_end = self.ends[above - 1], self.ends[above]
+        passed = passed_between(below_at, below_end, above_at, above_end, offsets, max_age_ms)
+        return np.where(is_seen, passed, NONE)
+
+    @cached_property
+    def _logs(self) -> tuple[Index, int, int]:
+        """Return the number of the log of each sample (they rise), the least of all ends, and a number of
+        ends that there are fewer of. A log begins with another topic id, and where the end fell."""
+        is_other = (self.codes[1:] != self.codes[:-1]) | (self.ends[1:] < self.ends[:-1])
+        known = np.maximum.accumulate(np.where(self.ids == NONE, -1, np.arange(len(self.ids))))
+        ids = np.where(known == -1, NONE, self.ids[known])
+        is_other |= (self.ids[1:] != NONE) & (ids[:-1] != NONE) & (self.ids[1:] != ids[:-1])
+        logs = np.append(0, np.cumsum(is_other))
+        distinct = int(self.ends.max()) - int(self.ends.min()) + 3
+        return logs, int(self.ends.min()), distinct
+
+    @cached_property
+    def _ends_ranked(self) -> Index:
+        logs, least, span = self._logs
+        ranked: Index = logs * span + (self.ends - least + 1)
+        return ranked
+
     def is_throughout(self, codes: Index, since: int, until: int, max_age_ms: int) -> Mask:
         """Tell of n places whether each was sampled all along from a moment to another (ms): at any time the
         newest sample was no older than `max_age_ms`."""
@@ -129,6 +168,18 @@ class Samples:
         is_there &= (at >= moments) if is_since else (at <= moments)
         numbers: Index = np.where(is_there, found, NONE)
         return numbers
+
+
+def passed_between(
+    below_at: Index, below_end: Index, above_at: Index, above_end: Index, offsets: Index, max_age_ms: int
+) -> Index:
+    """Return when (ms) logs passed n offsets, between a sample that was not above each and the next one:
+    where the line between them is above it. Where none came for longer than `max_age_ms`, that may have been
+    at any time of the gap: it counts from its begin."""
+    rise = np.maximum(above_end - below_end, 1)
+    before_above = (above_at - below_at) * ((above_end - offsets - 1) / rise)
+    passed = above_at - np.clip(before_above, 0, above_at - below_at).astype(np.int64)
+    return np.where(above_at - below_at <= max_age_ms, passed, below_at)
 
 
 def _joined(codes: Index, partitions: pa.ChunkedArray) -> Index:

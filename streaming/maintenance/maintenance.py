@@ -37,7 +37,7 @@ from streaming.maintenance.trimming import (
 from streaming.maintenance.trusted_time import Times, times_of, trusted_time_ago
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.commits import committed
-from streaming.tables.feed import noted_day
+from streaming.tables.progress_rows import noted_day
 from streaming.tables.select import QueryFailedError, in_one_line
 from streaming.tables.tables import Tables
 

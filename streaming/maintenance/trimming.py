@@ -16,8 +16,8 @@ from streaming.maintenance.rewriting import delete_rows
 from streaming.maintenance.trusted_time import Times, sequence_before
 from streaming.model.schemas import UNKNOWN_RECORD_VERSION
 from streaming.settings.model import Settings
-from streaming.tables.feed import HISTORY_TRANSACTION, history_start
 from streaming.tables.files import commit_files
+from streaming.tables.progress_rows import HISTORY_TRANSACTION, history_start
 from streaming.tables.select import between, select
 from streaming.tables.tables import Tables
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from streaming.common.times import DAY_MS, FIRST_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import to_milliseconds
-from streaming.tables.feed import history_start
+from streaming.tables.progress_rows import history_start
 from streaming.tables.select import between, select, written_after, written_until
 from streaming.tables.tables import Tables
 

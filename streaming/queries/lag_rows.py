@@ -1,6 +1,6 @@
 """What is read for questions about lag, on one snapshot; and the positions that commits are added to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
-from streaming.common.arrays import Index, from_mask, no_rows, to_mask, to_numbers
+from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import key_codes, numbered
 from streaming.lag.health import group_health
+from streaming.lag.pauses import Waits
+from streaming.lag.positions import habits_by
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import OFFSETS, TIMESTAMP
@@ -66,6 +68,19 @@ def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int) -> pa.
         from_mask(np.zeros(len(offsets), np.bool_)),
     ]
     return pa.table(columns, COMMITS.names).cast(COMMITS)
+
+
+def habits_in(
+    at: Snapshot, rules: HealthRules, max_age_ms: int, *, until: int
+) -> Callable[[pa.Table], Waits]:
+    """Return how to ask a snapshot how long records usually wait, as of a moment (ms)."""
+    habits = habits_by(rules, max_age_ms)
+    return lambda positions: habits.read(at, positions, moment=until)
+
+
+def numbered_rows(rows: pa.Table) -> pa.Table:
+    """Append the numbers of n rows, from 0 on."""
+    return rows.append_column("number", from_numbers(np.arange(len(rows))))
 
 
 def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:

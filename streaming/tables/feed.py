@@ -1,10 +1,6 @@
-"""What `changes` tells as a feed: the steps of positions, the offsets that were removed, all rows in order.
-
-Maintenance drops what is older than the history that is kept, day by day, and notes the first whole day.
-"""
+"""What `changes` tells as a feed: the steps of positions, offsets that were removed, all rows in order."""
 
 from collections.abc import Sequence
-from datetime import date
 from typing import Final
 
 import numpy as np
@@ -15,13 +11,9 @@ from deltalake import DeltaTable
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
-from streaming.common.times import DAY_MS, day_of, start_of
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, TIMESTAMP
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
-
-HISTORY_TRANSACTION: Final = "offsetlake.history"
-"""The application id under which `changes` notes the first day (days since 1970) that is whole."""
 
 HISTORY: Final = pa.schema(
     [
@@ -73,6 +65,11 @@ COMMITTED: Final = pa.schema(
     ]
 )
 """What is read of commits."""
+
+PAUSES: Final = pa.schema(
+    [*KEY, ("committed_at", TIMESTAMP), ("before_at", TIMESTAMP), ("offset_before", pa.int64())]
+)
+"""What is read of commits after pauses; `before_at` is of the commit before, null: there was none."""
 
 REWINDS: Final = pa.schema(
     [
@@ -129,13 +126,7 @@ def read_steps(
     Those since a moment and up to another (ms), or all that are kept, and of the named `EVENTS` or of all.
     Commits of one key that came within one batch are one step, that of the last of them, which says how many.
     """
-    conditions = [
-        f""""kind" = 'offset' AND "sequence" <= {up_to}""",
-        """NOT ("op" = 'remove' AND "before" IS NULL)""",  # of what was not held
-        *([] if groups is None else [is_one_of("group", groups)]),
-        *([] if since is None else [written_after(since - 1)]),
-        *([] if until is None else [written_until(until)]),
-    ]
+    was_held = """NOT ("op" = 'remove' AND "before" IS NULL)"""
     rows = select(
         f"""
         SELECT * FROM (
@@ -144,7 +135,7 @@ def read_steps(
                 "{COMMITS.name}", "cause", "after"['metadata'] AS "metadata",
                 "after"['commit_timestamp'] AS "commit_timestamp", "sequence",
                 "before"['committed_offset'] AS "earlier"
-            FROM changes WHERE {" AND ".join(conditions)}
+            FROM changes WHERE {_of_offsets(groups, up_to, since, until)} AND {was_held}
         ) AS steps
         WHERE {is_one_of("event", events) if events else "true"}
         ORDER BY "sequence", "group", "topic", "partition"
@@ -171,12 +162,6 @@ def commits_between(
     """Read what was committed between two moments (ms), these included, up to a sequence: rows of schema
     `COMMITTED`, those of a key in the order of the log, unless `in_order` is false; of one batch the last of
     each key."""
-    conditions = [
-        f""""kind" = 'offset' AND "sequence" <= {up_to}""",
-        written_after(since - 1),
-        *([] if until is None else [written_until(until)]),
-        *([] if groups is None else [is_one_of("group", groups)]),
-    ]
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)},
@@ -186,11 +171,40 @@ def commits_between(
                 AS "committed_at",
             "batch_time" AS "written_at", "op" = 'remove' AS "is_removed",
             "before"['committed_offset'] AS "offset_before", "source_partition", "source_offset", "sequence"
-        FROM changes WHERE {" AND ".join(conditions)}
+        FROM changes WHERE {_of_offsets(groups, up_to, since, until)}
         """,
         changes=changes,
     ).cast(COMMITTED)
     return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
+
+
+def pauses_since(
+    changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, longer_than_ms: int
+) -> pa.Table:
+    """Read the commits (schema `PAUSES`) since a moment (ms) that came after so long a pause, and the first
+    ones of keys, in no order."""
+    rows = select(
+        f"""
+        SELECT {names(KEY_NAMES)}, "after"['commit_timestamp'] AS "committed_at",
+            "before"['commit_timestamp'] AS "before_at", "before"['committed_offset'] AS "offset_before"
+        FROM changes WHERE {_of_offsets(groups, up_to, since)} AND "op" = 'set' AND ("before" IS NULL
+            OR "after"['commit_timestamp'] > "before"['commit_timestamp']
+                + INTERVAL '{longer_than_ms} milliseconds')
+        """,
+        changes=changes,
+    )
+    return rows.cast(PAUSES)
+
+
+def _of_offsets(groups: Sequence[str] | None, up_to: int, since: int | None, until: int | None = None) -> str:
+    """Write the condition that a row is about an offset of groups (None: all), written between moments."""
+    conditions = [
+        f""""kind" = 'offset' AND "sequence" <= {up_to}""",
+        *([] if groups is None else [is_one_of("group", groups)]),
+        *([] if since is None else [written_after(since - 1)]),
+        *([] if until is None else [written_until(until)]),
+    ]
+    return " AND ".join(conditions)
 
 
 def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) -> pa.Table:
@@ -357,34 +371,3 @@ def rows_in_order(table: DeltaTable, schema: pa.Schema, condition: str = "true")
         log=table,
     )
     return rows.cast(schema)
-
-
-# --- since when changes are whole ------------------------------------------------------------------------
-
-
-def history_start(changes: DeltaTable) -> date:
-    """Return the first day of which all changes are still there (1970-01-01: none has ever been dropped)."""
-    return noted_day(changes, HISTORY_TRANSACTION)
-
-
-def noted_day(changes: DeltaTable, transaction: str) -> date:
-    """Return the day that maintenance has noted under an application id; 1970-01-01 if none."""
-    return day_of((changes.transaction_version(transaction) or 0) * DAY_MS)
-
-
-def whole_since(changes: DeltaTable) -> int | None:
-    """Return the moment (ms) before which changes have been dropped; None: the tables are younger."""
-    start = start_of(history_start(changes))
-    return start if (changes.metadata().created_time or 0) < start else None
-
-
-def starts_after(changes: DeltaTable, moment: int) -> int | None:
-    """Return when the first change was written (ms) if that was after a moment; None: it was not.
-
-    Asks only where the table was created after the moment.
-    """
-    if (changes.metadata().created_time or 0) <= moment:
-        return None
-    first = select('SELECT min("batch_time") AS "first" FROM changes', changes=changes)["first"]
-    start: int | None = to_milliseconds(first)[0].as_py()
-    return start if start is not None and start > moment else None

@@ -1,23 +1,27 @@
 """When the job was running and how far it had read: rows of `changes` of kind `progress`, for past moments.
 
+Maintenance drops what is older than the history that is kept, day by day, and notes the first whole day.
 The newest progress is in the metadata of the newest commit, but metadata lasts only as long as Delta keeps
 its log. So every batch adds one row that says it too, and so does a heartbeat once a minute.
 """
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, to_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, start_of, to_ms
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.completeness import read_until
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress, Reached
 from streaming.model.schemas import CHANGES
-from streaming.tables.feed import whole_since
 from streaming.tables.select import select, written_after, written_until
+
+HISTORY_TRANSACTION: Final = "offsetlake.history"
+"""The application id under which `changes` notes the first day (days since 1970) that is whole."""
 
 OBSERVED_EVERY_MS: Final = MINUTE_MS
 """How often heartbeats leave a row. Each is a file until maintenance joins them, so not every time."""
@@ -181,3 +185,34 @@ def _partition(kept: dict[str, Any]) -> PartitionProgress:
 
 def _loaded(progress: Progress) -> list[int]:
     return [number for number, one in progress.partitions.items() if one.loaded]
+
+
+# --- since when changes are whole ------------------------------------------------------------------------
+
+
+def history_start(changes: DeltaTable) -> date:
+    """Return the first day of which all changes are still there (1970-01-01: none has ever been dropped)."""
+    return noted_day(changes, HISTORY_TRANSACTION)
+
+
+def noted_day(changes: DeltaTable, transaction: str) -> date:
+    """Return the day that maintenance has noted under an application id; 1970-01-01 if none."""
+    return day_of((changes.transaction_version(transaction) or 0) * DAY_MS)
+
+
+def whole_since(changes: DeltaTable) -> int | None:
+    """Return the moment (ms) before which changes have been dropped; None: the tables are younger."""
+    start = start_of(history_start(changes))
+    return start if (changes.metadata().created_time or 0) < start else None
+
+
+def starts_after(changes: DeltaTable, moment: int) -> int | None:
+    """Return when the first change was written (ms) if that was after a moment; None: it was not.
+
+    Asks only where the table was created after the moment.
+    """
+    if (changes.metadata().created_time or 0) <= moment:
+        return None
+    first = select('SELECT min("batch_time") AS "first" FROM changes', changes=changes)["first"]
+    start: int | None = to_milliseconds(first)[0].as_py()
+    return start if start is not None and start > moment else None

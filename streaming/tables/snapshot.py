@@ -23,13 +23,12 @@ from streaming.tables.feed import (
     keys_in,
     partitions_committed,
     partitions_in,
+    pauses_since,
     read_steps,
     removals_of,
     rewinds_between,
-    starts_after,
     topics_of,
     topics_subscribed,
-    whole_since,
 )
 from streaming.tables.folding import ROWS, fold_mark, keys_at, rows_at
 from streaming.tables.log_ends import (
@@ -40,7 +39,7 @@ from streaming.tables.log_ends import (
     newest_ends,
     topics_over_time,
 )
-from streaming.tables.progress_rows import Observation, observed_at
+from streaming.tables.progress_rows import Observation, observed_at, starts_after, whole_since
 
 Among = Literal["groups", "live", "history"]
 """Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
@@ -286,6 +285,16 @@ class Snapshot:
             )
 
         return _of(groups, commits)
+
+    def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
+        """Read the commits of groups (None: all) since a moment (ms) that came after so long a pause, and the
+        first ones of keys (schema `PAUSES`), in no order."""
+
+        def pauses(of: Sequence[str] | None) -> pa.Table:
+            up_to = self.progress.sequence
+            return pauses_since(self._changes, of, up_to=up_to, since=since, longer_than_ms=longer_than_ms)
+
+        return _of(groups, pauses)
 
     def rewinds(self, *, after: int, since: int) -> pa.Table:
         """Read the commits that went back (schema `REWINDS`) in changes after a sequence, written since a

@@ -302,9 +302,34 @@ def test_group_that_goes_back_is_told_by_default_with_who_can_have_done_it(lake:
     lake.commit("g", PLACE, offset=100, group_value=None)
     (more,) = world.evaluate_twice()
     assert (more.id, more.revision, more.finding.facts["offsets"]) == (opened.id, 1, 3)
-    assert "app-1/10.0.0.1" in summary(more)
+    assert "app-1/10.0.0.1" not in summary(more)
+    assert more.finding.facts["went_back_at"] == facts["went_back_at"]
     lake.pass_time(DAY)
     assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, False)]
+
+
+def test_what_happened_first_is_told_after_it_was_repaired_by_hand(lake: Lake) -> None:
+    """It went back to the begin; when that was seen, a tool put it where it had been before, which is further
+    back than it had come meanwhile."""
+    world = World(lake, alert_settings())
+    lake.commit("g", PLACE, offset=500)
+    lake.pass_time(M)
+    lake.commit("g", PLACE, offset=10)
+    (opened,) = world.evaluate_twice()
+    assert "from 500 to 10" in summary(opened)
+    lake.commit("g", PLACE, offset=9_000)
+    lake.pass_time(HOUR)
+    lake.commit("g", PLACE, offset=500, group_value=None)
+    (repaired,) = world.evaluate_twice()
+    text = "went back, the furthest orders-0, from 500 to 10 at"
+    assert (text in summary(opened), text in summary(repaired)) == (True, True)
+    assert "while no member was there" not in summary(repaired)
+    assert (repaired.finding.facts["offsets"], repaired.id) == (2, opened.id)
+    lake.pass_time(2 * DAY)
+    world.evaluate()
+    lake.commit("g", PLACE, offset=20)
+    (again,) = world.evaluate_twice()
+    assert "from 500 to 20" in summary(again)  # another incident
 
 
 def test_small_step_back_and_a_replay_of_the_same_offset_are_no_rewind(lake: Lake) -> None:

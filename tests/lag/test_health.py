@@ -347,7 +347,8 @@ def test_a_gap_in_the_commits_of_a_key_begins_a_new_piece() -> None:
     """It was removed or not readable in between: what came before says nothing."""
     world = steady(until=START - 8 * M).committed([(None, START - 8 * M)])
     world.committed([(50, START - 7 * M + n * S) for n in range(400)])
-    assert judge(world, START)["reason"] == "too few commits are known"
+    assert judge(world, START - 4 * M)["reason"] == "it has committed for too short a time"
+    assert judge(world, START)["reason"] == "commits stay at one offset"
 
 
 # --- groups ----------------------------------------------------------------------------------------------

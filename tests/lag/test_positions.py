@@ -14,6 +14,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag.health import PARTITION_HEALTH, partition_health
 from streaming.lag.log_ends import LAG
+from streaming.lag.pauses import PAUSES
 from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import COMMITS
@@ -57,6 +58,12 @@ class Held:
 
     def newest_ends(self, topics: Collection[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
         return self.ends_between(topics, since=as_of, until=as_of, within_ms=within_ms)
+
+    def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
+        return PAUSES.empty_table()  # no history is kept
+
+    def whole_since(self) -> int | None:
+        return NOW
 
     def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         return pa.table([pa.nulls(len(positions), field.type) for field in CROSSED], schema=CROSSED)
@@ -127,7 +134,8 @@ def judged_anew(held: Held, positions: pa.Table, rules: HealthRules) -> pa.Table
             max_age_ms=MAX_AGE_MS,
             rules=rules,
         )
-        is_open = pc.or_(pc.invert(rows["pace_is_known"]), pc.equal(rows["reason"], TOO_FEW_COMMITS))
+        is_too_few = pc.is_in(rows["reason"], value_set=pa.array(TOO_FEW_COMMITS))
+        is_open = pc.or_(pc.invert(rows["pace_is_known"]), is_too_few)
         is_behind = pc.greater(rows["lag"], rules.min_lag)
         is_open = pc.and_(pc.and_(is_open, is_behind), pa.scalar(reach != reaches[-1]))
         found.append(rows.filter(pc.invert(is_open)))

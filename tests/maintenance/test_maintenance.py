@@ -34,8 +34,7 @@ from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.queries.lag import LagQueries
 from streaming.settings.reading import read_settings
-from streaming.tables.feed import history_start
-from streaming.tables.progress_rows import HistoryGoneError
+from streaming.tables.progress_rows import HistoryGoneError, history_start
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables
 

@@ -19,7 +19,7 @@ from streaming.maintenance.lease import LEASE_MS, LEASE_TRANSACTION, Maintenance
 from streaming.maintenance.maintenance import SORTED_TRANSACTION
 from streaming.maintenance.trusted_time import moment_before
 from streaming.model.schemas import CHANGES, QUARANTINE
-from streaming.tables.feed import HISTORY_TRANSACTION, history_start, noted_day
+from streaming.tables.progress_rows import HISTORY_TRANSACTION, history_start, noted_day
 from streaming.tables.tables import Tables
 
 YEAR_MS = 365 * DAY_MS

@@ -134,7 +134,17 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     silence = now - last_at
     limit = max(last_at - window[0][1], rules.window_ms) if has_enough else rules.long_silence_ms
     then = end_until(now - rules.window_ms)
-    if silence > limit:
+    # records wait since the end, on a line between two samples, was beyond what may be left
+    since, low = last_at, None
+    for sampled_at, end in samples:
+        if end - last > rules.min_lag:
+            if low is not None:
+                gap = sampled_at - low[0]
+                back = int(gap * ((end - last - rules.min_lag - 1) / (end - low[1])))
+                since = max(last_at, sampled_at - (back if gap <= MAX_AGE_MS else gap))
+            break
+        low = (sampled_at, end)
+    if silence > limit and now - since > limit:
         if then is None:
             return "UNKNOWN"
         if then[1] - last > rules.min_lag:
@@ -150,16 +160,22 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     if any(one is not None and one <= rules.min_lag for one in lags):
         return "OK"
     seen = []
+    has_run = False
     places = range(len(piece) - len(window), len(piece))
     for row, place in zip(window, places, strict=True):
         following = piece[place + 1][1] if place + 1 < len(piece) else now + 1
         after = [one for one in samples if one[0] >= row[1]]
         if after and after[0][0] < following and after[0][0] - row[1] <= MAX_AGE_MS:
             seen.append(max(0, after[0][1] - row[0]))
+            before = piece[place - 1] if len(seen) > 1 and place else row
+            peak = end_until(row[1])
+            if peak is not None and row[1] - peak[0] <= MAX_AGE_MS and row[1] - before[1] > rules.window_ms:
+                has_run |= seen[-1] <= (peak[1] - before[0]) // 2
     is_equal = len({offset for offset, _ in window}) == 1
-    if not is_equal and any(later < earlier for earlier, later in pairwise(seen)):
+    if not is_equal and (has_run or any(later < earlier for earlier, later in pairwise(seen))):
         return "OK"
-    if not has_enough or len(in_time) == len(piece):
+    is_young = len(in_time) == len(piece) and last_at - window[0][1] < rules.window_ms // 2
+    if not has_enough or is_young:
         return "UNKNOWN"
     if None in lags:
         return "UNKNOWN"

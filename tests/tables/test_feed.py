@@ -20,8 +20,10 @@ from table_batches import (
     replay,
 )
 
+from streaming.common.times import MINUTE_MS, to_ms
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
 from streaming.model.schemas import CHANGES
+from streaming.tables.feed import PAUSES
 from streaming.tables.progress_rows import (
     GAP_MS,
     OBSERVED_EVERY_MS,
@@ -225,3 +227,34 @@ def test_heartbeats_leave_a_row_once_a_minute_and_when_a_partition_is_loaded() -
     assert due(OBSERVED_EVERY_MS)
     assert due(-1)  # the clock was set back
     assert due(10_000, observed.with_ends({0: PartitionEnds(0, 0)}, T0))
+
+
+# --- pauses ----------------------------------------------------------------------------------------------
+
+
+def test_commits_after_pauses_and_first_commits_are_read(tables: Tables) -> None:
+    key, other, live = ("g\0", "t", 0), ("other", "t", 0), Batch()
+    for number, minute in enumerate([0, 1, 15, 24, 60]):
+        at = T0 + minute * MINUTE_MS
+        batch: Batch = {key: offset(committed_offset=number, commit_timestamp=at)}
+        if minute in (0, 60):
+            batch[other] = offset(committed_offset=7, commit_timestamp=at)
+        append(tables, batch, live=live, now=at)
+        live |= batch
+
+    def pauses(groups: list[str] | None, since: int) -> list[dict[str, Any]]:
+        rows = tables.ask(lambda at: at.pauses(groups, since=since, longer_than_ms=10 * MINUTE_MS))
+        assert rows.schema == PAUSES
+        return sorted(rows.to_pylist(), key=lambda row: (row["group"], row["committed_at"]))
+
+    found = pauses(["g\0"], 0)
+    assert [to_ms(row["committed_at"]) - T0 for row in found] == [0, 15 * MINUTE_MS, 60 * MINUTE_MS]
+    assert [row["before_at"] and to_ms(row["before_at"]) - T0 for row in found] == [
+        None,
+        MINUTE_MS,
+        24 * MINUTE_MS,
+    ]
+    assert [row["offset_before"] for row in found] == [None, 1, 3]
+    assert pauses(["g\0"], T0 + 20 * MINUTE_MS) == found[2:]
+    assert [row["group"] for row in pauses(None, 0)] == ["g\0"] * 3 + ["other"] * 2
+    assert pauses(["nobody"], 0) == []

@@ -6,6 +6,7 @@ silence or lag counts. A restart of a group is shorter than that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -186,7 +187,7 @@ GROUP_STALLED: Final = Rule(
 def _judge_group_rewound(view: View, settings: AlertSettings) -> Judgement:
     """Find groups that have gone back since the last evaluation.
 
-    This has happened, so that a later commit does not undo it.
+    This has happened, so that a later commit does not undo it. An open alert keeps its text, and counts.
     """
     return Judgement(findings=list(_rewound(view, settings)), stays=is_recent(view, settings))
 
@@ -204,18 +205,25 @@ def _rewound(view: View, settings: AlertSettings) -> Iterator[Finding]:
     order = [("back", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order):
         row, members = worst.row, worst.row["members"]
+        counted = {
+            "offsets": worst.offsets + view.counted(REWOUND_RULE, worst.subject, "offsets"),
+            **({"sequence": lasts[worst.group]} if worst.group is not None else {}),
+        }
+        held = view.known.get((REWOUND_RULE, worst.subject))
+        if held is not None and held.is_open:  # what came first is told: the rest may be its repair
+            yield replace(held.finding, facts={**held.finding.facts, **counted})
+            continue
         yield worst.finding(
             WARNING,
             {
                 **worst.counts(),
-                "offsets": worst.offsets + view.counted(REWOUND_RULE, worst.subject, "offsets"),
                 "committed_offset": row["committed_offset"],
                 "offset_before": row["offset_before"],
                 "went_back_at": text(row["committed_at"]),
                 "was_empty": row["was_empty"],
                 "members": None if members is None else len(members),
                 "who": words_of(row["was_empty"], members, most=_MOST_NAMED),
-                **({"sequence": lasts[worst.group]} if worst.group is not None else {}),
+                **counted,
             },
             evidence=f"{worst.source} {row['sequence']}",
         )

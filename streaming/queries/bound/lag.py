@@ -125,7 +125,7 @@ class SnapshotLagQueries:
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
         runs, own = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
-        order = to_numbers(sorted_by(_numbered(own), *KEY_NAMES)["number"])
+        order = to_numbers(sorted_by(lag_rows.numbered_rows(own), *KEY_NAMES)["number"])
         if len(order) * len(moments) > _MOST_ROWS:
             raise MisuseError(
                 f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
@@ -173,7 +173,14 @@ class SnapshotLagQueries:
         first = start - self.rules.long_silence_ms - self.rules.window_ms
         commits, about = self._commits(groups, topics, since=first, until=end)
         samples = self.at.ends_between(topics_in(commits), since=first, until=end, within_ms=self.max_age_ms)
-        rows = status_changes(commits, samples, moments=moments, max_age_ms=self.max_age_ms, rules=self.rules)
+        rows = status_changes(
+            commits,
+            samples,
+            moments=moments,
+            max_age_ms=self.max_age_ms,
+            rules=self.rules,
+            habits=lag_rows.habits_in(self.at, self.rules, self.max_age_ms, until=end),
+        )
         return Answer(rows, about, about.loading_of(groups))
 
     def rewinds(
@@ -286,7 +293,3 @@ class SnapshotLagQueries:
 
 def _in_order(answer: Answer) -> Answer:
     return replace(answer, rows=sorted_by(answer.rows, *KEY_NAMES))
-
-
-def _numbered(rows: pa.Table) -> pa.Table:
-    return rows.append_column("number", from_numbers(np.arange(len(rows))))

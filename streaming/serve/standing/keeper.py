@@ -10,6 +10,7 @@ import pyarrow as pa
 from streaming.common.patience import Complaints, OnDemand
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import MINUTE_MS, now_ms
+from streaming.lag.positions import habits_by
 from streaming.lag.rules import HealthRules
 from streaming.serve.picture.picture import Picture
 from streaming.serve.standing.standing import Standing, standing_of
@@ -54,6 +55,7 @@ class Keeper(OnDemand):
         super().__init__("offsetlake-standing")
         self._tables, self._picture = tables, picture
         self._health, self._expiry = health, expiry
+        self._habits = habits_by(health)
         self._every_s, self._clock = every_s, clock
         self._complaints = Complaints(say)
         self._standing = Standing.none()
@@ -81,7 +83,12 @@ class Keeper(OnDemand):
         try:
             made = self._tables.ask(
                 lambda at: standing_of(
-                    picture, at, moment=moment, health=self._health, settings=self._expiry
+                    picture,
+                    at,
+                    moment=moment,
+                    health=self._health,
+                    settings=self._expiry,
+                    habits=self._habits,
                 ),
                 now=moment,
             )

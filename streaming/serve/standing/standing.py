@@ -18,6 +18,7 @@ from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
 from streaming.lag.former_topic import OF_FORMER_TOPIC
+from streaming.lag.pauses import Habits
 from streaming.lag.rules import STATUSES, HealthRules
 from streaming.model.progress import Progress
 from streaming.serve.picture.names import NONE, fixed
@@ -82,12 +83,18 @@ class Standing:
 
 
 def standing_of(
-    picture: Picture, at: Snapshot, *, moment: int, health: HealthRules, settings: ExpirySettings
+    picture: Picture,
+    at: Snapshot,
+    *,
+    moment: int,
+    health: HealthRules,
+    settings: ExpirySettings,
+    habits: Habits | None = None,
 ) -> Standing:
     """Return how the offsets of a picture stand at a moment (ms).
 
-    `at` are the tables of now: what they have that is newer than the picture is left out. Raises what reading
-    them raises.
+    `habits` remember how positions usually pause, from one standing to the next. `at` are the tables of now:
+    what they have that is newer than the picture is left out. Raises what reading them raises.
     """
     rows = offset_rows(picture)
     if not len(rows):
@@ -96,7 +103,7 @@ def standing_of(
     facts = Facts(lag=True, health=True, former_topic=True, expiry=retention_ms)
     groups, terms = group_rows(picture), Terms(rules=health)
     then = at.up_to(picture.progress)
-    judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups)
+    judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
     rules, expires_at = _expiry(judged)
     lags = judged["lag"]
     is_lag_known = to_mask(lags.is_valid())

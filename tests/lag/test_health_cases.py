@@ -1,0 +1,375 @@
+"""What health says of consumers that commit as the usual clients do: a table of patterns, and the status that
+is expected over time. Each is judged by the function that every view uses."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pytest
+from followed_tables import FollowedTables
+from sampled_logs import Log
+from watched_groups import World
+
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
+from streaming.lag.health_over_time import status_changes
+from streaming.lag.positions import MAX_AGE_MS, habits_by
+from streaming.lag.rules import HealthRules
+from streaming.lag.runs import COMMITS
+
+S, M, H, D = 1_000, MINUTE_MS, HOUR_MS, DAY_MS
+START = 100 * D
+"""The moment 0 of all cases."""
+
+ANY = "any"
+
+Commits = list[tuple[int | None, int]]
+
+
+def steady(every: int = 10 * S, *, days: int = 9, until: int = 2 * D) -> Log:
+    """A log with a record at regular times."""
+    return Log(range(START - days * D, START + until, every))
+
+
+def on(log: Log, *commits: Commits, days: int = 9, until: int = 2 * D, every: int = M) -> World:
+    """A world of one position in a sampled log."""
+    world = World().sampled(log, START - days * D, START + until, every=every)
+    return world.committed(sorted(chain.from_iterable(commits), key=lambda one: one[1]))
+
+
+def follows(log: Log, since: int, until: int, *, every: int, behind: int = 0) -> Commits:
+    """Commit regularly what was read, always so many records behind; only what is new, as most clients."""
+    found = Commits()
+    for at in range(START + since, START + until, every):
+        offset = max(0, log.end_at(at) - behind)
+        if not found or found[-1][0] != offset:
+            found.append((offset, at))
+    return found
+
+
+def runs(log: Log, starts: range | list[int], *, takes: int = 0, commits: int = 1) -> Commits:
+    """Run at some times, read to the end as it was at the start, and commit on the way, the last time at the
+    close."""
+    found, last = Commits(), 0
+    for start in starts:
+        end = log.end_at(START + start)
+        for number in range(1, commits + 1):
+            offset = last + (end - last) * number // commits
+            if offset != (found[-1][0] if found else None):
+                found.append((offset, START + start + takes * number // commits))
+        last = end
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pattern, and what is expected of it: from each moment (ms from `START`) on to the next one, looked at
+    `looks` times in between. `ANY`: it depends on when the last sample was."""
+
+    name: str
+    world: Callable[[], World]
+    expected: list[tuple[int, str]]
+    until: int
+    looks: int = 4
+
+    def moments(self) -> Iterator[tuple[int, str]]:
+        stops = [*(at for at, _ in self.expected[1:]), self.until]
+        for (since, status), stop in zip(self.expected, stops, strict=True):
+            for look in range(self.looks * (status != ANY)):
+                yield since + (stop - since) * look // self.looks, status
+
+
+RISING = Log(sorted(START - D + round(n**0.5 * 600_000) for n in range(40_000)))
+"""With more and more records."""
+SECONDLY, TENTH = steady(S, days=2), steady()
+NIGHTLY = range(-8 * D, 2 * D, D)
+HOURLY = range(-8 * D, 2 * D, H)
+BREAKS = {"takes": 30 * M, "commits": 60}
+
+
+def with_gaps(log: Log, *gaps: tuple[int, int], days: int = 8, every: int = M) -> Commits:
+    """A consumer that commits every minute, but for some times."""
+    return [
+        one
+        for one in follows(log, -days * D, D, every=every)
+        if not any(START + first < one[1] < START + last for first, last in gaps)
+    ]
+
+
+def sparse(*bursts: int) -> Log:
+    """Two records at some times, a minute between them."""
+    return Log([START + at + n * M for at in bursts for n in range(2)])
+
+
+def working_hours(every: int) -> Log:
+    """Records from 08:00 to 18:00 of every day."""
+    return Log(
+        [at for at in range(START - 9 * D, START + 2 * D, every) if 8 * H <= (at - START) % D < 18 * H]
+    )
+
+
+FEW = sparse(*(-7 * D + n * 9 * H for n in range(17)), 5 * M)
+DAYTIME = working_hours(20 * S)
+
+
+CASES = [
+    # --- clients that go on ---------------------------------------------------------------------------
+    Case(
+        "a consumer of librdkafka commits every 5 s what it read, then dies",
+        lambda: on(SECONDLY, follows(SECONDLY, -H, 0, every=5 * S), days=1),
+        [(-30 * M, "OK"), (12 * M, "STOPPED")],
+        3 * H,
+    ),
+    Case(
+        "Kafka Connect commits every 60 s",
+        lambda: on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=60 * S), days=1),
+        [(-H, "OK"), (13 * M, "STOPPED")],
+        3 * H,
+    ),
+    Case(
+        "Kafka Streams commits every 30 s, a few seconds behind",
+        lambda: on(SECONDLY, follows(SECONDLY, -3 * H, H, every=30 * S, behind=5), days=1),
+        [(-H, "OK")],
+        H,
+    ),
+    Case(
+        "Flink commits with a checkpoint every 10 min; one fails",
+        lambda: on(
+            SECONDLY,
+            follows(SECONDLY, -6 * H, -10 * M, every=10 * M),
+            follows(SECONDLY, 0, 3 * H, every=10 * M),
+            days=1,
+        ),
+        [(-2 * H, "OK")],
+        2 * H,
+        40,
+    ),
+    Case(
+        "Flink commits with a checkpoint every 10 min; then no more",
+        lambda: on(SECONDLY, follows(SECONDLY, -6 * H, 1, every=10 * M), days=1),
+        [(0, "OK"), (25 * M, "STOPPED")],
+        3 * H,
+    ),
+    Case(
+        "a listener of Spring commits each batch; few records come, then one that it does not take",
+        lambda: on(
+            sparse(*range(-20 * H, 1, 2 * H)),
+            runs(sparse(*range(-20 * H, -1, 2 * H)), range(-20 * H + 65 * S, -1, 2 * H)),
+            days=1,
+        ),
+        [(-3 * H, "OK"), (6 * M, "OK"), (4 * H + 20 * M, "STOPPED")],
+        8 * H,
+    ),
+    # --- batch jobs ---------------------------------------------------------------------------------------
+    Case(
+        "a nightly batch of half an hour, with a commit every 30 s",
+        lambda: on(TENTH, runs(TENTH, NIGHTLY, **BREAKS)),
+        [(0, "OK")],
+        26 * H,
+        30,
+    ),
+    Case(
+        "a nightly batch that does not come",
+        lambda: on(TENTH, runs(TENTH, range(-8 * D, 1, D), **BREAKS)),
+        [(0, "OK"), (31 * H, "STOPPED")],
+        40 * H,
+    ),
+    Case(
+        "a nightly batch whose first runs are kept: two pauses are no habit",
+        lambda: on(TENTH, runs(TENTH, range(-2 * D, D, D), **BREAKS)),
+        [(45 * M, "STOPPED")],
+        23 * H,
+    ),
+    Case(
+        "a nightly batch that is one day old",
+        lambda: on(TENTH, runs(TENTH, [-D, 0], **BREAKS)),
+        [(45 * M, "STOPPED")],
+        23 * H,
+    ),
+    Case(
+        "a run of 6 min with 12 commits, every 40 min",
+        lambda: on(TENTH, runs(TENTH, range(-2 * D, D, 40 * M), takes=6 * M, commits=12)),
+        [(0, "OK")],
+        2 * H,
+        60,
+    ),
+    Case(
+        "an hourly batch of 6 min with 12 commits that is five hours old, then no more",
+        lambda: on(TENTH, runs(TENTH, range(-5 * H, 1, H), takes=6 * M, commits=12)),
+        [(0, "OK"), (70 * M, ANY), (80 * M, "STOPPED")],
+        5 * H,
+        10,
+    ),
+    Case(
+        "an hourly batch, one commit at its close",
+        lambda: on(TENTH, runs(TENTH, HOURLY, takes=2 * M)),
+        [(0, "OK")],
+        2 * H,
+        20,
+    ),
+    Case(
+        "a daily job, one commit at its close, that starts up to 10 min early or late",
+        lambda: on(
+            TENTH, runs(TENTH, [day * D + j * M for day, j in zip(range(-7, 2), JITTER, strict=True)])
+        ),
+        [(0, "OK")],
+        25 * H,
+        80,
+    ),
+    Case(
+        "an hourly batch that commits when there was something, of a topic with records every few hours",
+        lambda: on(FEW, runs(FEW, HOURLY)),
+        [(0, "OK")],
+        H,
+        20,
+    ),
+    Case(
+        "the same with a history of two pauses",
+        lambda: on(
+            sparse(-20 * H, -17 * H, -14 * H, 5 * M), runs(sparse(-20 * H, -17 * H, -14 * H, 5 * M), HOURLY)
+        ),
+        [(0, "OK")],
+        H,
+        20,
+    ),
+    Case(
+        "a nightly run that reads, computes for 25 min, and reads on, four times",
+        lambda: on(
+            TENTH,
+            runs(
+                TENTH,
+                sorted(chain.from_iterable((d, d + 28 * M, d + 56 * M, d + 84 * M) for d in NIGHTLY)),
+                takes=3 * M,
+                commits=6,
+            ),
+        ),
+        [(0, "OK")],
+        26 * H,
+        40,
+    ),
+    Case(
+        "a consumer that is switched off from 22:00 to 06:00",
+        lambda: on(TENTH, with_gaps(TENTH, *((day * D - 2 * H, day * D + 6 * H) for day in range(-7, 2)))),
+        [(-3 * H, "OK")],
+        8 * H,
+        20,
+    ),
+    Case(
+        "a job that takes a quarter of an hour, every half hour, of more and more records",
+        lambda: on(RISING, runs(RISING, range(-8 * H, D, 30 * M), takes=15 * M), days=1),
+        [(0, "OK")],
+        H,
+        20,
+    ),
+    Case(
+        "a job of every 20 min that takes half of what comes",
+        lambda: on(
+            SECONDLY, [((at + 2 * D) // (2 * S), START + at) for at in range(-5 * H, D, 20 * M)], days=1
+        ),
+        [(0, "WARNING")],
+        H,
+        20,
+    ),
+    # --- outages ------------------------------------------------------------------------------------------
+    Case(
+        "the first outage of a consumer that goes on",
+        lambda: on(TENTH, with_gaps(TENTH, (0, 3 * H))),
+        [(-H, "OK"), (16 * M, "STOPPED"), (3 * H + M, "OK")],
+        4 * H,
+    ),
+    Case(
+        "a second outage of the same length",
+        lambda: on(TENTH, with_gaps(TENTH, (-D, -D + 3 * H), (0, 3 * H))),
+        [(-H, "OK"), (16 * M, "STOPPED"), (3 * H + M, "OK")],
+        4 * H,
+    ),
+    Case(
+        "the fifth outage of the same length within a week",
+        lambda: on(TENTH, with_gaps(TENTH, *((-n * D, -n * D + 3 * H) for n in range(5)))),
+        [(-H, "OK"), (16 * M, "STOPPED"), (3 * H + M, "OK")],
+        4 * H,
+    ),
+    Case(
+        "an outage in working hours, of a topic in which nothing comes at night",
+        lambda: on(DAYTIME, with_gaps(DAYTIME, (9 * H, 13 * H))),
+        [(8 * H, "OK"), (9 * H + 16 * M, "STOPPED"), (13 * H + M, "OK")],
+        17 * H,
+    ),
+    Case(
+        "an hourly batch that had an outage of 5 h, and has another",
+        lambda: on(
+            TENTH,
+            runs(TENTH, [at for at in HOURLY if not (-D < at < -D + 5 * H or 0 < at < 5 * H)], **BREAKS),
+        ),
+        [(0, "OK"), (65 * M, ANY), (75 * M, "STOPPED")],
+        5 * H,
+    ),
+]
+JITTER = (0, 7, -9, 4, 10, -10, 5, 9, -4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_status_over_time(case: Case) -> None:
+    tables = FollowedTables(case.world())
+    found = [
+        (at / M, expected, row["status"], row["reason"])
+        for at, expected in case.moments()
+        for row in tables.judged(START + at)
+    ]
+    assert [one for one in found if one[1] != one[2]] == []
+    assert len(found) >= case.looks
+
+
+def changes_of(tables: FollowedTables, moments: range, rules: HealthRules) -> list[tuple[float, str, str]]:
+    """Return how the status changed, as `health --since` has it."""
+    tables.now = moments[-1]
+    habits = habits_by(rules)
+    commits = tables.commits(None, since=moments[0] - D - 10 * M).select(COMMITS.names)
+    found = status_changes(
+        commits,
+        tables.ends_between(None, since=moments[0] - D - 10 * M, until=moments[-1], within_ms=MAX_AGE_MS),
+        moments=np.array(moments),
+        max_age_ms=MAX_AGE_MS,
+        rules=rules,
+        habits=lambda positions: habits.read(tables, positions, moment=moments[-1]),
+    ).to_pylist()
+    return [((row["at"].timestamp() * S - START) / M, row["status"], row["reason"]) for row in found]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a nightly batch of half an hour, with a commit every 30 s",
+        "a nightly batch that is one day old",
+        "an hourly batch of 6 min with 12 commits that is five hours old, then no more",
+        "a second outage of the same length",
+        "an outage in working hours, of a topic in which nothing comes at night",
+    ],
+)
+def test_the_past_is_judged_as_the_present_was(name: str) -> None:
+    (case,) = (case for case in CASES if case.name == name)
+    tables = FollowedTables(case.world())
+    moments = range(START + case.expected[0][0], START + case.until, 7 * M)
+    held, expected = None, []
+    for now in moments:
+        (row,) = tables.judged(now)
+        if row["status"] != held:
+            held = row["status"]
+            expected.append(((now - START) / M, held, row["reason"]))
+    assert changes_of(tables, moments, HealthRules()) == expected
+
+
+def test_the_history_of_a_position_is_read_once_for_each_last_commit() -> None:
+    world = on(TENTH, runs(TENTH, NIGHTLY, **BREAKS))
+    world.committed(follows(TENTH, -H, 2 * D, every=M), ("alive", "t", 0))
+    tables, other = FollowedTables(world), FollowedTables(world)
+    habits = habits_by(HealthRules())
+    for minute in range(45, 600, 15):
+        kept = other.judged(START + minute * M, habits=habits)
+        assert kept == tables.judged(START + minute * M)
+    assert other.asked_for_pauses == [["g"]]
+    assert len(tables.asked_for_pauses) > 30
+    other.judged(START + D + 50 * M, habits=habits)
+    assert len(other.asked_for_pauses) == 2
+    other.judged(START + D + 5 * M, habits=habits)  # nothing has stopped
+    assert other.asked_for_pauses == [["g"], ["g"]]
