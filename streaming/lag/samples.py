@@ -100,9 +100,9 @@ class Samples:
         newest = self.newest_until(codes, moments)
         if not len(self.at):
             return np.full(len(codes), NONE, np.int64)
-        logs, least, span = self._logs
-        asked = logs[newest] * span + np.clip(offsets - least + 1, 0, span - 1)
-        above = np.searchsorted(self._ends_ranked, asked, side="right")
+        logs, (ends, ranked) = self._logs, self._ends_ranked
+        asked = logs[newest] * (len(ends) + 1) + np.searchsorted(ends, offsets, side="right")
+        above = np.searchsorted(ranked, asked)
         is_seen = (newest != NONE) & (above <= newest) & (above > 0)
         above = np.where(is_seen, above, 0)
         is_seen &= logs[above - 1] == logs[above]
@@ -112,22 +112,20 @@ class Samples:
         return np.where(is_seen, passed, NONE)
 
     @cached_property
-    def _logs(self) -> tuple[Index, int, int]:
-        """Return the number of the log of each sample (they rise), the least of all ends, and a number of
-        ends that there are fewer of. A log begins with another topic id, and where the end fell."""
+    def _logs(self) -> Index:
+        """The number of the log of each sample (they rise). A log begins with another topic id, and where the
+        end fell."""
         is_other = (self.codes[1:] != self.codes[:-1]) | (self.ends[1:] < self.ends[:-1])
         known = np.maximum.accumulate(np.where(self.ids == NONE, -1, np.arange(len(self.ids))))
         ids = np.where(known == -1, NONE, self.ids[known])
         is_other |= (self.ids[1:] != NONE) & (ids[:-1] != NONE) & (self.ids[1:] != ids[:-1])
-        logs = np.append(0, np.cumsum(is_other))
-        distinct = int(self.ends.max()) - int(self.ends.min()) + 3
-        return logs, int(self.ends.min()), distinct
+        return np.append(0, np.cumsum(is_other))
 
     @cached_property
-    def _ends_ranked(self) -> Index:
-        logs, least, span = self._logs
-        ranked: Index = logs * span + (self.ends - least + 1)
-        return ranked
+    def _ends_ranked(self) -> tuple[Index, Index]:
+        """The different ends, and numbers of the samples that are ordered by log and then by end."""
+        ends, ranks = np.unique(self.ends, return_inverse=True)
+        return ends, self._logs * (len(ends) + 1) + ranks
 
     def is_throughout(self, codes: Index, since: int, until: int, max_age_ms: int) -> Mask:
         """Tell of n places whether each was sampled all along from a moment to another (ms): at any time the

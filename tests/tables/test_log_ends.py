@@ -206,7 +206,8 @@ def history(seed: int) -> list[list[Sample]]:
     partitions = [(topic, number) for topic in TOPICS for number in range(chance.randint(1, 3))]
     ends = {key: chance.randint(0, 100) for key in partitions}
     ids = {topic: chance.choice([None, f"{topic}-0"]) for topic in TOPICS}
-    moments = sorted(chance.sample(range(FIRST, NOW, MINUTE_MS // 4), 60))
+    minutes = sorted(chance.sample(range(FIRST, NOW, MINUTE_MS), 60))  # of each minute one is kept
+    moments = [minute + chance.randrange(4) * MINUTE_MS // 4 for minute in minutes]
     rounds = []
     for number, at in enumerate(moments):
         sampled = []

@@ -252,7 +252,7 @@ def test_each_trouble_is_that_of_the_group_that_has_it(scraped: Scraped) -> None
         "stopped": {"dead"},
         "stalled": {"stuck"},
         "rewound": {"returned"},
-        "lagging": {"slow", "late", "former", "marker"},
+        "lagging": {"slow", "late", "marker"},
         "below_log_start": {"late"},
         "one_below_log_start": {"marker"},
         "former_topic": {"former"},
