@@ -3,6 +3,7 @@
 `--for 25m --groups 1000000`: short-lived groups that the broker itself expires, beside steady ones. Whatever
 is kept for live groups must stay flat, and in the end nothing may be left of the others. `--writes --for 5m`:
 a million live offsets and a thousand commits a second at random: how much is written, and where.
+`--lag --for 10m`: the lags that the tables show beside the broker's.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Final
 from streaming.common.times import parse_duration_ms
 from tests.soak import report
 from tests.soak.come_and_go import GONE_AFTER_S, soak
+from tests.soak.lag import compare_lags
 from tests.soak.traffic import RandomKeys, ShortLived
 from tests.soak.watch import Sample
 from tests.soak.writes import measure_writes
@@ -29,6 +31,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     seconds = parse_duration_ms(options.duration, name="--for") / 1_000
     with tempfile.TemporaryDirectory(prefix="offsetlake-soak-") as folder:
+        if options.lag:
+            compare_lags(Path(folder), seconds, say=say)
+            return
         if options.writes:
             plan = RandomKeys(keys=options.keys, rate=options.rate, seconds=seconds)
             measure_writes(Path(folder), plan, say=say)
@@ -74,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=Path("soak"), help="folder for samples and plot (default: %(default)s)"
     )
+    parser.add_argument("--lag", action="store_true", help="compare lags with the broker's instead")
     parser.add_argument("--writes", action="store_true", help="measure what is written instead")
     parser.add_argument(
         "--keys", type=int, default=1_000_000, help="live offsets for --writes (default: %(default)s)"
