@@ -78,6 +78,7 @@ lint: setup ## Check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/support
 
 .PHONY: audit
 audit: setup ## Check what comes from others: known vulnerabilities, the lock, licences, files (needs the network)

@@ -78,7 +78,7 @@ def running_alertmanager(program: Path, directory: Path, notify: str) -> Iterato
     config = directory / "alertmanager.yml"
     config.write_text(CONFIG.format(url=notify))
     [port] = free_ports(1)
-    command = [
+    command: list[str | Path] = [
         program,
         f"--config.file={config}",
         f"--storage.path={directory / 'data'}",

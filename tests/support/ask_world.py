@@ -143,7 +143,7 @@ def _batch(before: int, now: int) -> Batch:
         case _ if before == DELETES:
             return {("audit", "payments", 2): None}
         case _ if before == COPIES:
-            commits = {(TOOL, "orders", number): _commit(1_000, now - before) for number in range(4)}
+            commits: Batch = {(TOOL, "orders", number): _commit(1_000, now - before) for number in range(4)}
             return {TOOL: group(protocol_type="", state="Empty"), **commits}
         case _ if before == EXPIRES:
             return {"newsletter": None, ("newsletter", "clicks", 0): None, ("newsletter", "clicks", 1): None}

@@ -174,7 +174,9 @@ def lock() -> Iterator[str]:
     """Compare the lock with pyproject.toml and with what is installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = [one for group in project["dependency-groups"].values() for one in group if isinstance(one, str)]
-    installed = {canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()}
+    installed: dict[str, str] = {
+        canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()
+    }
     yield from of_lock(LOCK.read_text(), [*project["project"]["dependencies"], *groups], installed)
 
 

@@ -15,7 +15,7 @@ DATASOURCE: Final = common_models.DataSourceRef(type_val="prometheus", uid="${da
 
 GREEN, ORANGE, RED, PLAIN = "green", "orange", "red", "text"
 
-Steps = Mapping[float, str]
+Steps = Mapping[int, str] | Mapping[float, str]
 """From which value on a number has which colour; the first one is that of all below the second."""
 
 Words = Mapping[str, tuple[str, str]]

@@ -66,7 +66,7 @@ def board() -> dict[str, Any]:
         found.with_row(dashboard.Row(title))
         for panel in panels():
             found.with_panel(panel)
-    document = json.loads(json.dumps(found.build(), cls=JSONEncoder))
+    document: dict[str, Any] = json.loads(json.dumps(found.build(), cls=JSONEncoder))
     for number, panel in enumerate(document["panels"], start=1):
         panel["id"] = number
     return document | {"schemaVersion": SCHEMA, "annotations": {"list": []}}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import kafka_clients as kafka
 import raw_requests
@@ -147,7 +147,7 @@ class World:
         remembered: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self.configure(**{"cleanup.policy": "compact,delete", "retention.ms": "1", "segment.ms": "100"})
         kafka.wait_until(
-            lambda: self._log_ends(OffsetSpec.earliest()) == self._log_ends(OffsetSpec.latest()),
+            lambda: self._log_ends("earliest") == self._log_ends("latest"),
             "retention",
             timeout_s=60,
         )
@@ -211,7 +211,8 @@ class World:
     def _places(self) -> set[tuple[int, int]]:
         return {(record.partition, record.offset) for record in kafka.read_raw(self.bootstrap)}
 
-    def _log_ends(self, spec: OffsetSpec) -> dict[int, int]:
+    def _log_ends(self, which: Literal["earliest", "latest"]) -> dict[int, int]:
+        spec: OffsetSpec = getattr(OffsetSpec, which)()
         asked = {TopicPartition(kafka.OFFSETS_TOPIC, number): spec for number in range(OFFSETS_PARTITIONS)}
         answers = self._admin.list_offsets(asked)
         return {partition.partition: future.result(20).offset for partition, future in answers.items()}

@@ -134,7 +134,7 @@ def streams_member() -> Fields:
 def streams_current(epoch: int, state: int = 1) -> Fields:
     """How far a streams group's member has come (type 22)."""
     kinds = ("activeTasks", "standbyTasks", "warmupTasks")
-    tasks = {f"{kind}{suffix}": [] for kind in kinds for suffix in ("", "PendingRevocation")}
+    tasks: Fields = {f"{kind}{suffix}": [] for kind in kinds for suffix in ("", "PendingRevocation")}
     return {"memberEpoch": epoch, "previousMemberEpoch": 0, "state": state, **tasks}
 
 

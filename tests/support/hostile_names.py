@@ -11,7 +11,7 @@ _DATA: Final = Path(__file__).parents[1] / "data" / "hostile-names.json"
 
 
 def _name(entry: dict[str, Any]) -> str:
-    return str(entry["text"]) * entry.get("times", 1) + entry.get("then", "")
+    return f"{str(entry['text']) * entry.get('times', 1)}{entry.get('then', '')}"
 
 
 NAMES: Final[list[str]] = [_name(entry) for entry in json.loads(_DATA.read_text(encoding="utf-8"))]

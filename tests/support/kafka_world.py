@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import kafka_clients as kafka
 import raw_requests
@@ -12,12 +12,14 @@ from group_actors import QUICK, GroupActors, start_group_actors
 from kafka_versions import Feature, KafkaVersion
 from replayed_tables import replay_broker
 
+from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
 from streaming.tables.tables import Tables
 
 PARTITIONS = 3
 
-MEMBERS = {  # name: kind, group, topics, and more
+MEMBERS: Final[dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]]] = {
+    # name: kind, group, topics, and more
     "classic-1": ("classic", "classic", ("orders", "payments"), {}),
     "classic-2": ("classic", "classic", ("payments",), {}),
     "static-1": ("classic", "static", ("orders",), {"config": {"group.instance.id": "instance"}}),
@@ -115,8 +117,8 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
 
 
 def _commit(bootstrap: str, group: str, offset: int) -> None:
-    committed = kafka.CommittedOffset(offset, 0, f"metadata {group}")
-    nothing = kafka.CommittedOffset(0, None, "")
+    committed = CommittedOffset(offset, 0, f"metadata {group}")
+    nothing = CommittedOffset(0, None, "")
     offsets = {(ORDERS, 0): committed, (PAYMENTS, 0): nothing, (PAYMENTS, 1): nothing}
     raw_requests.offset_commit(bootstrap, group, offsets)
 

@@ -105,7 +105,7 @@ class MetricsWorld:
             name: group(members=[_member(name)], subscribed_topics=["orders", "clicks", "views"])
             for name in named
         }
-        empty = {name: group(state="Empty", state_timestamp=since) for name in ("leaving", "gone")}
+        empty: Batch = {name: group(state="Empty", state_timestamp=since) for name in ("leaving", "gone")}
         old: Batch = {
             ("late", "clicks", 0): _commit(7, at),
             ("former", "views", 0): _commit(7, at, topic_id="first"),

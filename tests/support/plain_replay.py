@@ -63,7 +63,7 @@ class PlainReplay:
 
     def visible_groups(self) -> dict[str, Any]:
         """The groups that exist: their records by type and part, none for a simple group."""
-        simple = {group: {} for group, _, _ in self.visible_offsets()}
+        simple: dict[str, Any] = {group: {} for group, _, _ in self.visible_offsets()}
         return simple | {group: records for group, records in self.group_records.items() if records}
 
     def _apply_commit(self, record: Record, key: Key) -> None:

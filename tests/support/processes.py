@@ -67,8 +67,10 @@ def processor_seconds(parts: Parts) -> Counter[str]:
     for pid, part in parts.items():
         with suppress(OSError):
             fields = _fields(_PROC / f"{pid}/stat")
-            seconds[part] += _seconds(fields[11:13])
-            seconds[STARTED_BY_JVM if part == JVM else part] += _seconds(fields[13:15])  # of ended children
+            seconds[part] += _seconds(fields[11:13])  # type: ignore[assignment]  # Counter adds up floats, too
+            seconds[STARTED_BY_JVM if part == JVM else part] += _seconds(  # type: ignore[assignment]
+                fields[13:15]  # of ended children
+            )
     return seconds
 
 
@@ -95,7 +97,7 @@ def thread_seconds(parts: Parts) -> Counter[str]:
             with suppress(OSError):
                 folder = _PROC / f"{pid}/task/{thread}"
                 kind = _kind_of_thread((folder / "comm").read_text().strip())
-                seconds[kind] += _seconds(_fields(folder / "stat")[11:13])
+                seconds[kind] += _seconds(_fields(folder / "stat")[11:13])  # type: ignore[assignment]
     return seconds
 
 

@@ -81,10 +81,10 @@ class SecuredBroker:
         admin = self._admin()
         of_user = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            None,  # type: ignore[arg-type]  # any
             ResourcePatternType.ANY,
             f"User:{user}",
-            None,
+            None,  # type: ignore[arg-type]  # any
             AclOperation.ANY,
             AclPermissionType.ANY,
         )

@@ -99,7 +99,8 @@ class SparkCluster:
 @contextmanager
 def start_spark_cluster(directory: Path, *workers: str) -> Iterator[SparkCluster]:
     """Run a master and workers with these names until the end of the block."""
-    cluster = SparkCluster(directory, *free_ports(2))
+    port, ui_port = free_ports(2)
+    cluster = SparkCluster(directory, port, ui_port)
     try:
         cluster.start_master()
         for name in workers:

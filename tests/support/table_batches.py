@@ -133,7 +133,7 @@ def as_read(tables: Tables, groups: list[str] | None = None) -> Batch:
 def live_in(snapshot: LiveRows) -> Batch:
     """Give a snapshot the form of a batch; a key that comes twice fails."""
     rows = [*snapshot.offsets.to_pylist(), *snapshot.groups.to_pylist()]
-    live = {key_of(row): {name: as_ms(value) for name, value in row.items()} for row in rows}
+    live: Batch = {key_of(row): {name: as_ms(value) for name, value in row.items()} for row in rows}
     assert len(live) == len(rows)
     return live
 
