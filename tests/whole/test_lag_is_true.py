@@ -183,7 +183,7 @@ def compare(tables: Tables, logs: dict[str, Log], began: int, ended: int) -> dic
             if lag_ms is None:
                 continue
             lag_ms *= 1_000
-            known, as_of = log.times.get(row["committed_offset"]), to_ms(row["ends_as_of"])
+            known, as_of = log.times.get(row["offset_as_of_ends"]), to_ms(row["ends_as_of"])
             if known is None:  # beyond the last record, or a marker of a transaction
                 continue
             sent, arrived = known
