@@ -22,6 +22,7 @@ from streaming.lag.positions import (
     MAX_AGE_MS,
     Reader,
     lag_along,
+    lag_of_steps,
     offsets_with_lag,
     topics_in,
     with_currency,
@@ -119,6 +120,15 @@ def assess_lag_along(
     """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
     (n ms). Raises what reading from the source raises."""
     return lag_along(at, positions, moments=moments, max_age_ms=(terms or Terms()).max_age_ms)
+
+
+def assess_lag_of_steps(
+    at: Source, steps: pa.Table, *, moments: Index, terms: Terms | None = None
+) -> pa.Table:
+    """Add the columns `LAG` to n steps of positions (`KEY` and the committed_offset after it; n > 0), as of
+    the moments at which they were done (n ms). Raises what reading from the source raises."""
+    within, until = (terms or Terms()).max_age_ms, at.completeness.moment
+    return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within)
 
 
 @dataclass(frozen=True)

@@ -28,27 +28,39 @@ from streaming.lag.samples import NONE, Samples
 
 @dataclass(frozen=True)
 class Ends:
-    """The newest samples of the logs of n rows, each up to its own moment: when they were taken (ms, `NONE`:
-    there is none), where the logs ended, and which say something of the lag: they are young enough, and not
-    of another topic of that name."""
+    """Where the logs of n rows ended, and as of when (ms, `NONE`: never): as of the newest sample up to a
+    moment, or of the moment itself. `until` are the newest samples that say so (ms); those are known that are young
+    enough, and not of another topic of that name."""
 
     at: Index
+    until: Index
     ends: Index
     is_known: Mask
     max_age_ms: int
 
     @classmethod
     def of(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
-        """Find them for n rows (topic, partition) and moments (ms) among samples (topic, topic_id, partition,
-        sampled_at, log_end), in any order. A row may have a topic_id (null: not known): of a topic with
-        another id a sample says nothing."""
+        """Find the newest samples of n rows (topic, partition) up to moments (ms) among samples (topic,
+        topic_id, partition, sampled_at, log_end), in any order. A row may have a topic_id (null: not known):
+        of a topic with another id a sample says nothing."""
         held = Samples.of(samples)
         newest = held.newest_until(held.places.codes_of(rows), moments)
         at = np.append(held.at, NONE)[newest]
         is_known = (newest != NONE) & (moments - at <= max_age_ms)
         if "topic_id" in rows.schema.names:
             is_known &= held.may_have_id(newest, rows["topic_id"])
-        return cls(at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
+        return cls(at, at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
+
+    @classmethod
+    def around(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
+        """Find the ends of n rows (also committed_offset) at moments (ms), by the straight line between the
+        samples around each. An offset between this line and the sample after it is at the end, not beyond."""
+        held = Samples.of(samples)
+        ends, after, is_known = held.ends_at(held.places.codes_of(rows), moments, max_age_ms)
+        committed = numbers_or(rows["committed_offset"], 0)
+        ends = np.maximum(ends, np.minimum(committed, np.append(held.ends, 0)[after]))
+        until = np.append(held.at, NONE)[after]
+        return cls(np.where(is_known, moments, NONE), until, ends, is_known, max_age_ms)
 
 
 def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
@@ -90,7 +102,7 @@ def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table) -> p
     offsets = held["committed_offset"]
     end = from_numbers(ends.ends, ends.is_known)
     committed, is_committed = numbers_or(offsets, 0), to_mask(offsets.is_valid())
-    seconds, is_timed, is_older = _lag_seconds(committed, ends.at, ends.ends, crossed, ends.max_age_ms)
+    seconds, is_timed, is_older = _lag_seconds(committed, ends, crossed)
     has_lag = ends.is_known & is_committed
     columns = [
         from_numbers(committed, has_lag),
@@ -107,23 +119,24 @@ def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table) -> p
 
 
 def _lag_seconds(
-    committed: Index, sampled_at: Index, sampled_end: Index, crossed: pa.Table, max_gap_ms: int
+    committed: Index, ends: Ends, crossed: pa.Table
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
     """Return the lag time of n positions in seconds, whether it is known, and whether it may be longer: the
-    position is older than the samples, or the end passed it while none came for longer than `max_gap_ms`.
+    position is older than the samples, or the end passed it while none came for longer than they say
+    something of lag.
 
     The end passed a position at `above_at`, or before: by as much as it was beyond the next offset then.
     """
     is_passed = _is_valid(crossed["above_at"])
     above_at, above_end = (numbers_or(column, 0) for column in _pair(crossed, "above"))
     below_at, below_end = (numbers_or(column, 0) for column in _pair(crossed, "below"))
-    is_between = is_passed & _is_valid(crossed["below_at"]) & (above_at - below_at <= max_gap_ms)
-    is_behind = committed < sampled_end
-    is_timed = ~is_behind | (is_passed & (above_at <= sampled_at))  # else it is of another log of that name
+    is_between = is_passed & _is_valid(crossed["below_at"]) & (above_at - below_at <= ends.max_age_ms)
+    is_behind = committed < ends.ends
+    is_timed = ~is_behind | (is_passed & (above_at <= ends.until))  # else it is of another log of that name
     rise = np.where(is_between, above_end - below_end, 1)
     beyond = np.where(is_between, above_end - committed - 1, 0)
     before_above = np.where(is_between, above_at - below_at, 0) * (beyond / rise)
-    seconds = np.where(is_behind & is_timed, sampled_at - above_at + before_above, 0.0) / 1_000
+    seconds = np.where(is_behind & is_timed, ends.at - above_at + before_above, 0.0) / 1_000
     return seconds, is_timed, is_behind & is_timed & ~is_between
 
 

@@ -62,6 +62,17 @@ def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: 
     return _with_lag(at, offsets, Ends.of(offsets, newest, moments, max_age_ms=max_age_ms), moment)
 
 
+def lag_of_steps(at: Reader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
+    """Add the columns `LAG` to n steps (`KEY`, committed_offset; n > 0), as of the moments at which they were
+    done (n ms): of the offset that a step led to. It is known from the next sample on; `until` (ms) is up to
+    when samples count."""
+    first, last = int(moments.min()), min(int(moments.max()) + max_age_ms, until)
+    samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
+    ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
+    held = rows.select(["topic", "partition", "committed_offset"])
+    return with_lag(rows, ends, held, at.crossings(held, as_of=last))
+
+
 def lag_along(at: Reader, rows: pa.Table, *, moments: Index, max_age_ms: int) -> pa.Table:
     """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms)."""
     first, last = int(moments.min()), int(moments.max())

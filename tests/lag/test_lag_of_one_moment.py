@@ -71,5 +71,16 @@ def test_the_lag_is_that_of_the_moment_that_is_stated(tmp_path: Path, every: int
     for row in series.rows.to_pylist():
         check(row, row["at"])
     assert end_at is bursts or len({row["lag"] for row in series.rows.to_pylist()}) > len(BEHIND)
+    known = []
     for row in queries.list_history(since=from_ms(T0 + TRIGGER)).rows.to_pylist():
-        check(row, row["batch_time"])
+        at, held = to_ms(row["batch_time"]), row["committed_offset"]
+        known.append(row["lag"] is not None)
+        if known[-1]:
+            assert (row["ends_as_of"], row["offset_as_of_ends"]) == (row["batch_time"], held)
+            assert row["log_end_offset"] == held + row["lag"]
+            apart = 1 if end_at is steady else RATE * (20 + every // S)
+            assert abs(row["lag"] - (end_at(at) - held)) <= apart
+            behind = (row["lag_seconds"] or 0) * S - BEHIND[str(row["group"])]
+            assert end_at is bursts or row["lag_is_at_least"] or -S <= behind <= 2 * TRIGGER
+    assert known.count(False) <= 2 * len(BEHIND)  # after the last sample
+    assert len(known) > 100

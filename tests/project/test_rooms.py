@@ -134,7 +134,13 @@ def test_every_folder_is_a_room_and_none_is_above_what_it_imports() -> None:
 
 
 ASSESSED = {
-    "streaming.lag.positions": {"offsets_with_lag", "lag_along", "with_currency", "with_health"},
+    "streaming.lag.positions": {
+        "offsets_with_lag",
+        "lag_along",
+        "lag_of_steps",
+        "with_currency",
+        "with_health",
+    },
     "streaming.lag.lag_time": {"Ends", "as_of_ends", "with_lag"},
     "streaming.lag.health": {"health", "partition_health"},
     "streaming.lag.former_topic": {"of_former_topic"},

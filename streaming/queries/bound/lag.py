@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.assess import Facts, Terms, assess, assess_lag_along
+from streaming.assessment.assess import Facts, Terms, assess, assess_lag_along, assess_lag_of_steps
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
@@ -100,7 +100,7 @@ class SnapshotLagQueries:
         steps = of_topics(at.history(groups, since=since, until=until, events=events), topics)
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
-        rows, about = self._along(steps, "batch_time", about)
+        rows, about = self._along(steps, "batch_time", about, assess_lag_of_steps)
         whole_since = at.whole_since()
         is_whole = since is not None and whole_since is not None and whole_since <= since
         return History(
@@ -143,7 +143,7 @@ class SnapshotLagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(table, "at", about)
+        table, about = self._along(table, "at", about, assess_lag_along)
         return Answer(table, about, about.loading_of(groups))
 
     # --- health ----------------------------------------------------------------------------------------
@@ -259,7 +259,9 @@ class SnapshotLagQueries:
         rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
         return of_topics(pa.concat_tables([base, rows]), topics), about
 
-    def _along(self, rows: pa.Table, at: str, about: AsOf) -> tuple[pa.Table, AsOf]:
+    def _along(
+        self, rows: pa.Table, at: str, about: AsOf, assess_lag: Callable[..., pa.Table]
+    ) -> tuple[pa.Table, AsOf]:
         """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
         if not len(rows):
             return with_log_ends(rows, {}), about
@@ -271,9 +273,7 @@ class SnapshotLagQueries:
             why = f"{needed} would be read for it; name groups or topics, or a shorter time"
             return with_log_ends(rows, {}), replace(about, why_no_lag=why)
         terms = Terms(max_age_ms=self.max_age_ms)
-        found = [
-            assess_lag_along(self.at, take(rows, part), moments=moments[part], terms=terms) for part in parts
-        ]
+        found = [assess_lag(self.at, take(rows, part), moments=moments[part], terms=terms) for part in parts]
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
