@@ -29,8 +29,8 @@ from streaming.lag.samples import NONE, Samples
 @dataclass(frozen=True)
 class Ends:
     """Where the logs of n rows ended, and as of when (ms, `NONE`: never): as of the newest sample up to a
-    moment, or of the moment itself. `until` are the newest samples that say so (ms); those are known that are young
-    enough, and not of another topic of that name."""
+    moment, or of the moment itself. `until` are the newest samples that say so (ms). Those are known that are
+    young enough, and not of another topic of that name."""
 
     at: Index
     until: Index
