@@ -161,6 +161,15 @@ def _what_will_be_lost() -> list[Builder]:
             "Committed offsets whose next records data retention has deleted: the groups have lost them.",
             unit="none",
             steps=ANY,
+            width=3,
+        ),
+        number(
+            "Offsets beyond the log end",
+            f"sum({of('group_offsets_beyond_log_end')})",
+            "Committed offsets that are not in their log yet: consumers continue at auto.offset.reset.",
+            unit="none",
+            steps=ANY,
+            width=3,
         ),
         number(
             "Offsets of former topics",
@@ -168,6 +177,7 @@ def _what_will_be_lost() -> list[Builder]:
             "Committed offsets of a deleted topic of the same name: they point into another log.",
             unit="none",
             steps=ANY,
+            width=3,
         ),
         number(
             "Unreadable offsets",
@@ -175,6 +185,7 @@ def _what_will_be_lost() -> list[Builder]:
             "Committed offsets whose newest value could not be read; the table quarantine has the records.",
             unit="none",
             steps=ANY,
+            width=3,
         ),
         rows(
             "Next to expire",
@@ -201,6 +212,17 @@ def _what_will_be_lost() -> list[Builder]:
             unit="none",
             value="Offsets",
             labels=("group", "topic"),
+            width=8,
+        ),
+        rows(
+            "Groups with offsets beyond the log end",
+            of("group_offsets_beyond_log_end"),
+            "The topic was made anew, has lost records, or the offsets were set by hand. Choose where the "
+            "consumers are to continue, and reset the offsets before they start.",
+            unit="none",
+            value="Offsets",
+            labels=("group",),
+            width=8,
         ),
         rows(
             "Groups with offsets of former topics",
@@ -210,6 +232,7 @@ def _what_will_be_lost() -> list[Builder]:
             unit="none",
             value="Offsets",
             labels=("group", "topic"),
+            width=8,
         ),
     ]
 

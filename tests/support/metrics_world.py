@@ -46,8 +46,8 @@ class MetricsWorld:
     """A record a second in each log. `billing` is well, `dead` has stopped, `stuck` commits one offset,
     `returned` went back, `slow` is two hours behind, `late` has lost records, `former` has offsets of a
     deleted topic, `garbled` one that cannot be read, `leaving` expires within an hour, `gone` is dropped
-    bit by bit, `left` no longer subscribes to a topic, and `marker` is one below the start of a log. `crowd`
-    came last, has no member, and more offsets than all others together."""
+    bit by bit, `left` no longer subscribes to a topic, `marker` is one below the start of a log, and `ahead`
+    beyond the end of one. `crowd` came last, has no member, and more offsets than all others together."""
 
     def __init__(self, root: Path, now: int) -> None:
         self.tables = Tables(str(root))
@@ -100,6 +100,7 @@ class MetricsWorld:
             "garbled",
             "left",
             "marker",
+            "ahead",
         )
         groups: Batch = {
             name: group(members=[_member(name)], subscribed_topics=["orders", "clicks", "views"])
@@ -113,6 +114,7 @@ class MetricsWorld:
             ("leaving", "orders", 0): _commit(7, since),
             ("left", "payments", 0): _commit(7, since),
             ("marker", "clicks", 0): _commit(499, at),
+            ("ahead", "orders", 1): _commit(2**40, at),
         }
         dropped: Batch = {("gone", "payments", number): _commit(7, since) for number in range(TO_GO)}
         crowd: Batch = {("crowd", "payments", number): _commit(7, now) for number in range(CROWD)}

@@ -287,7 +287,7 @@ def test_metrics_and_what_they_are_made_from(world: World) -> None:
         lambda at: standing_of(view.picture, at, moment=world.now, health=HealthRules(), settings=EXPIRY),
         now=world.now,
     )
-    assert bool(standing.positions.expires_at[0] != -1) is (world.expected.rule == "simple")
+    assert bool(standing.positions["expires_at"][0] != -1) is (world.expected.rule == "simple")
 
 
 # --- Kafka's clients -------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.serve.metrics.catalogue import BY_NAME
-from streaming.serve.metrics.catalogue.of_groups import CAUSES_FROM_0
+from streaming.serve.metrics.catalogue.of_groups import CAUSES_FROM_0, OF_TOPICS
 from streaming.serve.metrics.labels import TEXTS, label_values
 from streaming.serve.metrics.series import Label, Series, Values, seconds
 from streaming.serve.metrics.source import Source
 from streaming.serve.picture.names import NONE
-from streaming.serve.standing.standing import EXPIRY_RULES
+from streaming.serve.standing.standing import EXPIRY_RULES, NO_LAG
 from streaming.serve.standing.sums import Summed, subscribed
 
 _NO_LABELS: Final[Mapping[str, Label]] = {}
@@ -50,6 +50,10 @@ class Subjects:
     def moments(self, name: str, times: Index, *, more: Mapping[str, Label] = _NO_LABELS) -> Series:
         """Return the series of a metric of times (ms, `NONE`: there is none)."""
         return self.series(name, seconds(times), times != NONE, more=more)
+
+    def marks(self, name: str, is_marked: Mask) -> Series:
+        """Return the series of a metric that is 1 where it is there."""
+        return self.series(name, is_marked.astype(np.int64), is_marked)
 
 
 class Names:
@@ -105,8 +109,7 @@ def _of_groups(source: Source, names: Names) -> Iterator[Series]:
     yield own.series("group_status", sums.status, sums.status != NONE)
     yield from _lag(own, sums, "group")
     yield own.series("group_lag_max", sums.lag.largest, sums.lag.is_known)
-    is_at_least = sums.lag.is_at_least & sums.lag.is_known
-    yield own.series("group_lag_at_least", is_at_least.astype(np.int64), is_at_least)
+    yield own.series("group_offsets_beyond_log_end", sums.lag.beyond_end, sums.lag.beyond_end > 0)
     yield own.moments("group_last_commit_timestamp_seconds", sums.last_commit)
     yield own.series("group_unreadable_offsets", sums.unreadable, sums.unreadable > 0)
     groups, rules, moments = sums.soonest_expiry()
@@ -144,30 +147,36 @@ def _of_topics(source: Source, names: Names) -> Iterator[Series]:
     yield own.moments("group_topic_oldest_commit_timestamp_seconds", sums.oldest_commit)
     is_subscribed, is_known = subscribed(source.standing.picture, sums.groups, sums.topics)
     yield own.series("group_topic_subscribed", is_subscribed.astype(np.int64), is_known)
-    (below, furthest), former = sums.below_log_start, sums.of_former_topic
+    below, furthest = sums.below_log_start
     yield own.series("group_topic_offsets_below_log_start", below, below > 0)
     yield own.series("group_topic_below_log_start_max", furthest, below > 0)
-    yield own.series("group_topic_offsets_of_former_topic", former, former > 0)
+    for metric in OF_TOPICS:
+        if metric.counts:
+            counts = sums.count(metric.counts)
+            yield own.series(metric.name, counts, counts > 0)
 
 
 def _of_partitions(source: Source, names: Names) -> Iterator[Series]:
-    picture, positions = source.standing.picture, source.standing.positions
+    picture, positions = source.standing.picture, source.current.positions
     columns, topics = picture.offsets.columns, picture.topics
     own = Subjects(
         names, picture.offsets.groups(), topics.topic[columns.place], topics.partition[columns.place]
     )
     offsets = columns.committed_offset
     yield own.series("group_topic_partition_committed_offset", offsets, columns.was_readable)
-    yield own.series("group_topic_partition_lag", positions.lag, positions.is_lag_known)
-    seconds_behind = positions.lag_seconds
-    is_timed = ~np.isnan(seconds_behind)
+    lags, seconds_behind = positions["lag"], positions["lag_seconds"]
+    is_known, is_timed = lags != NO_LAG, ~np.isnan(seconds_behind)
+    yield own.series("group_topic_partition_lag", lags, is_known)
     yield own.series("group_topic_partition_lag_seconds", seconds_behind, is_timed)
+    is_least = is_known & (positions["lag_is_at_least"] | ~is_timed)
+    yield own.marks("group_topic_partition_lag_at_least", is_least)
     yield own.moments("group_topic_partition_commit_timestamp_seconds", columns.commit_timestamp)
 
 
 def _lag(own: Subjects, sums: Summed, name: str) -> Iterator[Series]:
     yield own.series(f"{name}_lag", sums.lag.lag, sums.lag.is_known)
     yield own.series(f"{name}_lag_seconds", sums.lag.seconds, ~np.isnan(sums.lag.seconds))
+    yield own.marks(f"{name}_lag_at_least", sums.lag.is_at_least)
 
 
 def _words(column: pa.ChunkedArray, rows: Index) -> Label:

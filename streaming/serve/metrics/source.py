@@ -47,14 +47,19 @@ class Source:
     rules: Sequence[str] = ()
 
     @cached_property
+    def current(self) -> Standing:
+        """The standing as of now."""
+        return self.standing.as_of(self.now)
+
+    @cached_property
     def by_group(self) -> Summed:
         """The standing summed up by group."""
-        return Summed.by_group(self.standing)
+        return Summed.by_group(self.current)
 
     @cached_property
     def by_topic(self) -> Summed:
         """The standing summed up by group and topic."""
-        return Summed.by_topic(self.standing)
+        return Summed.by_topic(self.current)
 
     @cached_property
     def is_complete(self) -> Mask:

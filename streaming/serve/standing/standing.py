@@ -5,8 +5,9 @@ past and commits of the last hours are not in a picture; they are read from the 
 are behind need them.
 """
 
-from dataclasses import dataclass
-from typing import Final, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
-from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
+from streaming.common.arrays import from_texts, no_rows, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
 from streaming.lag.former_topic import OF_FORMER_TOPIC
+from streaming.lag.health import PARTITION_HEALTH
+from streaming.lag.log_ends import LAG
 from streaming.lag.pauses import Habits
-from streaming.lag.rules import STATUSES, HealthRules
+from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.rules import STATUSES, UNKNOWN, HealthRules
 from streaming.model.progress import Progress
+from streaming.model.schemas import TIMESTAMP
 from streaming.serve.picture.names import NONE, fixed
 from streaming.serve.picture.picture import Picture
 from streaming.serve.standing.rows import group_rows, offset_rows
@@ -30,41 +35,28 @@ from streaming.tables.snapshot import Snapshot
 EXPIRY_RULES: Final = tuple(rule.name for rule in RULES)
 """The names of the rules that offsets expire by; they are numbers in `Positions`."""
 
-Float64 = npt.NDArray[np.float64]
+POSITIONS: Final = pa.schema(
+    [
+        *(LAG.field(name) for name in ("lag", "lag_seconds", "lag_is_at_least", "ends_as_of")),
+        PARTITION_HEALTH.field("status"),
+        OF_FORMER_TOPIC,
+        ("rule", pa.string()),
+        ("expires_at", TIMESTAMP),
+    ]
+)
+"""The columns of the assessment that are kept."""
 
+NO_LAG: Final = -(2**63)
+"""Stands for a lag that is not known: no lag is as far below 0."""
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Positions:
-    """What is known of n committed offsets, in the order of the picture.
+_WORDS: Final = {"status": STATUSES, "rule": EXPIRY_RULES}
 
-    `lag` counts where `is_lag_known`; `lag_seconds` is NaN where it is not known; `is_at_least`: the true lag
-    may be larger. `status` is a number of `STATUSES`, `rule` one of `EXPIRY_RULES`. `expires_at` (ms) is
-    `NONE` where the offset stays as long as its group stays as it is, or where that is not known.
-    """
+Positions = Mapping[str, npt.NDArray[Any]]
+"""The columns `POSITIONS` of n committed offsets, in the order of the picture.
 
-    lag: Index
-    is_lag_known: Mask
-    lag_seconds: Float64
-    is_at_least: Mask
-    status: Index
-    rule: Index
-    expires_at: Index
-    is_of_former_topic: Mask
-
-    @classmethod
-    def unknown(cls, count: int) -> Self:
-        """Return that nothing is known of so many."""
-        never, nothing = fixed(np.zeros(count, np.bool_)), fixed(np.full(count, NONE, np.int64))
-        return cls(
-            lag=nothing,
-            is_lag_known=never,
-            lag_seconds=fixed(np.full(count, np.nan)),
-            is_at_least=never,
-            status=nothing,
-            rule=nothing,
-            expires_at=nothing,
-            is_of_former_topic=never,
-        )
+Times are in ms, words are numbers of `STATUSES` and `EXPIRY_RULES`. What is not known is `NONE`, a lag
+`NO_LAG`, its seconds NaN, and a boolean false.
+"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,7 +71,19 @@ class Standing:
     @classmethod
     def none(cls) -> Self:
         """Return what is known before anything was read."""
-        return cls(picture=Picture.none(), positions=Positions.unknown(0), moment=0)
+        return cls(picture=Picture.none(), positions=_positions(no_rows(POSITIONS)), moment=0)
+
+    def as_of(self, now: int) -> Self:
+        """Return it as of a later moment (ms): without lag by samples that are too old by then."""
+        lags = self.positions["lag"]
+        is_over = (now - self.positions["ends_as_of"] > MAX_AGE_MS) & (lags != NO_LAG)
+        if not is_over.any():
+            return self
+        unknown = {"lag": NO_LAG, "lag_seconds": np.nan, "status": UNKNOWN}
+        changed = {
+            name: fixed(np.where(is_over, value, self.positions[name])) for name, value in unknown.items()
+        }
+        return replace(self, positions={**self.positions, **changed})
 
 
 def standing_of(
@@ -98,27 +102,13 @@ def standing_of(
     """
     rows = offset_rows(picture)
     if not len(rows):
-        return Standing(picture=picture, positions=Positions.unknown(0), moment=moment)
+        return replace(Standing.none(), picture=picture, moment=moment)
     retention_ms = retention_ms_of(picture.progress, settings)
     facts = Facts(lag=True, health=True, former_topic=True, expiry=retention_ms)
     groups, terms = group_rows(picture), Terms(rules=health)
     then = at.up_to(picture.progress)
     judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
-    rules, expires_at = _expiry(judged)
-    lags = judged["lag"]
-    is_lag_known = to_mask(lags.is_valid())
-    is_timed = to_mask(judged["lag_seconds"].is_valid())
-    positions = Positions(
-        lag=fixed(numbers_or(lags, NONE)),
-        is_lag_known=fixed(is_lag_known),
-        lag_seconds=fixed(judged["lag_seconds"].to_numpy()),
-        is_at_least=fixed(to_mask(judged["lag_is_at_least"]) | ~is_lag_known | ~is_timed),
-        status=fixed(numbers_or(pc.index_in(judged["status"], value_set=from_texts(STATUSES)), NONE)),
-        rule=fixed(rules),
-        expires_at=fixed(expires_at),
-        is_of_former_topic=fixed(to_mask(judged[OF_FORMER_TOPIC.name])),
-    )
-    return Standing(picture=picture, positions=positions, moment=moment)
+    return Standing(picture=picture, positions=_positions(judged), moment=moment)
 
 
 def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
@@ -126,10 +116,30 @@ def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
     return settings.retention_ms if progress.retention is None else progress.retention.retention_ms
 
 
-def _expiry(rows: pa.Table) -> tuple[Index, Index]:
-    """Return by which rule n offsets expire, and when (ms)."""
-    if "rule" not in rows.column_names:
-        unknown = np.full(len(rows), NONE, np.int64)
-        return unknown, unknown
-    rules = numbers_or(pc.index_in(rows["rule"], value_set=from_texts(EXPIRY_RULES)), NONE)
-    return rules, numbers_or(to_milliseconds(rows["expires_at"]), NONE)
+def _positions(judged: pa.Table) -> Positions:
+    """Keep the columns of n offsets that were assessed; what was not asked for is not known."""
+    return {
+        field.name: fixed(
+            _held(
+                field,
+                judged[field.name]
+                if field.name in judged.column_names
+                else pa.nulls(len(judged), field.type),
+            )
+        )
+        for field in POSITIONS
+    }
+
+
+def _held(field: pa.Field, column: pa.ChunkedArray | pa.Array) -> npt.NDArray[Any]:
+    """Return n values of a column as `Positions` have them."""
+    if field.type == pa.bool_():
+        return to_mask(column)
+    if field.type == pa.float64():
+        values: npt.NDArray[np.float64] = column.to_numpy()
+        return values
+    if field.type == TIMESTAMP:
+        return numbers_or(to_milliseconds(column), NONE)
+    if field.name in _WORDS:
+        return numbers_or(pc.index_in(column, value_set=from_texts(_WORDS[field.name])), NONE)
+    return numbers_or(column, NO_LAG)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.serve.picture.names import NONE
 from streaming.serve.picture.picture import Picture
-from streaming.serve.standing.standing import Float64, Positions, Standing
+from streaming.serve.standing.standing import NO_LAG, Positions, Standing
 
 _MOST: Final = 2**63 - 1
 
@@ -72,24 +72,29 @@ class Runs:
 @dataclass(frozen=True, eq=False)
 class LagSums:
     """The lag of m runs, as `streaming.lag.summary` sums it up: records where `is_known`, seconds (NaN: not
-    known), and whether the true lag may be larger."""
+    known), whether the true lag may be larger, and how many offsets are beyond the end of their log."""
 
     lag: Index
     is_known: Mask
     largest: Index
-    seconds: Float64
+    seconds: npt.NDArray[np.float64]
     is_at_least: Mask
+    beyond_end: Index
 
     @classmethod
     def of(cls, positions: Positions, runs: Runs) -> Self:
         """Sum up n positions over runs."""
-        lags = np.where(positions.is_lag_known, np.maximum(positions.lag, 0), 0)
+        lags, seconds = positions["lag"], positions["lag_seconds"]
+        is_known = lags != NO_LAG
+        is_least = positions["lag_is_at_least"] | ~is_known | np.isnan(seconds)
+        behind = np.maximum(lags, 0)
         return cls(
-            lag=runs.sum(lags),
-            is_known=runs.any(positions.is_lag_known),
-            largest=runs.largest(lags),
-            seconds=runs.largest(positions.lag_seconds),
-            is_at_least=runs.any(positions.is_at_least),
+            lag=runs.sum(behind),
+            is_known=runs.any(is_known),
+            largest=runs.largest(behind),
+            seconds=runs.largest(seconds),
+            is_at_least=runs.any(is_known) & runs.any(is_least),
+            beyond_end=runs.count(is_known & (lags < 0)),
         )
 
 
@@ -124,7 +129,8 @@ class Summed:
     @cached_property
     def status(self) -> Index:
         """The worst status, a number of `lag.rules.STATUSES`; `NONE`: not known yet."""
-        return self.runs.largest(self.standing.positions.status)
+        worst: Index = self.runs.largest(self.standing.positions["status"])
+        return worst
 
     @cached_property
     def last_commit(self) -> Index:
@@ -161,22 +167,19 @@ class Summed:
         is_below = (starts != NONE) & (offsets != NONE) & (offsets < starts) & is_same_log
         return self.runs.count(is_below), self.runs.largest(np.where(is_below, starts - offsets, 0))
 
-    @cached_property
-    def of_former_topic(self) -> Index:
-        """How many offsets are of a former topic of the same name."""
-        return self.runs.count(self.standing.positions.is_of_former_topic)
+    def count(self, name: str) -> Index:
+        """Count the offsets of which a boolean of `POSITIONS` holds."""
+        return self.runs.count(self.standing.positions[name])
 
     def soonest_expiry(self) -> tuple[Index, Index, Index]:
         """Return the first moment (ms) at which an offset expires, by group and rule: the places of the k
         groups, their rules and the moments."""
-        positions = self.standing.positions
-        rows = np.flatnonzero(positions.expires_at != NONE)
+        rules, expires_at = (self.standing.positions[name] for name in ("rule", "expires_at"))
+        rows = np.flatnonzero(expires_at != NONE)
         groups = np.repeat(self.groups, np.diff(self.runs.starts, append=self.runs.rows))[rows]
-        keys, first, own = np.unique(
-            groups << 8 | positions.rule[rows], return_index=True, return_inverse=True
-        )
+        keys, first, own = np.unique(groups << 8 | rules[rows], return_index=True, return_inverse=True)
         least = np.full(len(first), _MOST, np.int64)
-        np.minimum.at(least, own, positions.expires_at[rows])
+        np.minimum.at(least, own, expires_at[rows])
         return keys >> 8, keys & 0xFF, least
 
 

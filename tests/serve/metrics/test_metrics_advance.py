@@ -91,8 +91,8 @@ def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: Stan
         world.now,
     )
     after = keeper.make().positions
-    assert after.status.tolist() == before.status.tolist()
-    assert after.lag.tolist() == before.lag.tolist()
+    assert after["status"].tolist() == before["status"].tolist()
+    assert after["lag"].tolist() == before["lag"].tolist()
 
 
 def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: StandingWorld) -> None:

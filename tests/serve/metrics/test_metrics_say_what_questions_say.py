@@ -1,6 +1,6 @@
 """Metrics say of groups what `lag`, `health`, `expiring`, `groups` and `offsets` say of the same tables."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import pyarrow as pa
@@ -8,12 +8,15 @@ import pytest
 from metrics_read import Maker, Read, by
 from standing_world import StandingWorld
 
+from streaming.alerts.evaluation import Evaluator
+from streaming.alerts.table import AlertTable
 from streaming.common.times import now_ms, to_ms
 from streaming.lag.rules import STATUSES
 from streaming.queries.expiring import list_expiring
 from streaming.queries.lag import LagQueries
 from streaming.queries.queries import OffsetQueries
 from streaming.serve.metrics.labels import label_values
+from streaming.settings.reading import read_settings
 
 PREFIX = "offsetlake_group"
 
@@ -57,6 +60,28 @@ def test_lag_of_groups(world: StandingWorld, told: Read) -> None:
     assert set(by(told[f"{PREFIX}_lag_at_least"], "group")) == {
         row["group"] for row in answered if row["lag_is_at_least"] and row["lag"] is not None
     }
+
+
+def test_offsets_beyond_the_end_of_their_log(world: StandingWorld, told: Read) -> None:
+    counted = by(told[f"{PREFIX}_offsets_beyond_log_end"], "group")
+    assert counted
+    answered = rows(LagQueries(world.tables).list_lag().rows)
+    assert counted == {
+        row["group"]: row["partitions_beyond_end"] for row in answered if row["partitions_beyond_end"]
+    }
+    judged = rows(LagQueries(world.tables).partition_health().rows)
+    assert counted == Counter(row["group"] for row in judged if row["reason"] == "it is beyond the log end")
+    evaluator = Evaluator(
+        world.tables,
+        AlertTable(world.tables),
+        read_settings(options={"alerts.offset_beyond_log_end": "on"}).alerts,
+        receivers=[],
+        ask_log_ranges=None,
+        say=print,
+        clock=lambda: world.now,
+    )
+    found = [episode.finding for episode in evaluator.evaluate() if episode.rule == "offset_beyond_log_end"]
+    assert counted == {shown(str(finding.group)): finding.facts["offsets"] for finding in found}
 
 
 def test_status_of_groups(world: StandingWorld, told: Read) -> None:

@@ -166,15 +166,17 @@ NUMBERS = {
     "First offset expires in": pytest.approx(HOUR_MS / 2_000, abs=120),
     "Groups that lose offsets within a day": 3,
     "Offsets below the log start": 2,
+    "Offsets beyond the log end": 1,
     "Offsets of former topics": 1,
     "Unreadable offsets": 1,
     "Offsets partitions not loaded": 1,
     "Tables": 1,
-    "Groups": 13,
+    "Groups": 14,
 }
 GROUPS = {
     "Next to expire": {"leaving", "gone", "left", "billing"},
     "Groups that have lost records": {"late", "marker"},
+    "Groups with offsets beyond the log end": {"ahead"},
     "Groups with offsets of former topics": {"former"},
     "Groups that are not well": {"dead", "stuck", "returned", "leaving", "gone", "left"},
 }
@@ -255,6 +257,7 @@ def test_each_trouble_is_that_of_the_group_that_has_it(scraped: Scraped) -> None
         "lagging": {"slow", "late", "marker"},
         "below_log_start": {"late"},
         "one_below_log_start": {"marker"},
+        "beyond_log_end": {"ahead"},
         "former_topic": {"former"},
         "unreadable": {"garbled"},
     }

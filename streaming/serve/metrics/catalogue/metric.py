@@ -23,7 +23,8 @@ class Metric:
     """One metric. `name` is without the prefix, `unit` that of its end (empty: a number of things).
 
     `help` is what scrapers show, in a line; `absent` says when there is no series of it (empty: there always
-    is one). `example` is a query.
+    is one). `example` is a query. `counts`: it is the number of offsets of which this boolean of
+    `standing.POSITIONS` holds, and there is no series where that is 0.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Metric:
     kind: Kind = "gauge"
     unit: str = ""
     absent: str = ""
+    counts: str = ""
     example: str
 
     @property

@@ -76,6 +76,14 @@ OF_GROUPS: Final = (
         example="offsetlake_group_lag_seconds and on (group) offsetlake_group_lag_at_least",
     ),
     Metric(
+        name="group_offsets_beyond_log_end",
+        help="Committed offsets beyond the end of their log: what comes next would not be read.",
+        level="group",
+        labels=_GROUP,
+        absent="there are none, or no lag is known",
+        example="offsetlake_group_offsets_beyond_log_end",
+    ),
+    Metric(
         name="group_last_commit_timestamp_seconds",
         help="When a group last committed an offset.",
         level="group",
@@ -147,6 +155,14 @@ OF_TOPICS: Final = (
         example="max by (topic) (offsetlake_group_topic_lag_seconds)",
     ),
     Metric(
+        name="group_topic_lag_at_least",
+        help="The same as group_lag_at_least of the partitions of one topic.",
+        level="topic",
+        labels=_TOPIC,
+        absent="no lag is known, or that of all its partitions is, to the record and the second",
+        example="offsetlake_group_topic_lag_seconds unless offsetlake_group_topic_lag_at_least",
+    ),
+    Metric(
         name="group_topic_position",
         help="Sum of the offsets that a group has committed in a topic; it rises as fast as the group reads.",
         level="topic",
@@ -192,6 +208,7 @@ OF_TOPICS: Final = (
         level="topic",
         labels=_TOPIC,
         absent="there are none",
+        counts="of_former_topic",
         example="offsetlake_group_topic_offsets_of_former_topic",
     ),
 )
@@ -221,6 +238,14 @@ OF_PARTITIONS: Final = (
         unit=SECONDS,
         absent=_NO_LAG,
         example="topk(10, offsetlake_group_topic_partition_lag_seconds)",
+    ),
+    Metric(
+        name="group_topic_partition_lag_at_least",
+        help="1: the true lag in seconds may be longer than the series says; no series where it is not.",
+        level="partition",
+        labels=_PARTITION,
+        absent="no lag is known, or it is to the second",
+        example="count by (group) (offsetlake_group_topic_partition_lag_at_least)",
     ),
     Metric(
         name="group_topic_partition_commit_timestamp_seconds",
