@@ -5,7 +5,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from streaming.alerts.rules.subjects import FORMER_TOPIC_RULE, HEALTH_RULES, LAG_RULES, GroupPolicies
+from streaming.alerts.rules.subjects import (
+    FORMER_TOPIC_RULE,
+    HEALTH_RULES,
+    LAG_RULE,
+    LAG_RULES,
+    GroupPolicies,
+)
 from streaming.alerts.rules.view import LagRows, of_partitions
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.lag.positions import MAX_AGE_MS, habits_by
@@ -51,6 +57,7 @@ class Positions:
     def _rows(self, at: Snapshot, offsets: pa.Table, moment: int) -> LagRows:
         facts = Facts(
             lag=True,
+            lag_time=self._policies.has_on(LAG_RULE),
             sampling=True,
             health=self._policies.are_on(offsets, *HEALTH_RULES),
             former_topic=self._policies.are_on(offsets, FORMER_TOPIC_RULE),

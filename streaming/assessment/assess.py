@@ -58,7 +58,8 @@ class Source(Reader, Protocol):
 class Facts:
     """The facts that are wanted, each of which adds columns to the offsets.
 
-    - `lag`: the columns `LAG`;
+    - `lag`: the columns `LAG`, but for the two of its time, which are null;
+    - `lag_time`: lag_seconds and lag_is_at_least as well, for which older samples are read;
     - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
       health, or need not have been: the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
@@ -69,6 +70,7 @@ class Facts:
     """
 
     lag: bool = False
+    lag_time: bool = False
     sampling: bool = False
     health: Some = False
     former_topic: Some = False
@@ -103,7 +105,8 @@ def assess(
     """
     asked, rows = _Asked(at, moment, terms or Terms(), habits), offsets
     if facts.lag:
-        rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=asked.terms.max_age_ms)
+        within = asked.terms.max_age_ms
+        rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=within, is_timed=facts.lag_time)
     if facts.sampling:
         rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
     rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)

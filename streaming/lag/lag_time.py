@@ -22,7 +22,7 @@ from streaming.common.arrays import Index, Mask, from_mask, from_numbers, number
 from streaming.common.keys import KEY_NAMES, Numbering
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.log_ends import LAG, lag
+from streaming.lag.log_ends import LAG, TIMED, lag
 from streaming.lag.samples import NONE, Samples
 
 
@@ -92,24 +92,27 @@ def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
     return pa.table([rows["topic"], rows["partition"], committed], ["topic", "partition", "committed_offset"])
 
 
-def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table) -> pa.Table:
+def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table | None) -> pa.Table:
     """Add the columns `LAG` behind `committed_offset` of n rows.
 
     `ends` are of the newest samples, `held` the positions `as_of_ends`; `crossed` has n rows in the same
-    order: below_at, below_end, above_at, above_end, the samples between which the end passed these positions.
+    order: below_at, below_end, above_at, above_end, the samples between which the end passed these positions
+    (None: nobody asks for the lag time).
     Where a position is beyond the end of its sample, the lag is negative.
     """
     offsets = held["committed_offset"]
     end = from_numbers(ends.ends, ends.is_known)
     committed, is_committed = numbers_or(offsets, 0), to_mask(offsets.is_valid())
-    seconds, is_timed, is_older = _lag_seconds(committed, ends, crossed)
     has_lag = ends.is_known & is_committed
+    times: list[pa.Array] = [pa.nulls(len(rows), LAG.field(name).type) for name in TIMED]
+    if crossed is not None:
+        seconds, is_timed, is_older = _lag_seconds(committed, ends, crossed)
+        times = [from_numbers(seconds, has_lag & is_timed), from_mask(is_older, has_lag)]
     columns = [
         from_numbers(committed, has_lag),
         end,
         lag(end, offsets),
-        from_numbers(seconds, has_lag & is_timed),
-        from_mask(is_older, has_lag),
+        *times,
         to_timestamps(from_numbers(ends.at, ends.at != NONE)),
     ]
     place = rows.column_names.index("committed_offset") + 1

@@ -24,6 +24,9 @@ LAG: Final = pa.schema(
 """What is known of the lag of a committed offset: `log_end_offset` - `offset_as_of_ends`, both of one moment,
 `ends_as_of`. The offset may have been committed anew since; what was first committed since has no lag yet."""
 
+TIMED: Final = ("lag_seconds", "lag_is_at_least")
+"""Those of the lag time, for which older samples are needed."""
+
 STAKES: Final = pa.schema(
     [
         ("log_start_offset", pa.int64()),  # null, this and the rest: the partition could not be read

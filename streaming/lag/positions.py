@@ -55,11 +55,15 @@ def topics_in(rows: pa.Table) -> list[str]:
     return topics
 
 
-def offsets_with_lag(at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: int) -> pa.Table:
-    """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms)."""
+def offsets_with_lag(
+    at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: int, is_timed: bool = True
+) -> pa.Table:
+    """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms); unless `is_timed`
+    the two of the lag time are null, and no older samples are read for it."""
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
-    return _with_lag(at, offsets, Ends.of(offsets, newest, moments, max_age_ms=max_age_ms), moment)
+    ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
+    return _with_lag(at, offsets, ends, moment, is_timed=is_timed)
 
 
 def lag_of_steps(at: Reader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
@@ -80,9 +84,9 @@ def lag_along(at: Reader, rows: pa.Table, *, moments: Index, max_age_ms: int) ->
     return _with_lag(at, rows, Ends.of(rows, samples, moments, max_age_ms=max_age_ms), last)
 
 
-def _with_lag(at: Reader, rows: pa.Table, ends: Ends, until: int) -> pa.Table:
+def _with_lag(at: Reader, rows: pa.Table, ends: Ends, until: int, *, is_timed: bool = True) -> pa.Table:
     held = as_of_ends(rows, ends, _written_after(at, rows, ends))
-    return with_lag(rows, ends, held, at.crossings(held, as_of=until))
+    return with_lag(rows, ends, held, at.crossings(held, as_of=until) if is_timed else None)
 
 
 def _written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:

@@ -8,34 +8,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
-from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
-from streaming.common.keys import key_codes, numbered
-from streaming.lag.health import group_health
+from streaming.common.arrays import Index, from_mask, from_numbers, to_mask, to_numbers
+from streaming.common.keys import KEY_NAMES, key_codes, numbered
+from streaming.lag.former_topic import OF_FORMER_TOPIC
+from streaming.lag.health import GROUP_HEALTH, group_health
+from streaming.lag.log_ends import LAG, TIMED
 from streaming.lag.pauses import Waits
 from streaming.lag.positions import habits_by
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import OFFSETS, TIMESTAMP
 from streaming.queries.completeness import AsOf
+from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.snapshot import Snapshot
 
-HEALTH: Final = Facts(lag=True, health=True)
+HEALTH: Final = Facts(lag=True, lag_time=True, health=True)
+
+_OF_KEY: Final = (*KEY_NAMES, "source_partition")
+_OF_FACTS: Final = (
+    *("committed_offset", "topic_id", "unreadable_source_offset"),
+    *("commit_timestamp", "source_timestamp"),
+)
+"""The columns of offsets that are always read, and those that facts go by."""
 
 _SAMPLES_AT_ONCE: Final = 1_000_000  # 200 MB
 
 
 def view(
-    name: str, at: Snapshot, about: AsOf, *, health: HealthSettings | None = None, is_empty: bool = False
+    name: str, at: Snapshot, about: AsOf, scanned: Scanned, *, health: HealthSettings | None = None
 ) -> pa.Table:
     """Return what `LagQueries` answers about all groups under the name of a view: `lag`, which are offsets
-    with all that is known of them, or `health`; with `is_empty` just its columns."""
-    offsets = no_rows(OFFSETS) if is_empty else about.of_loaded(at.offsets())
-    if name == "lag":
-        return assess(at, offsets, Facts(lag=True, former_topic=True), moment=about.moment)
+    with all that is known of them, or `health`. Only what is scanned is read and worked out: the other
+    columns are null, the other groups left out."""
+    facts, groups = facts_of(name, scanned), scanned.groups
+    needed = _OF_KEY if facts == Facts() else (*_OF_KEY, *_OF_FACTS)
+    columns = pa.schema([field for field in OFFSETS if field.name in needed or scanned.reads(field.name)])
+    offsets = about.of_loaded(at.offsets(None if groups is None else sorted(groups), columns=columns))
     terms = Terms(rules=HealthRules() if health is None else HealthRules.of(health))
-    return group_health(assess(at, offsets, HEALTH, moment=about.moment, terms=terms))
+    rows = assess(at, offsets, facts, moment=about.moment, terms=terms)
+    rows, schema = rows if name == "lag" else group_health(rows), view_schema(name)
+    return pa.table(
+        [
+            rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+def facts_of(name: str, scanned: Scanned) -> Facts:
+    """Return the facts that the columns of a view need, as far as they are read."""
+    lag_time = scanned.reads(*TIMED)
+    if name == "health":
+        return Facts(lag=True, lag_time=lag_time, health=True)
+    lag, former_topic = scanned.reads(*LAG.names), scanned.reads(OF_FORMER_TOPIC.name)
+    return Facts(lag=lag, lag_time=lag_time, former_topic=former_topic)
+
+
+def view_schema(name: str) -> pa.Schema:
+    """Return the columns of a view."""
+    if name == "health":
+        return GROUP_HEALTH
+    place = OFFSETS.get_field_index("committed_offset") + 1
+    return pa.schema([*list(OFFSETS)[:place], *LAG, *list(OFFSETS)[place:], OF_FORMER_TOPIC])
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:

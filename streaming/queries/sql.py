@@ -11,11 +11,13 @@ from typing import Final
 import pyarrow as pa
 from deltalake import QueryBuilder
 
+from streaming.common.arrays import no_rows
 from streaming.common.times import to_ms
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
 from streaming.queries.completeness import AsOf
+from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
 from streaming.tables.select import QueryFailedError, execute, in_one_line, names, rows_of
@@ -137,7 +139,8 @@ def _run(
         return pa.table({"table_name": known, "contains": [_CONTAINS[name] for name in known]})
     if asked := _DESCRIBE.fullmatch(text):
         return _columns(views, asked["name"].lower(), known)
-    _refuse_all_but_a_query(views, text, known, bounded)
+    plans = _plans_of_a_query(views, text, known, bounded)
+    views.compute(*plans)
     with bounded():
         return _within(memory_mb, builder, text)
 
@@ -223,7 +226,8 @@ def count_words(text: str) -> int:
 
 
 class _ComputedViews:
-    """Views of one moment that are computed when a statement names them: files, for the engine.
+    """Views of one moment that are computed when a statement names them, as far as it reads them: files, for
+    the engine. At first they are empty, and it plans the statement.
 
     `about` is what an answer reflects, with as of when the log ends are where a view has them.
     """
@@ -235,46 +239,61 @@ class _ComputedViews:
         self._folder, self._health = folder, health
         self._added: set[str] = set()
 
-    def add(self, name: str, *, is_empty: bool = False) -> bool:
-        """Make a view known to the engine, or just its columns; tell whether there was one to be added."""
+    def add(self, name: str) -> bool:
+        """Make the columns of a view known to the engine; tell whether there was one to be added."""
         if name in self._added or name not in COMPUTED:
             return False
-        from streaming.lag.positions import MAX_AGE_MS  # a statement without views does not wait for these
-        from streaming.queries.lag_rows import view
+        from streaming.queries.lag_rows import view_schema  # a statement without views does not wait for it
 
-        rows = view(name, self.at, self.about, health=self._health, is_empty=is_empty)
-        file = f"{self._folder}/{name}.arrow"
+        self._write(name, "columns", no_rows(view_schema(name)))
+        self._added.add(name)
+        return True
+
+    def compute(self, logical: str, physical: str) -> None:
+        """Compute what a statement of these plans reads of the views that were added."""
+        for name in sorted(self._added):
+            from streaming.lag.positions import MAX_AGE_MS
+            from streaming.queries.lag_rows import facts_of, view
+
+            scanned = Scanned.of(name, logical, physical)
+            rows = view(name, self.at, self.about, scanned, health=self._health)
+            execute(self.builder, f"DROP TABLE {name}")
+            self._write(name, "rows", rows)
+            if facts_of(name, scanned).lag:
+                self.about = self.about.with_sampled_ends(rows, MAX_AGE_MS)
+
+    def _write(self, name: str, kind: str, rows: pa.Table) -> None:
+        file = f"{self._folder}/{name}-{kind}.arrow"
         with pa.ipc.new_file(file, rows.schema) as written:
             written.write_table(rows)
         place = file.replace("'", "''")
         execute(self.builder, f"CREATE EXTERNAL TABLE {name} STORED AS ARROW LOCATION '{place}'")
-        self._added.add(name)
-        self.about = self.about.with_sampled_ends(rows, MAX_AGE_MS)
-        return True
 
 
 def _columns(views: _ComputedViews, name: str, known: list[str]) -> pa.Table:
     """Describe the columns of a table or view."""
     if name not in known:
         raise MisuseError(f"sql: {_unknown_table(name, known)}")
-    views.add(name, is_empty=True)
+    views.add(name)
     schema = execute(views.builder, f"SELECT * FROM {name} LIMIT 0").schema
     types = [str(field.type).replace("_view", "").replace("element: ", "") for field in schema]
     return pa.table({"column_name": schema.names, "data_type": types})
 
 
-def _refuse_all_but_a_query(views: _ComputedViews, text: str, known: list[str], bounded: Bound) -> None:
-    """Raise `MisuseError` unless it is one query that can be planned, which runs nothing; a view that it
-    lacks is added."""
+def _plans_of_a_query(views: _ComputedViews, text: str, known: list[str], bounded: Bound) -> tuple[str, str]:
+    """Return the logical and the physical plan of a statement, which runs nothing; a view that it lacks is
+    added. Raise `MisuseError` unless it is one query that can be planned."""
     try:  # only a query can stand in parentheses: COPY would write files
         with bounded():
             views.builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
-            views.builder.execute(f"EXPLAIN\n{text}").read_all()
+            plans = pa.table(views.builder.execute(f"EXPLAIN\n{text}").read_all())
     except Exception as error:  # delta-rs raises just this
         said = in_one_line(error)
         if (lacking := _UNKNOWN_TABLE.search(said)) and views.add(lacking["name"]):
-            return _refuse_all_but_a_query(views, text, known, bounded)
+            return _plans_of_a_query(views, text, known, bounded)
         raise MisuseError(f"sql: {_refusal(text, said, known)}") from error
+    logical, *physical = plans["plan"].to_pylist()
+    return logical, "\n".join(physical)
 
 
 def _refusal(text: str, error: str, known: list[str]) -> str:

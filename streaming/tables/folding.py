@@ -111,13 +111,19 @@ def fold_table(
 
 
 def rows_at(
-    name: str, base: DeltaTable, changes: DeltaTable, sequence: int, groups: Sequence[str] | None
+    name: str,
+    base: DeltaTable,
+    changes: DeltaTable,
+    sequence: int,
+    groups: Sequence[str] | None,
+    columns: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return what was live at a sequence, of the named groups or of all (the columns `ROWS`).
+    """Return what was live at a sequence, of the named groups or of all (the columns `ROWS`, or some of them:
+    with the keys and the source_partition).
 
     Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
     """
-    return _live(name, base, changes, sequence, groups, ROWS[name])
+    return _live(name, base, changes, sequence, groups, columns or ROWS[name])
 
 
 def keys_at(

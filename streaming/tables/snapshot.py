@@ -228,9 +228,10 @@ class Snapshot:
         newer = topics_subscribed(changes, after=mark, up_to=up_to)
         return pa.concat_tables([held, newer]).group_by(["topic"]).aggregate([])
 
-    def offsets(self, groups: Sequence[str] | None = None) -> pa.Table:
-        """Read the live offsets (schema `OFFSETS`) of the named groups or of all, in no order."""
-        return self._rows("offsets", groups)
+    def offsets(self, groups: Sequence[str] | None = None, *, columns: pa.Schema | None = None) -> pa.Table:
+        """Read the live offsets (schema `OFFSETS`, or some columns of it: with `KEY` and source_partition) of
+        the named groups or of all, in no order."""
+        return self._rows("offsets", groups, columns)
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live groups (schema `GROUPS`), the named ones or all, in no order."""
@@ -334,8 +335,9 @@ class Snapshot:
         order."""
         return _of(groups, lambda of: removals_of(self._changes, of, up_to=self.progress.sequence))
 
-    def _rows(self, name: str, groups: Sequence[str] | None) -> pa.Table:
-        return _of(groups, lambda of: rows_at(name, *self._tables.base(name), self.progress.sequence, of))
+    def _rows(self, name: str, groups: Sequence[str] | None, columns: pa.Schema | None = None) -> pa.Table:
+        base, changes = self._tables.base(name)
+        return _of(groups, lambda of: rows_at(name, base, changes, self.progress.sequence, of, columns))
 
     def _keys_of(self, name: str) -> Callable[[Sequence[str] | None], pa.Table]:
         def keys(of: Sequence[str] | None) -> pa.Table:

@@ -10,7 +10,7 @@ from streaming.common.times import HOUR_MS, now_ms
 from streaming.lag.health import PARTITION_HEALTH
 from streaming.tables.tables import Tables
 
-ALL = Facts(lag=True, sampling=True, health=True, former_topic=True, expiry=24 * HOUR_MS)
+ALL = Facts(lag=True, lag_time=True, sampling=True, health=True, former_topic=True, expiry=24 * HOUR_MS)
 
 
 def assessed(tables: Tables, facts: Facts, *, moment: int) -> pa.Table:

@@ -66,7 +66,9 @@ class SnapshotLagQueries:
         with_former: bool = False,
     ) -> Answer:
         """Return committed offsets with the columns `LAG`."""
-        return _in_order(self._assessed(Facts(lag=True, former_topic=with_former), groups, topics))
+        return _in_order(
+            self._assessed(Facts(lag=True, lag_time=True, former_topic=with_former), groups, topics)
+        )
 
     def list_lag(
         self,
@@ -80,7 +82,7 @@ class SnapshotLagQueries:
         """Return who is behind."""
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
-        answer = self._assessed(Facts(lag=True), groups, topics)
+        answer = self._assessed(Facts(lag=True, lag_time=True), groups, topics)
         rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
         return replace(answer, rows=rows)
 

@@ -104,7 +104,7 @@ def standing_of(
     if not len(rows):
         return replace(Standing.none(), picture=picture, moment=moment)
     retention_ms = retention_ms_of(picture.progress, settings)
-    facts = Facts(lag=True, health=True, former_topic=True, expiry=retention_ms)
+    facts = Facts(lag=True, lag_time=True, health=True, former_topic=True, expiry=retention_ms)
     groups, terms = group_rows(picture), Terms(rules=health)
     then = at.up_to(picture.progress)
     judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
