@@ -10,10 +10,13 @@ them is no pace. The first rule that holds decides:
 3. The offset is below an earlier one of the window, and has been for `rewind_after_ms`: REWOUND.
 4. The lag was no more than `min_lag` at a commit of the window: OK.
 5. All offsets of the window are equal: STALLED.
-6. The lag never fell from one sample to the next one: WARNING; else OK.
+6. The lag never fell from one sample to the next one, and was larger in the middle of the window, and at its
+   last commit, than at its first: WARNING; else OK.
 
 Where Burrow compares lags at commits, which depend on when it has last asked for log ends, here they are
-compared as of samples. What cannot be known is UNKNOWN, before any rule that would need it.
+compared as of samples. The lag at a commit is that by the straight line between the samples before and after
+it: an older end would make those seem caught up who are less behind than samples are apart.
+What cannot be known is UNKNOWN, before any rule that would need it.
 """
 
 from dataclasses import dataclass, fields
@@ -41,6 +44,7 @@ REASONS: Final = (
     ("caught up", OK),
     ("was caught up lately", OK),
     ("catching up", OK),
+    ("keeps pace", OK),
     ("pauses as it usually does", OK),
     ("newer commits may not have been read", UNKNOWN),
     ("its newest commit could not be read", UNKNOWN),
@@ -60,6 +64,7 @@ REASONS: Final = (
     _CAUGHT_UP,
     _WAS_CAUGHT_UP,
     _CATCHING_UP,
+    _KEEPS_PACE,
     _PAUSES,
     _NOT_READ,
     _UNREADABLE,
@@ -76,6 +81,7 @@ REASONS: Final = (
 ) = range(len(REASONS))
 
 _STATUS_OF: Final = np.array([status for _, status in REASONS])
+_ROUNDED: Final = 1  # ends between samples are whole numbers
 _POINTS: Final = 10  # of a window, as Burrow has ten commits
 
 
@@ -187,8 +193,10 @@ def judge(
         number: Index = count[stops] - count[windows]
         return number
 
-    was_low = within((runs.lags != NONE) & (runs.lags <= rules.min_lag)) > 0
-    was_unknown = within(runs.lags == NONE) > 0
+    followed = np.clip(runs.followed_until(keys, moments), windows, stops)
+    low = counted((runs.lags != NONE) & (runs.lags <= rules.min_lag))
+    was_low = low[followed] > low[windows]
+    was_unknown = within(~runs.is_sampled) > 0
     is_equal = runs.stands_since[lasts] <= windows
     falls, seen = _falls(runs, windows, lasts, moments, rules)
     # a commit from before the time says where it was at its start; what is younger is judged by half a window
@@ -211,6 +219,7 @@ def judge(
         _TOO_SHORT: ~is_whole,
         _LAG_WAS_UNKNOWN: was_unknown | (~is_equal & (seen < rules.min_commits)),
         _STANDS: is_equal,
+        _KEEPS_PACE: _keeps_pace(runs, windows, followed),
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
     return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)
@@ -279,6 +288,22 @@ def _turns(runs: Runs, windows: Index, lasts: Index) -> Index:
     last_highest = np.maximum.reduceat(np.where(is_highest, numbers, NONE), begins)
     turns[some] = np.where(last_highest < lasts[some], last_highest + 1, NONE)
     return turns
+
+
+def _keeps_pace(runs: Runs, windows: Index, stops: Index) -> Mask:
+    """Tell of m positions whether the lag was as large at the first commit of their windows as at the last,
+    or in the middle, of the commits before a stop at which it is known: a rebalance is no loss of pace.
+
+    That depends neither on when samples are taken nor on how long after a commit.
+    """
+    is_known = runs.lags != NONE
+    lags, at, before = np.append(runs.lags[is_known], 0), np.append(runs.at[is_known], 0), counted(is_known)
+    first, last = before[windows], before[stops] - 1
+    halfway = (runs.at[windows] + at[last]) // 2
+    middle = np.clip(before[runs.first_since(runs.codes[windows], halfway)], first, last)
+    most = lags[np.minimum(first, len(lags) - 1)] + _ROUNDED
+    keeps: Mask = (last > first) & ((lags[last] <= most) | ((middle > first) & (lags[middle] <= most)))
+    return keeps
 
 
 def _falls(

@@ -103,8 +103,9 @@ class Runs:
     wrote it, by its own clock. `chains` is where the commits
     begin that are in one piece up to each: after the key was removed, or could not be read.
 
-    `lags` is the lag when it was committed, by the sample before: the true one was no less (`NONE`: not
-    known); `lags_before` is that of the commit before it, by the same sample. `lags_after` is the lag by the
+    `is_sampled` says whether a sample came shortly before it. `lags` is the lag when it was committed, by the
+    straight line between the samples before and after it (`NONE`: not known, as long as none came after it).
+    `lags_before` is that of the commit before it, by the sample before it. `lags_after` is the lag by the
     first sample after it if it was the newest commit still, which is the lag that Kafka's tools would have
     shown at `after_at` (`NONE`: there is no such sample).
     """
@@ -117,10 +118,12 @@ class Runs:
     is_readable: Mask
     is_removed: Mask
     chains: Index
+    is_sampled: Mask
     lags: Index
     lags_before: Index
     lags_after: Index
     after_at: Index
+    _followed_at: Index
     _ranked: Index
     _low: int
     _span: int
@@ -151,14 +154,18 @@ class Runs:
         at = ranked - codes * span + low
         starts = np.searchsorted(codes, np.arange(len(places) + 1))
         places = places[codes]
-        before, after = samples.newest_until(places, at), samples.first_since(places, at)
+        # by the job's clock, as samples are, a commit came no later than it was written
+        then = np.where(commits.written_at == _UNKNOWN_AT, at, np.minimum(at, commits.written_at))
+        before, after = samples.newest_until(places, then), samples.first_since(places, then)
         ends, sampled_at = np.append(samples.ends, 0), np.append(samples.at, 0)
-        is_near = (before != NONE) & (at - sampled_at[before] <= max_age_ms)
-        until_next = np.append(at[1:], 0)
+        is_near = (before != NONE) & (then - sampled_at[before] <= max_age_ms)
+        until_next = np.append(then[1:], 0)
         is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
-        is_seen &= sampled_at[after] - at <= max_age_ms
+        is_seen &= sampled_at[after] - then <= max_age_ms
         offsets_before = np.append(0, offsets[:-1])[: len(offsets)]
+        ends_then, is_between = samples.ends_between(before, after, then, max_age_ms)
+        is_between &= is_readable & (sampled_at[after] <= until)
         return cls(
             codes=codes,
             starts=starts,
@@ -168,10 +175,12 @@ class Runs:
             is_readable=is_readable,
             is_removed=commits.is_removed,
             chains=_chains(starts, is_readable),
-            lags=np.where(is_near & is_readable, np.maximum(lag_of(ends[before], offsets), 0), NONE),
+            is_sampled=is_near & is_readable,
+            lags=np.where(is_between, np.maximum(lag_of(ends_then, offsets), 0), NONE),
             lags_before=np.where(is_near, lag_of(ends[before], offsets_before), NONE),
             lags_after=np.where(is_seen & is_readable, np.maximum(lag_of(ends[after], offsets), 0), NONE),
             after_at=np.where(is_seen, sampled_at[after], 0),
+            _followed_at=np.where(after != NONE, sampled_at[after], until),
             _ranked=ranked,
             _low=low,
             _span=span,
@@ -195,6 +204,17 @@ class Runs:
         found = np.searchsorted(self._written, self._place(keys, moments), side="right") - 1
         last: Index = np.where(found >= self.starts[keys], found, NONE)
         return last
+
+    def followed_until(self, keys: Index, moments: Index) -> Index:
+        """Return for m keys (codes) and moments (ms) the number after the last commit that was followed by a
+        sample by each."""
+        found: Index = np.searchsorted(self._followed, self._place(keys, moments), side="right")
+        return found
+
+    @cached_property
+    def _followed(self) -> Index:
+        ranked: Index = np.maximum.accumulate(self._place(self.codes, self._followed_at))
+        return ranked
 
     @cached_property
     def _written(self) -> Index:

@@ -91,6 +91,24 @@ class Samples:
         found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="left")
         return self._if_of(codes, moments, found, is_since=True)
 
+    def ends_between(
+        self, before: Index, after: Index, moments: Index, max_age_ms: int
+    ) -> tuple[Index, Mask]:
+        """Return where logs ended at n moments (ms), on the straight lines between samples before and after
+        each (numbers, or `NONE`); and which of these are known: both are of one log, and near enough.
+
+        They are rounded up, so that who is behind by little does not seem to be caught up.
+        """
+        at, ends = np.append(self.at, 0), np.append(self.ends, 0)
+        is_known = self.is_same_log(before, after) & (ends[after] >= ends[before])
+        is_known &= (moments - at[before] <= max_age_ms) & (at[after] - moments <= max_age_ms)
+        rise = np.where(is_known, ends[after] - ends[before], 0)
+        span = np.where(is_known, np.maximum(at[after] - at[before], 1), 1)
+        elapsed = np.where(is_known, moments - at[before], 0)
+        # no product is larger than the rise, or than the squares of times
+        risen = rise // span * elapsed - (-(rise % span) * elapsed) // span
+        return ends[before] + risen, is_known
+
     def passed_at(self, codes: Index, moments: Index, offsets: Index, max_age_ms: int) -> Index:
         """Return for n places and moments (ms) when the log was first seen to end above an offset, as was
         sampled up to then (ms); `NONE`: it was not, or by the first of its samples already.

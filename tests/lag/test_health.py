@@ -17,6 +17,7 @@ from streaming.lag.health_over_time import STATUS_CHANGES, status_changes
 from streaming.lag.log_ends import LAG
 from streaming.lag.rules import REASONS, STATUSES, HealthRules
 from streaming.lag.runs import COMMITS
+from streaming.lag.samples import Samples
 from streaming.model.schemas import TIMESTAMP
 
 S, M, H = 1_000, MINUTE_MS, HOUR_MS
@@ -381,6 +382,29 @@ def test_no_positions_are_no_groups() -> None:
 
 def test_every_reason_has_a_status() -> None:
     assert {STATUSES[number] for _, number in REASONS} == set(STATUSES)
+
+
+@pytest.mark.parametrize("most", [10, 2**63 - 1])
+def test_ends_between_samples_are_on_a_line_and_rounded_up(most: int) -> None:
+    samples = Samples.of(sample_table([sample(START, 0), sample(START + M, most)]))
+    moments = np.array([START, START + 1, START + 20 * S, START + M - 1, START + M])
+    before, after = np.zeros(5, np.int64), np.array([0, 1, 1, 1, 1])
+    found, is_known = samples.ends_between(before, after, moments, MAX_AGE_MS)
+    assert is_known.all()
+    assert found.tolist() == [-(-most * passed // M) for passed in (0, 1, 20 * S, M - 1, M)]
+
+
+def test_ends_between_samples_of_two_logs_are_not_known() -> None:
+    rows = [sample(START + n * M, end, Log((), topic_id=name)) for n, (end, name) in enumerate(LOGS)]
+    samples = Samples.of(sample_table(rows))
+    before = np.arange(len(LOGS) - 1)
+    _, is_known = samples.ends_between(before, before + 1, samples.at[:-1] + S, MAX_AGE_MS)
+    assert is_known.tolist() == [True, False, True, True, False]  # the last one fell
+    _, is_known = samples.ends_between(before, before + 1, samples.at[:-1] + S, M - S - 1)
+    assert not is_known.any()
+
+
+LOGS = [(5, "a"), (6, "a"), (7, "b"), (8, None), (9, "b"), (3, "b")]
 
 
 # --- against plain loops ---------------------------------------------------------------------------------

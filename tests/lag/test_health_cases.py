@@ -320,6 +320,24 @@ def test_status_over_time(case: Case) -> None:
     assert len(found) >= case.looks
 
 
+STEADY_MOMENTS = range(START - 20 * M, START, 97 * S + 300)
+
+
+@pytest.mark.parametrize("sampled_every", [10 * S, M])
+@pytest.mark.parametrize("commits_every", [5 * S, 10_050, 30 * S])
+@pytest.mark.parametrize("behind", [2, 10, 30, 90, 2 * H // S])
+def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
+    behind: int, commits_every: int, sampled_every: int
+) -> None:
+    """Commits drift along the samples: the lag by the samples after them rises slowly, and falls at once."""
+    log = Log(range(START - 4 * H, START + M, S))
+    world = World().sampled(log, START - 4 * H, START, every=sampled_every)
+    world.committed(follows(log, -H, 0, every=commits_every, behind=behind))
+    tables = FollowedTables(world)
+    found = {(row["status"], row["reason"]) for now in STEADY_MOMENTS for row in tables.judged(now)}
+    assert found <= {("OK", "catching up"), ("OK", "keeps pace")}
+
+
 def changes_of(tables: FollowedTables, moments: range, rules: HealthRules) -> list[tuple[float, str, str]]:
     """Return how the status changed, as `health --since` has it."""
     tables.now = moments[-1]

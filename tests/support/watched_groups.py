@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -153,11 +155,18 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
         rest = [offset for offset, _ in window[number:]]
         if max(rest) < window[number - 1][0] and now - window[number][1] >= rules.rewind_after_ms:
             return "REWOUND"
-    lags: list[int | None] = []
+    is_unsampled = False
+    lags, measured = list[int](), list[int]()
     for offset, at in window:
-        end = end_until(at)
-        lags.append(None if end is None or at - end[0] > MAX_AGE_MS else max(0, end[1] - offset))
-    if any(one is not None and one <= rules.min_lag for one in lags):
+        below = end_until(at)
+        above = next((one for one in samples if one[0] >= at), None)
+        if below is None or at - below[0] > MAX_AGE_MS:
+            is_unsampled = True
+        elif above is not None and above[0] - at <= MAX_AGE_MS:
+            measured.append(at)
+            share = Fraction(at - below[0], max(1, above[0] - below[0]))
+            lags.append(max(0, ceil(below[1] + (above[1] - below[1]) * share) - offset))
+    if any(one <= rules.min_lag for one in lags):
         return "OK"
     seen = []
     has_run = False
@@ -177,8 +186,11 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     is_young = len(in_time) == len(piece) and last_at - window[0][1] < rules.window_ms // 2
     if not has_enough or is_young:
         return "UNKNOWN"
-    if None in lags:
+    if is_unsampled or (not is_equal and len(seen) < rules.min_commits):
         return "UNKNOWN"
     if is_equal:
         return "STALLED"
-    return "WARNING" if len(seen) >= rules.min_commits else "UNKNOWN"
+    halfway = (window[0][1] + measured[-1]) // 2 if measured else 0
+    middle = next((number for number, at in enumerate(measured) if at >= halfway), 0)
+    keeps_pace = any(lags[number] <= lags[0] + 1 for number in {middle, len(lags) - 1} - {0, -1})
+    return "OK" if keeps_pace else "WARNING"

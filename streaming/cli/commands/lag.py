@@ -144,7 +144,7 @@ def health(
 ) -> int:
     """Show whether groups are well, the worst first, with the partition that decides.
 
-    STOPPED: no commits, and records wait. STALLED: commits stay at one offset. WARNING: the lag never fell.
+    STOPPED: no commits, and records wait. STALLED: commits stay at one offset. WARNING: the lag grew.
     REWOUND: went back. UNKNOWN: too little is known, REASON says of what. By Burrow's rules, over `[health]
     window`. With --since one line per change of the status.
 
