@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import key_codes, numbered
 from streaming.lag.health import group_health
@@ -15,7 +16,7 @@ from streaming.lag.pauses import Waits
 from streaming.lag.positions import habits_by
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
-from streaming.model.schemas import OFFSETS, TIMESTAMP
+from streaming.model.schemas import GROUPS, OFFSETS, TIMESTAMP
 from streaming.queries.completeness import AsOf
 from streaming.settings.model import HealthSettings
 from streaming.tables.progress_rows import HistoryGoneError
@@ -30,12 +31,20 @@ def view(
     name: str, at: Snapshot, about: AsOf, *, health: HealthSettings | None = None, is_empty: bool = False
 ) -> pa.Table:
     """Return what `LagQueries` answers about all groups under the name of a view: `lag`, which are offsets
-    with all that is known of them, or `health`; with `is_empty` just its columns."""
-    offsets = no_rows(OFFSETS) if is_empty else about.of_loaded(at.offsets())
+    and assigned partitions without one, with all that is known of them, or `health`; with `is_empty` just its
+    columns."""
+    offsets, own = (no_rows(OFFSETS), no_rows(GROUPS)) if is_empty else positions(at, about, None)
     if name == "lag":
         return assess(at, offsets, Facts(lag=True, former_topic=True), moment=about.moment)
     terms = Terms(rules=HealthRules() if health is None else HealthRules.of(health))
-    return group_health(assess(at, offsets, HEALTH, moment=about.moment, terms=terms))
+    return group_health(assess(at, offsets, HEALTH, moment=about.moment, terms=terms, groups=own))
+
+
+def positions(at: Snapshot, about: AsOf, groups: Sequence[str] | None) -> tuple[pa.Table, pa.Table]:
+    """Read the committed offsets of groups (None: all) and the partitions that their members have without
+    one, as far as has been read; return them, and the groups."""
+    own = about.of_loaded(at.groups(groups))
+    return with_assigned(about.of_loaded(at.offsets(groups)), own, at, about.moment), own
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
