@@ -4,7 +4,7 @@ What is read for them, and how far back, is up to each fact; a snapshot of the t
 one in memory.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -12,6 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment import uncommitted
+from streaming.assessment.owners import owned_partitions, with_owners
+from streaming.assessment.uncommitted import is_uncommitted, uncommitted_health
 from streaming.common.arrays import Index, Mask, from_mask, to_mask
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
@@ -20,7 +23,6 @@ from streaming.lag.health import PARTITION_HEALTH, with_columns
 from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
     MAX_AGE_MS,
-    Reader,
     lag_along,
     lag_of_steps,
     offsets_with_lag,
@@ -40,7 +42,7 @@ Some = Mask | bool
 """Of which of n offsets a fact is wanted: of those of a mask, of all, or of none."""
 
 
-class Source(Reader, Protocol):
+class Source(uncommitted.Source, Protocol):
     """The tables at one moment, and how far they go."""
 
     @property
@@ -49,9 +51,6 @@ class Source(Reader, Protocol):
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the groups (schema `GROUPS`), the named ones or all."""
-
-    def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
-        """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +63,10 @@ class Facts:
       health, or need not have been: the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
     - `former_topic`: `of_former_topic`;
+    - `owner`: the columns `OWNER`; needs the members of groups;
     - `expiry`: rule, clock_starts_at and expires_at, if the brokers keep offsets for so long (ms).
 
-    Where a fact is wanted of some offsets only, it is null for the others. All but the last two need `lag`.
+    Where a fact is wanted of some offsets only, it is null for the others. All but the last three need `lag`.
     """
 
     lag: bool = False
@@ -74,6 +74,7 @@ class Facts:
     sampling: bool = False
     health: Some = False
     former_topic: Some = False
+    owner: bool = False
     expiry: int | None = None
 
 
@@ -97,13 +98,14 @@ def assess(
     habits: Habits | None = None,
 ) -> pa.Table:
     """Add to n committed offsets (schema `OFFSETS`, or those of its columns that the facts need) what is
-    known of them at a moment (ms), in their order.
+    known of them at a moment (ms), in their order. Partitions without a committed offset may be among them,
+    as `with_assigned` adds them: their lag is not known, their health is.
 
     `groups` (schema `GROUPS`) are those of the offsets; None: they are read if a fact needs them. Who asks
     again and again hands in `habits`, which remember how positions usually pause. Raises what reading from
     the source raises.
     """
-    asked, rows = _Asked(at, moment, terms or Terms(), habits), offsets
+    asked, rows = _Asked(at, moment, terms or Terms(), habits, groups), offsets
     if facts.lag:
         within = asked.terms.max_age_ms
         rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=within, is_timed=facts.lag_time)
@@ -111,9 +113,10 @@ def assess(
         rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
     rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)
     rows = _with(rows, _FORMER_TOPIC, facts.former_topic, asked.former_topic)
+    if facts.owner:
+        rows = with_owners(rows, owned_partitions(asked.groups_of(rows), at, moment))
     if facts.expiry is not None:
-        own = at.groups(pc.unique(rows["group"]).to_pylist()) if groups is None else groups
-        rows = expiry(rows, own, facts.expiry, stalled=at.completeness.of_state(STALLED))
+        rows = expiry(rows, asked.groups_of(rows), facts.expiry, stalled=at.completeness.of_state(STALLED))
     return rows
 
 
@@ -142,15 +145,37 @@ class _Asked:
     moment: int
     terms: Terms
     habits: Habits | None
+    groups: pa.Table | None
+
+    def groups_of(self, rows: pa.Table) -> pa.Table:
+        return self.at.groups(pc.unique(rows["group"]).to_pylist()) if self.groups is None else self.groups
 
     def health(self, rows: pa.Table) -> pa.Table:
-        within = self.terms.max_age_ms
         current = with_currency(rows, self.at.completeness.complete)
+        lacks_commit = is_uncommitted(rows)
+        if not lacks_commit.any():
+            return self._of_committed(current)
+        bare = current.filter(from_mask(lacks_commit))
+        found = [
+            self._of_committed(current.filter(from_mask(~lacks_commit))),
+            uncommitted_health(
+                self.at,
+                bare,
+                self.groups_of(bare),
+                moment=self.moment,
+                max_age_ms=self.terms.max_age_ms,
+                rules=self.terms.rules,
+            ),
+        ]
+        order = np.argsort(np.argsort(lacks_commit, kind="stable"), kind="stable")
+        return take(pa.concat_tables(found), order)
+
+    def _of_committed(self, rows: pa.Table) -> pa.Table:
         found = with_health(
             self.at,
-            current,
+            rows,
             moment=self.moment,
-            max_age_ms=within,
+            max_age_ms=self.terms.max_age_ms,
             rules=self.terms.rules,
             habits=self.habits,
         )

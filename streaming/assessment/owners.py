@@ -1,4 +1,4 @@
-"""Which member has which partition."""
+"""Which member has which partition: also those that nothing is committed for."""
 
 from collections.abc import Collection
 from typing import Final, Protocol
@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.common.arrays import from_mask, from_texts, to_mask
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.model.schemas import KEY
@@ -15,6 +16,8 @@ OWNER: Final = pa.schema([("consumer_id", pa.string()), ("host", pa.string()), (
 """Which member has a partition; null: none has, or it is not known which."""
 
 _OWNED: Final = pa.schema([*KEY, *OWNER])
+_OF_OTHERS: Final = ("share",)
+"""Types of groups that commit to another topic than the one of committed offsets."""
 _OF_MEMBER: Final = ("member_id", "client_host", "client_id")
 
 
@@ -48,6 +51,30 @@ def owned_partitions(groups: pa.Table, at: Topics, moment: int) -> pa.Table:
         schema=_OWNED,
     )
     return owned.filter(owned["topic"].is_valid())
+
+
+def with_assigned(offsets: pa.Table, groups: pa.Table, at: Topics, moment: int) -> pa.Table:
+    """Append to committed offsets (schema `OFFSETS`, or some of its columns) the partitions that members of
+    their groups (schema `GROUPS`) have and nothing is committed for, as `kafka-consumer-groups` shows them:
+    all but the key and source_partition is null. Partitions of share groups are none: their offsets are not
+    in the topic.
+    """
+    commits = ~to_mask(pc.is_in(groups["type"], value_set=from_texts(_OF_OTHERS)))
+    owned = owned_partitions(groups.filter(from_mask(commits)), at, moment)
+    codes = key_codes(pa.concat_tables([offsets.select(KEY_NAMES), owned.select(KEY_NAMES)]).columns)
+    is_first = np.zeros(len(codes), np.bool_)
+    is_first[np.unique(codes, return_index=True)[1]] = True
+    missing = owned.filter(from_mask(is_first[len(offsets) :]))
+    if not len(missing):
+        return offsets
+    place = pc.index_in(missing["group"], value_set=groups["group"].combine_chunks())
+    known = {name: missing[name] for name in KEY_NAMES}
+    known |= {"source_partition": groups["source_partition"].take(place)}
+    columns = [
+        known[field.name] if field.name in known else pa.nulls(len(missing), field.type)
+        for field in offsets.schema
+    ]
+    return pa.concat_tables([offsets, pa.table(columns, schema=offsets.schema)])
 
 
 def with_owners(offsets: pa.Table, owned: pa.Table) -> pa.Table:

@@ -57,6 +57,10 @@ REASONS: Final = (
     ("no commits, and records wait", STOPPED),
     ("commits stay at one offset", STALLED),
     ("went back", REWOUND),
+    # of partitions that members have and nothing is committed for (`judge_uncommitted`)
+    ("nothing is committed yet", UNKNOWN),
+    ("nothing is committed, and records are there", WARNING),
+    ("nothing is committed, and records wait", STOPPED),
 )
 """Why a status is given, in words, and the status."""
 
@@ -78,6 +82,9 @@ REASONS: Final = (
     _SILENT,
     _STANDS,
     _WENT_BACK,
+    _NOT_YET,
+    _NONE_OF_THERE,
+    _NONE_AND_WAITING,
 ) = range(len(REASONS))
 
 _STATUS_OF: Final = np.array([status for _, status in REASONS])
@@ -223,6 +230,38 @@ def judge(
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
     return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)
+
+
+def judge_uncommitted(
+    *,
+    starts: Index,
+    ends: Index,
+    ends_before: Index,
+    came_since: Mask,
+    owned_at: Index,
+    moments: Index,
+    is_current: Mask,
+    rules: HealthRules,
+) -> tuple[Index, Index]:
+    """Return the reasons (numbers of `REASONS`) and statuses of m partitions that members have and nothing is
+    committed for.
+
+    `starts` and `ends` are those of their logs, `ends_before` the ends a window before (`NONE`: not known);
+    `owned_at` is since when (ms) the group is known to have them (`NONE`: it is not). A consumer that begins
+    at the end of a log, and commits what it has read alone, rightly commits nothing of what was there before:
+    only of what `came_since` it has the partition it is certain that records wait.
+    """
+    is_known = (starts != NONE) & (ends != NONE)
+    is_owned = (owned_at != NONE) & (moments - owned_at >= rules.window_ms)
+    is_there = (ends_before != NONE) & (lag_of(ends_before, starts) > rules.min_lag)
+    conditions = {
+        _NOT_READ: ~is_current,
+        _NO_END: ~is_known,
+        _NOT_YET: ~is_owned | ~is_there,
+        _NONE_AND_WAITING: came_since,
+    }
+    reasons = np.select(list(conditions.values()), list(conditions), _NONE_OF_THERE)
+    return reasons, _STATUS_OF[reasons]
 
 
 def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRules) -> Index:

@@ -44,13 +44,16 @@ class LagQueries:
         as_of: datetime | None = None,
         *,
         with_former: bool = False,
+        with_owners: bool = False,
     ) -> Answer:
         """Return the committed offsets of the named groups or of all, sorted by key, with the columns `LAG`.
 
-        `with_former` appends `of_former_topic`: the offset points into the log of a topic that was deleted.
+        Partitions that members have and nothing is committed for are among them: all but the key, where the
+        log ends and source_partition is null. `with_former` appends `of_former_topic`: the offset points into
+        the log of a topic that was deleted; `with_owners` which member has the partition (columns `OWNER`).
         """
-        asked = _listed(groups)
-        return self._ask(as_of, lambda at: at.list_offsets(asked, topics, with_former=with_former))
+        asked, more = _listed(groups), {"with_former": with_former, "with_owners": with_owners}
+        return self._ask(as_of, lambda at: at.list_offsets(asked, topics, **more))
 
     def list_lag(
         self,

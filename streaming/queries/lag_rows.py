@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_mask, from_numbers, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.lag.former_topic import OF_FORMER_TOPIC
@@ -40,14 +41,14 @@ def view(
     name: str, at: Snapshot, about: AsOf, scanned: Scanned, *, health: HealthSettings | None = None
 ) -> pa.Table:
     """Return what `LagQueries` answers about all groups under the name of a view: `lag`, which are offsets
-    with all that is known of them, or `health`. Only what is scanned is read and worked out: the other
-    columns are null, the other groups left out."""
+    and assigned partitions without one, with all that is known of them, or `health`. Only what is scanned is
+    read and worked out: the other columns are null, the other groups left out."""
     facts, groups = facts_of(name, scanned), scanned.groups
     needed = _OF_KEY if facts == Facts() else (*_OF_KEY, *_OF_FACTS)
     columns = pa.schema([field for field in OFFSETS if field.name in needed or scanned.reads(field.name)])
-    offsets = about.of_loaded(at.offsets(None if groups is None else sorted(groups), columns=columns))
+    offsets, own = positions(at, about, None if groups is None else sorted(groups), columns)
     terms = Terms(rules=HealthRules() if health is None else HealthRules.of(health))
-    rows = assess(at, offsets, facts, moment=about.moment, terms=terms)
+    rows = assess(at, offsets, facts, moment=about.moment, terms=terms, groups=own)
     rows, schema = rows if name == "lag" else group_health(rows), view_schema(name)
     return pa.table(
         [
@@ -73,6 +74,15 @@ def view_schema(name: str) -> pa.Schema:
         return GROUP_HEALTH
     place = OFFSETS.get_field_index("committed_offset") + 1
     return pa.schema([*list(OFFSETS)[:place], *LAG, *list(OFFSETS)[place:], OF_FORMER_TOPIC])
+
+
+def positions(
+    at: Snapshot, about: AsOf, groups: Sequence[str] | None, columns: pa.Schema = OFFSETS
+) -> tuple[pa.Table, pa.Table]:
+    """Read the committed offsets of groups (None: all) and the partitions that their members have without
+    one, as far as has been read; return them, and the groups."""
+    own = about.of_loaded(at.groups(groups))
+    return with_assigned(about.of_loaded(at.offsets(groups, columns=columns)), own, at, about.moment), own
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:

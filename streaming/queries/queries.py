@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-import pyarrow as pa
-
 from streaming.common.times import to_ms
 from streaming.queries.answers import Answer, DescribedGroups, FetchedOffsets, ListedGroups
 from streaming.queries.bound.queries import SnapshotQueries
@@ -85,10 +83,6 @@ class OffsetQueries:
         """Return the members of the named groups or of all (schema `MEMBERS`), sorted by group and id."""
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.list_members(asked))
-
-    def with_owners(self, offsets: pa.Table, as_of: datetime | None = None) -> pa.Table:
-        """Append to n committed offsets which member has the partition (columns `OWNER`)."""
-        return self._ask(as_of, lambda at: at.with_owners(offsets))
 
     def names(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None, *, among: Among = "live"

@@ -13,7 +13,7 @@ from streaming.common.arrays import from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
-from streaming.model.schemas import KEY
+from streaming.model.schemas import GROUPS, KEY
 from streaming.tables.crossings import crossings, nothing_crossed
 from streaming.tables.feed import (
     commits_between,
@@ -39,7 +39,13 @@ from streaming.tables.log_ends import (
     newest_ends,
     topics_over_time,
 )
-from streaming.tables.progress_rows import Observation, observed_at, starts_after, whole_since
+from streaming.tables.progress_rows import (
+    HistoryGoneError,
+    Observation,
+    observed_at,
+    starts_after,
+    whole_since,
+)
 
 Among = Literal["groups", "live", "history"]
 """Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
@@ -236,6 +242,14 @@ class Snapshot:
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live groups (schema `GROUPS`), the named ones or all, in no order."""
         return self._rows("groups", groups)
+
+    def groups_before(self, groups: Sequence[str], *, until: int) -> pa.Table:
+        """Read the groups (schema `GROUPS`), the named ones, as of the last batch at a past moment (ms); none
+        where that is before the history that is kept."""
+        try:
+            return self.as_of(until).groups(groups)
+        except HistoryGoneError:
+            return no_rows(GROUPS)
 
     def keys(self, groups: Sequence[str] | None = None, *, among: Among) -> pa.Table:
         """Read the keys (columns `KEY_NAMES`; for groups the last two are null) that are `among` these,

@@ -7,6 +7,7 @@ from log_end_rows import of_topic, rows_of
 from table_batches import append, group, offset
 
 from streaming.model.progress import PartitionProgress
+from streaming.queries.lag import LagQueries
 from streaming.queries.members import in_text
 from streaming.queries.queries import OffsetQueries
 from streaming.tables.tables import Tables
@@ -90,10 +91,11 @@ def test_ids_get_the_names_that_samples_of_log_ends_know(queries: OffsetQueries)
 
 def test_partitions_have_the_member_that_they_are_assigned_to(queries: OffsetQueries) -> None:
     def owners() -> dict[tuple[str, int], tuple[str | None, ...]]:
-        offsets = queries.list_offsets().rows
+        rows = LagQueries(queries.tables).list_offsets(with_owners=True).rows.to_pylist()
         return {
             (row["group"], row["partition"]): (row["consumer_id"], row["host"], row["client_id"])
-            for row in queries.with_owners(offsets).to_pylist()
+            for row in rows
+            if row["committed_offset"] is not None
         }
 
     nobody = (None, None, None)
@@ -106,8 +108,7 @@ def test_partitions_have_the_member_that_they_are_assigned_to(queries: OffsetQue
 def test_offsets_of_groups_without_members_have_no_owners(tables: Tables) -> None:
     loaded = {3: PartitionProgress(position=12, loaded=True)}
     append(tables, {"g": group(), ("g", "orders", 2): offset()}, partitions=loaded)
-    queries = OffsetQueries(tables)
-    offsets = queries.list_offsets().rows
-    assert queries.with_owners(offsets)["consumer_id"].to_pylist() == [None]
-    rows = queries.with_owners(offsets.slice(0, 0))
+    queries = LagQueries(tables)
+    assert queries.list_offsets(with_owners=True).rows["consumer_id"].to_pylist() == [None]
+    rows = queries.list_offsets([], with_owners=True).rows
     assert (len(rows), rows.column_names[-3:]) == (0, ["consumer_id", "host", "client_id"])

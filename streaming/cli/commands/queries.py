@@ -81,13 +81,13 @@ def offsets(
     asks_brokers = bool(bootstrap_server or command_config)
 
     def answer(asked: Asked) -> tuple["pa.Table", Found, list[str]]:
-        listed = asked.lag.list_offsets(asked.groups, asked.topics, with_former=True)
+        listed = asked.lag.list_offsets(asked.groups, asked.topics, with_former=True, with_owners=True)
         found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
         if not asks_brokers:
             found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
         named = asked.groups if output == "table" else None
         about_members = _members_told(asked.offsets.describe_groups(named)) if named else []
-        return asked.offsets.with_owners(listed.rows), found, about_members
+        return listed.rows, found, about_members
 
     rows, found, about_members = Question.of(settings, asking, groups, topics).ask(answer)
     if asks_brokers:

@@ -64,11 +64,11 @@ class SnapshotLagQueries:
         topics: Sequence[TopicPartitions] = (),
         *,
         with_former: bool = False,
+        with_owners: bool = False,
     ) -> Answer:
-        """Return committed offsets with the columns `LAG`."""
-        return _in_order(
-            self._assessed(Facts(lag=True, lag_time=True, former_topic=with_former), groups, topics)
-        )
+        """Return committed offsets, and assigned partitions without one, with the columns `LAG`."""
+        facts = Facts(lag=True, lag_time=True, former_topic=with_former, owner=with_owners)
+        return _in_order(self._assessed(facts, groups, topics))
 
     def list_lag(
         self,
@@ -227,11 +227,11 @@ class SnapshotLagQueries:
         self, facts: Facts, groups: Sequence[str] | None, topics: Sequence[TopicPartitions]
     ) -> Answer:
         terms = Terms(max_age_ms=self.max_age_ms, rules=self.rules)
-        return self._answer(
-            lambda about, offsets: assess(self.at, offsets, facts, moment=about.moment, terms=terms),
-            groups,
-            topics,
-        )
+        about = AsOf.at(groups, self.at)
+        positions, own = lag_rows.positions(self.at, about, groups)
+        rows = of_topics(positions, topics)
+        rows = assess(self.at, rows, facts, moment=about.moment, terms=terms, groups=own)
+        return Answer(rows, about, about.loading_of(groups))
 
     def _answer(
         self,

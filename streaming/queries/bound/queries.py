@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.owners import owned_partitions, with_owners
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
@@ -137,11 +136,6 @@ class SnapshotQueries:
         rows, about = self._groups(groups)
         rows = member_rows(with_topic_names(rows, self.at, about.moment))
         return Answer(sorted_by(rows, "group", "consumer_id"), about, about.loading_of(groups))
-
-    def with_owners(self, offsets: pa.Table) -> pa.Table:
-        """Append to n committed offsets which member has the partition."""
-        groups = self.at.groups(pc.unique(offsets["group"]).to_pylist())
-        return with_owners(offsets, owned_partitions(groups, self.at, self.at.moment))
 
     def names(self, groups: Sequence[str] | None = None, *, among: Among = "live") -> Names:
         """Return the names that are there."""
