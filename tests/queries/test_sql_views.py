@@ -62,8 +62,8 @@ def test_columns_that_nobody_names_are_not_worked_out(
     world: LagTables, reads: dict[str, list[Any]], query: str
 ) -> None:
     answer = run_sql(world.tables, query)
-    assert set(reads) - {"offsets"} == READ_BY[query]
-    assert reads["offsets"] == [None]
+    assert set(reads) - {"offsets", "groups"} == READ_BY[query]
+    assert reads["offsets"] == reads["groups"] == [None]
     assert (answer.as_of.log_ends_at is not None) == ("newest_ends" in READ_BY[query])
 
 
