@@ -56,7 +56,9 @@ class Ends:
         """Find the ends of n rows (also committed_offset) at moments (ms), by the straight line between the
         samples around each. An offset between this line and the sample after it is at the end, not beyond."""
         held = Samples.of(samples)
-        ends, after, is_known = held.ends_at(held.places.codes_of(rows), moments, max_age_ms)
+        places = held.places.codes_of(rows)
+        before, after = held.newest_until(places, moments), held.first_since(places, moments)
+        ends, is_known = held.ends_between(before, after, moments, max_age_ms)
         committed = numbers_or(rows["committed_offset"], 0)
         ends = np.maximum(ends, np.minimum(committed, np.append(held.ends, 0)[after]))
         until = np.append(held.at, NONE)[after]

@@ -145,19 +145,6 @@ class Samples:
         ends, ranks = np.unique(self.ends, return_inverse=True)
         return ends, self._logs * (len(ends) + 1) + ranks
 
-    def ends_at(self, codes: Index, moments: Index, max_age_ms: int) -> tuple[Index, Index, Mask]:
-        """Return where the logs of n places ended at moments (ms), by the straight line between the samples
-        around each; the number of the sample after it; and whether both are there and near enough."""
-        before, after = self.newest_until(codes, moments), self.first_since(codes, moments)
-        at, ends = np.append(self.at, 0), np.append(self.ends, 0)
-        is_known = self.is_same_log(before, after)
-        is_known &= (moments - at[before] <= max_age_ms) & (at[after] - moments <= max_age_ms)
-        span = np.where(is_known, np.maximum(at[after] - at[before], 1), 1)
-        elapsed = np.where(is_known, moments - at[before], 0)
-        rise = np.where(is_known, ends[after] - ends[before], 0)
-        risen = rise // span * elapsed + rise % span * elapsed // span  # no product of two large numbers
-        return np.where(is_known, ends[before] + risen, 0), after, is_known
-
     def is_throughout(self, codes: Index, since: int, until: int, max_age_ms: int) -> Mask:
         """Tell of n places whether each was sampled all along from a moment to another (ms): at any time the
         newest sample was no older than `max_age_ms`."""
