@@ -165,7 +165,7 @@ class Display:
     def _print_tables(self) -> None:
         assert self._scene is not None
         age = max(0, now_ms() - self._scene.as_of) / 1_000
-        self._say(f"the tables, as of {age:.0f} s ago:")
+        self._say(f"the tables, as of {age:.0f} s ago; LAG as of the last sample of log ends:")
         tables = [*group_lines(self._scene), Text(), *offset_lines(self._scene)]
         self._print([Text(), *tables, Text()])
 

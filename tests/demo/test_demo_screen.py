@@ -232,7 +232,7 @@ def test_a_pipe_gets_readable_lines(tmp_path: Path) -> None:
     assert any(line.endswith("  starting Spark (some 20 s are usual) ...") for line in lines)
     told = [line.partition("  in another terminal: ")[2] for line in lines]
     assert [one for one in told if one] == [" ".join(command) for command in COMMANDS]
-    assert len([line for line in lines if line.endswith("s ago:")]) == 2  # at first, and at the end
+    assert len([line for line in lines if " s ago; LAG as of" in line]) == 2  # at first, and at the end
     assert len([line for line in lines if "  10" in line]) == 2 * 18
     assert lines[-1].endswith("  the tables agree")
 
