@@ -222,6 +222,14 @@ def test_lag_time_is_told_over_the_threshold_of_the_group_and_closes_below_half_
     assert rules_of(world.pass_minutes(2, "g", behind=60)) == [(LAG_SECONDS.id, False)]
 
 
+@pytest.mark.parametrize(("behind", "is_at_least"), [(600, False), (2_400, True)])
+def test_lag_time_that_may_be_longer_is_told_as_at_least(lake: Lake, behind: int, is_at_least: bool) -> None:
+    """Samples go back for half an hour."""
+    world = World(lake, alert_settings(lag_seconds="5m"))
+    (opened,) = world.pass_minutes(2, "g", behind=behind)
+    assert ("and at least " in summary(opened)) is is_at_least
+
+
 def test_ends_that_are_not_known_close_nothing_and_open_nothing(world: World) -> None:
     world.evaluate()
     told = list(world.told)

@@ -27,9 +27,12 @@ Read = dict[str, dict[Labels, float]]
 class Maker:
     """Follows tables, and makes metrics of them whenever asked; `now` stands still."""
 
-    def __init__(self, tables: Tables, now: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, tables: Tables, now: int | None = None, settings: Settings | None = None, **options: Any
+    ) -> None:
         self.now = now_ms() if now is None else now
-        self.settings = settings_with(**options)
+        metrics = settings_with(**options)
+        self.settings = metrics if settings is None else replace(settings, metrics=metrics.metrics)
         self.follower = Follower(tables, complain, clock=lambda: self.now, tally=Counters())
         self.keeper = Keeper(
             tables,

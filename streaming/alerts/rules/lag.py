@@ -358,12 +358,15 @@ def _judge_lag_seconds(view: View, settings: AlertSettings) -> Judgement:
     )
 
 
-LAG_SECONDS: Final = Rule(
-    id=LAG_RULE,
-    judge=_judge_lag_seconds,
-    sentence="{subject} is too far behind with {offsets}; when this was noticed the furthest was {place}, "
-    "{committed_offset}, behind by {lag} records and {lag_seconds} s",
-)
+def _lag_sentence(finding: Finding) -> str:
+    least = "at least " if finding.facts["lag_is_at_least"] else ""
+    return (
+        "{subject} is too far behind with {offsets}; when this was noticed the furthest was {place}, "
+        f"{{committed_offset}}, behind by {{lag}} records and {least}{{lag_seconds}} s"
+    )
+
+
+LAG_SECONDS: Final = Rule(id=LAG_RULE, judge=_judge_lag_seconds, sentence=_lag_sentence)
 
 
 def _times(rows: pa.Table, name: str) -> Index:
