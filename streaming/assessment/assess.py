@@ -17,6 +17,7 @@ from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
 from streaming.lag.health import PARTITION_HEALTH, with_columns
+from streaming.lag.lagging import lagging_since
 from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
     MAX_AGE_MS,
@@ -122,6 +123,14 @@ def assess_lag_along(
     """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
     (n ms). Raises what reading from the source raises."""
     return lag_along(at, positions, moments=moments, max_age_ms=(terms or Terms()).max_age_ms)
+
+
+def assess_lagging(at: Source, positions: pa.Table, *, moment: int, terms: Terms | None = None) -> pa.Table:
+    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at a moment, ms) lag: n rows
+    (schema `LAGGING`). Raises what reading from the source raises."""
+    own = terms or Terms()
+    min_lag = own.rules.min_lag
+    return lagging_since(at, positions, moment=moment, max_age_ms=own.max_age_ms, min_lag=min_lag)
 
 
 @dataclass(frozen=True)
