@@ -20,6 +20,7 @@ from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
 from streaming.lag.health import PARTITION_HEALTH, with_columns
+from streaming.lag.lagging import lagging_since
 from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
     MAX_AGE_MS,
@@ -135,6 +136,14 @@ def assess_lag_of_steps(
     the moments at which they were done (n ms). Raises what reading from the source raises."""
     within, until = (terms or Terms()).max_age_ms, at.completeness.moment
     return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within)
+
+
+def assess_lagging(at: Source, positions: pa.Table, *, moment: int, terms: Terms | None = None) -> pa.Table:
+    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at a moment, ms) lag: n rows
+    (schema `LAGGING`). Raises what reading from the source raises."""
+    own = terms or Terms()
+    min_lag = own.rules.min_lag
+    return lagging_since(at, positions, moment=moment, max_age_ms=own.max_age_ms, min_lag=min_lag)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
-from streaming.common.keys import leading, numbered, ranks
+from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.samples import NONE
@@ -72,6 +72,14 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
     }
     summed = pa.table([columns[name] for name in LAG_BY[by].names], schema=LAG_BY[by])
     return take(summed, np.lexsort((ranks(names), -sums, -longest)))
+
+
+def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:
+    """Return for n rows of `lag_by` the positions that are furthest behind: n of the rows it summed up."""
+    own, other = (by, "worst_topic") if by == "group" else ("worst_group", by)
+    asked = pa.table([summed[own], summed[other], summed["worst_partition"]], KEY_NAMES)
+    keys, codes = Numbering.of(rows, KEY_NAMES)
+    return take(rows, firsts(codes)[keys.codes_of(asked)])
 
 
 _LAST: Final = 2**63 - 1

@@ -69,7 +69,8 @@ def lag(
 
     LAG is that of all partitions together, LAG-TIME that of the one that is furthest behind: how long the
     first unread record has been there, as of the last sample of the log end. `>=`: longer than is known, or
-    not known of some partition.
+    not known of some partition. SINCE: from which sample on every one found that partition behind by more
+    than `[health] min_lag`; `<=`: or earlier.
 
     \b
       offsetlake lag
@@ -102,15 +103,17 @@ def _print_lag(
     from streaming.lag.summary import lag_by
     from streaming.queries.lag_rows import far_behind
 
-    def answer(asked: Asked) -> tuple["pa.Table", Found]:
+    def answer(asked: Asked) -> tuple["pa.Table", Found, int]:
         listed = asked.lag.list_offsets(asked.groups, asked.topics)
         found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
-        return lag_by(listed.rows, by), found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
+        summed = lag_by(listed.rows, by)
+        rows = far_behind(summed, min_lag=least[0], min_seconds=least[1])
+        rows = asked.lag.with_since(rows, by, listed.rows, listed.as_of)
+        found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
+        return rows, found, summed["lag"].null_count if least != (None, None) else 0
 
-    summed, found = Question.of(settings, asking, groups, topics).ask(answer)
-    rows = far_behind(summed, min_lag=least[0], min_seconds=least[1])
+    rows, found, unknown = Question.of(settings, asking, groups, topics).ask(answer)
     found.show(rows, output, _FORMS[by])
-    unknown = summed["lag"].null_count if least != (None, None) else 0
     remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
     return found.tell([*found.why_no_lag(output), *remarks])
 

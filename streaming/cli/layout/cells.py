@@ -101,6 +101,16 @@ def span_of(seconds: float, *, is_at_least: bool) -> str:
     return f"{'>= ' if is_at_least else ''}{as_clock(int(seconds * 1_000))}"
 
 
+def since_of(moment: str, today: date | None, *, is_at_least: bool) -> str:
+    """Write the moment (ISO 8601) since when something is so, with a sign where it may be since earlier.
+
+    >>> since_of("2026-11-22T14:03:05.000Z", date(2026, 11, 22), is_at_least=True)
+    '<= 14:03:05'
+    """
+    text = moment if today is None else shortened(moment, today.isoformat())
+    return f"{'<= ' if is_at_least else ''}{text}"
+
+
 def size_of(text: str) -> int:
     """Return how many columns of a terminal a text takes: two for a wide character, none for a combining one.
 

@@ -16,6 +16,7 @@ Names = tuple[str, ...]
 _HEADS: Final = {
     "committed_offset": "CURRENT-OFFSET",
     "lag_seconds": "LAG-TIME",
+    "lagging_since": "SINCE",
     "partition_count": "#PARTITIONS",
 }
 """Columns that the tools of Kafka head with another name."""
@@ -138,14 +139,17 @@ SERIES: Final = Form(
 )
 LAG: Final = Form(
     always=("group", "lag", "lag_seconds"),
-    room=("partitions_behind", "partitions", "worst_topic", "worst_partition", "partitions_unknown"),
+    room=(
+        *("lagging_since", "partitions_behind", "partitions"),
+        *("worst_topic", "worst_partition", "partitions_unknown"),
+    ),
     wide=("partitions_beyond_end",),
-    unseen=_OF_LAG[1:],
+    unseen=(*_OF_LAG[1:], "lagging_since_is_at_least"),
 )
 LAG_BY_TOPIC: Final = replace(
     LAG,
     always=("topic", *LAG.always[1:]),
-    room=("worst_group", *LAG.room[:2], *LAG.room[3:]),
+    room=("worst_group", *LAG.room[:3], *LAG.room[4:]),
     wide=(*LAG.wide, "worst_topic"),
 )
 HEALTH: Final = Form(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from streaming.cli.layout.cells import Texts, is_empty, span_of
+from streaming.cli.layout.cells import Texts, is_empty, since_of, span_of
 from streaming.cli.layout.forms import Form, Place
 from streaming.cli.layout.lines import (
     Column,
@@ -20,10 +20,13 @@ from streaming.cli.layout.lines import (
     full_widths,
     lines_of,
 )
+from streaming.cli.plain_values import plain_values
 from streaming.common.arrays import from_texts
 
 _SECONDS: Final = "lag_seconds"
 _IS_AT_LEAST: Final = "lag_is_at_least"
+_SINCE: Final = "lagging_since"
+_SINCE_IS_AT_LEAST: Final = "lagging_since_is_at_least"
 _SHORT: Final = "times are UTC, in full with --utc"
 
 _LONG: Final = 1 / 3
@@ -32,7 +35,7 @@ _LONG: Final = 1 / 3
 
 def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
     """Lay out all columns for people, as wide as they are, with moments in full."""
-    rows = _spanned(rows, form)
+    rows = _with_since(_spanned(rows, form), form)
     places = form.places(rows.column_names)
     seen = rows.select([place.number for place in places])
     texts = Texts(seen)
@@ -45,7 +48,7 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
 
     `today` (UTC): moments are shortened, those of that day to the time of day; None: they are in full.
     """
-    rows = _spanned(rows, form)
+    rows = _with_since(_spanned(rows, form), form, today)
     empty = {number for number, column in enumerate(rows.columns) if not form.is_own and is_empty(column)}
     places = form.places(rows.column_names, empty)
     ranked = [place for place in places if place.rank is not None]
@@ -55,7 +58,7 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
     widths = fitting_widths(columns, room, up_to=room * _LONG if form.is_own else inf)
     whole = {ranked[number].number for number in widths if not ranked[number].is_counted}
     hidden = [place.head for place in places if place.number not in whole | empty]
-    is_shortened = today is not None and any(_has_moments(seen.column(number)) for number in widths)
+    is_shortened = today is not None and any(_has_moments(seen, number) for number in widths)
     lines = lines_of(columns, widths, texts, room=room, blocks=_blocks(seen, form))
     return chain(lines, _note(hidden, room, is_shortened=is_shortened))
 
@@ -68,6 +71,16 @@ def _spanned(rows: pa.Table, form: Form) -> pa.Table:
     texts = from_texts([span_of(seconds or 0, is_at_least=bool(flag)) for seconds, flag in values])
     spans = pc.if_else(rows[_SECONDS].is_valid(), texts, pa.nulls(len(rows), pa.string()))
     return rows.set_column(rows.column_names.index(_SECONDS), _SECONDS, spans)
+
+
+def _with_since(rows: pa.Table, form: Form, today: date | None = None) -> pa.Table:
+    """Replace moments since when groups lag by texts, with a sign where it may be since earlier."""
+    if form.is_own or _SINCE not in rows.column_names:
+        return rows
+    values = zip(plain_values(rows[_SINCE]), rows[_SINCE_IS_AT_LEAST].to_pylist(), strict=True)
+    texts = [None if moment is None else since_of(moment, today, is_at_least=flag) for moment, flag in values]
+    column = pa.array(texts, pa.string()) if any(texts) else pa.nulls(len(rows), pa.string())
+    return rows.set_column(rows.column_names.index(_SINCE), _SINCE, column)
 
 
 def _counted(rows: pa.Table, form: Form) -> pa.Table:
@@ -87,7 +100,7 @@ def _columns(
             head=place.brief_head if is_brief else place.head,
             sizes=sizes,
             rank=place.rank or 0,
-            is_rigid=t.is_primitive(of) or name == _SECONDS,
+            is_rigid=t.is_primitive(of) or name in (_SECONDS, _SINCE),
             to_the_right=t.is_integer(of) or name == _SECONDS,
             is_prose=name in form.prose,
         )
@@ -101,8 +114,10 @@ def _blocks(seen: pa.Table, form: Form) -> int | None:
     return None if form.blocks is None else seen.column_names.index(form.blocks)
 
 
-def _has_moments(column: pa.ChunkedArray) -> bool:
-    return bool(t.is_timestamp(column.type)) and column.null_count < len(column)
+def _has_moments(seen: pa.Table, number: int) -> bool:
+    column = seen.column(number)
+    is_moment = t.is_timestamp(column.type) or seen.column_names[number] == _SINCE
+    return bool(is_moment) and column.null_count < len(column)
 
 
 def _note(hidden: Sequence[str], room: int, *, is_shortened: bool) -> list[str]:

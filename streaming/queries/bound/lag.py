@@ -8,14 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.assess import Facts, Terms, assess, assess_lag_along, assess_lag_of_steps
+from streaming.assessment.assess import (
+    Facts,
+    Terms,
+    assess,
+    assess_lag_along,
+    assess_lag_of_steps,
+    assess_lagging,
+)
 from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.former_topic import contradictions
-from streaming.lag.health import group_health
+from streaming.lag.health import group_health, with_columns
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.log_ends import with_log_ends
 from streaming.lag.positions import MAX_AGE_MS, topics_in
@@ -24,7 +31,7 @@ from streaming.lag.rewinds import with_who
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS, Runs
 from streaming.lag.samples import NONE, Samples
-from streaming.lag.summary import By, lag_by
+from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
@@ -84,7 +91,16 @@ class SnapshotLagQueries:
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
         answer = self._assessed(Facts(lag=True, lag_time=True), groups, topics)
         rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
-        return replace(answer, rows=rows)
+        return replace(answer, rows=self.with_since(rows, by, answer.rows, answer.as_of))
+
+    def with_since(self, summed: pa.Table, by: By, offsets: pa.Table, about: AsOf) -> pa.Table:
+        """Append to rows of `lag_by`, which are of these offsets, since when each lags: the position of it
+        that is furthest behind (columns `LAGGING`)."""
+        worst, terms = (
+            worst_positions(summed, by, offsets),
+            Terms(max_age_ms=self.max_age_ms, rules=self.rules),
+        )
+        return with_columns(summed, assess_lagging(self.at, worst, moment=about.moment, terms=terms))
 
     def list_history(
         self,

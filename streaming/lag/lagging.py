@@ -1,0 +1,111 @@
+"""Since when positions lag: from which sample on every one of them found more lag than `min_lag`.
+
+At each sample the lag is that of the offset that was committed then. What is read goes back step by step, for
+those only that were behind in all that is known; it ends with a sample that found no such lag. Where none did
+- history or sampling begin later, the log is another one before, nothing was sampled for longer than samples
+count, or more would have to be read - the position lags "at least" since then.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.keys import KEY_NAMES
+from streaming.common.pieces import take
+from streaming.common.times import DAY_MS, HOUR_MS
+from streaming.common.timestamps import to_timestamps
+from streaming.lag.lag_time import Ends, as_of_ends
+from streaming.lag.log_ends import lag_of
+from streaming.lag.pauses import groups_of
+from streaming.lag.positions import Reader, topics_in
+from streaming.lag.samples import NONE, Samples
+from streaming.model.schemas import TIMESTAMP
+
+LAGGING: Final = pa.schema(
+    [
+        ("lagging_since", TIMESTAMP),  # null: it does not lag, or its lag is not known
+        ("lagging_since_is_at_least", pa.bool_()),  # it may have begun earlier; null as lagging_since
+    ]
+)
+
+_REACHES_MS: Final = (HOUR_MS, 8 * HOUR_MS, 3 * DAY_MS)
+_MOST_ROWS: Final = 2_000_000
+"""Samples and commits that are read at a time."""
+
+
+def lagging_since(
+    at: Reader, positions: pa.Table, *, moment: int, max_age_ms: int, min_lag: int = 0
+) -> pa.Table:
+    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at this moment) lag: n rows
+    (schema `LAGGING`)."""
+    since, is_at_least = np.full(len(positions), NONE, np.int64), np.zeros(len(positions), np.bool_)
+    lagging = to_mask(positions["lag"].is_valid()) & (numbers_or(positions["lag"], 0) > min_lag)
+    pending = np.flatnonzero(lagging)
+    for reach, further in pairwise((*_REACHES_MS, 0)):
+        if not len(pending):
+            break
+        asked = take(positions.select([*KEY_NAMES, "committed_offset", "topic_id"]), pending)
+        begun, is_open, rows = _begun(at, asked, moment - reach, moment, max_age_ms, min_lag)
+        since[pending], is_at_least[pending] = begun
+        pending = pending[is_open]
+        if rows * (further / reach) * (len(pending) / len(asked)) > _MOST_ROWS:
+            break
+    is_known = since != NONE
+    columns = [to_timestamps(from_numbers(since, is_known)), from_mask(is_at_least, is_known)]
+    return pa.table(columns, schema=LAGGING)
+
+
+def _begun(
+    at: Reader, positions: pa.Table, since: int, until: int, max_age_ms: int, min_lag: int
+) -> tuple[tuple[Index, Mask], Mask, int]:
+    """Return since when (ms) m positions lag and whether that is at least so, as samples of some time tell;
+    of which older ones may tell more; and how much was read."""
+    samples = Samples.of(
+        at.ends_between(topics_in(positions), since=since, until=until, within_ms=max_age_ms)
+    )
+    codes = samples.places.codes_of(positions)
+    starts, stops = (np.searchsorted(samples.codes, codes, side) for side in ("left", "right"))
+    lengths = stops - starts
+    lasts = np.cumsum(lengths) - 1
+    number = np.repeat(np.arange(len(positions)), lengths)
+    place = np.arange(len(number)) + np.repeat(starts - (lasts + 1 - lengths), lengths)
+    pairs = take(positions, number)
+    is_behind, is_known, read = _behind(at, pairs, samples, place, max_age_ms, min_lag)
+    # where a stretch of lag begins, as far as is known
+    before = np.maximum(place - 1, 0)
+    is_first = place == starts[number]
+    is_joined = ~is_first & samples.is_same_log(before, place)
+    is_joined &= samples.at[place] - samples.at[before] <= max_age_ms
+    was_behind, was_known = (np.append(False, mask[:-1])[: len(mask)] for mask in (is_behind, is_known))
+    begins = np.where(is_joined & was_behind, 0, np.arange(len(number)))
+    begin = np.maximum.accumulate(begins) if len(begins) else begins
+    is_there = np.zeros(len(positions), np.bool_)
+    some = np.flatnonzero(lengths)
+    is_there[some] = is_behind[lasts[some]]
+    found = np.zeros(len(positions), np.int64)
+    found[is_there] = begin[lasts[is_there]]
+    at_of, is_told = np.append(samples.at[place], NONE), np.append(is_joined & was_known, True)
+    found[~is_there] = len(number)
+    is_open = is_there & np.append(is_first, False)[found]
+    return (at_of[found], ~is_told[found]), is_open, len(number) + read
+
+
+def _behind(
+    at: Reader, pairs: pa.Table, samples: Samples, place: Index, max_age_ms: int, min_lag: int
+) -> tuple[Mask, Mask, int]:
+    """Tell of n positions at samples whether they were behind, and whether that is known; and how many
+    commits were read for it."""
+    is_known = samples.may_have_id(place, pairs["topic_id"])
+    is_known &= samples.at[place] >= (at.whole_since() or 0)
+    if not is_known.any():
+        return is_known, is_known, 0
+    ends = Ends(samples.at[place], samples.ends[place], is_known, max_age_ms)
+    first = int(ends.at[is_known].min())
+    commits = at.commits(groups_of(pairs), since=first + 1, in_order=False)
+    held = as_of_ends(pairs, ends, commits)["committed_offset"]
+    is_known &= to_mask(held.is_valid())
+    is_behind: Mask = is_known & (lag_of(ends.ends, numbers_or(held, 0)) > min_lag)
+    return is_behind, is_known, len(commits)
