@@ -160,6 +160,17 @@ CASES = [
         [(-3 * H, "OK"), (6 * M, "OK"), (4 * H + 20 * M, "STOPPED")],
         8 * H,
     ),
+    Case(
+        "147 commits close together, 9 minutes behind and more with each",
+        lambda: on(
+            SECONDLY,
+            [(SECONDLY.end_at(START) - 9 * M // S + n // 8, START + n * S // 2) for n in range(147)],
+            days=1,
+            every=10 * S,
+        ),
+        [(30 * S, "UNKNOWN"), (M, ANY), (2 * M + 5 * S, "WARNING")],
+        9 * M,
+    ),
     # --- batch jobs ---------------------------------------------------------------------------------------
     Case(
         "a nightly batch of half an hour, with a commit every 30 s",
