@@ -349,6 +349,25 @@ def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
     assert found <= {("OK", "catching up"), ("OK", "keeps pace")}
 
 
+@pytest.mark.parametrize("sampled_every", [10 * S, M])
+@pytest.mark.parametrize(("new_id", "expected"), [("new", False), ("old", True), (None, True)])
+def test_a_topic_that_was_made_anew_is_no_rewind(
+    new_id: str | None, expected: bool, sampled_every: int
+) -> None:
+    """Its group goes on, 60 records behind, from the first record of the new one. Without ids it went back."""
+    old = Log(range(START - 3 * H, START, S), topic_id="old")
+    new = Log(range(START, START + H, S), topic_id=new_id)
+    world = World().sampled(old, START - 3 * H, START - S, every=sampled_every)
+    world.sampled(new, START + S, START + H, every=sampled_every)
+    world.committed(follows(old, -2 * H, 0, every=5 * S, behind=20))
+    world.committed(follows(new, 20 * S, H, every=5 * S, behind=60))
+    tables, moments = FollowedTables(world), range(START - 2 * M, START + 20 * M, 37 * S)
+    found = {row["status"] for now in moments for row in tables.judged(now)}
+    assert ("REWOUND" in found) == expected
+    changes = changes_of(tables, moments, HealthRules())
+    assert ("REWOUND" in {status for _, status, _ in changes}) == expected
+
+
 def changes_of(tables: FollowedTables, moments: range, rules: HealthRules) -> list[tuple[float, str, str]]:
     """Return how the status changed, as `health --since` has it."""
     tables.now = moments[-1]
