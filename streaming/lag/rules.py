@@ -2,7 +2,7 @@
 
 A position is judged by its last commits: the window are those of the ten minutes up to the last one, and
 older ones where these are fewer than three. Commits within a tenth of the window count as one: a burst of
-them is no pace. The first rule that holds decides:
+them is no pace; but that the lag grows is told after a fifth of the window, if three samples saw it. The first rule that holds decides:
 
 1. The lag is no more than `min_lag` now: OK.
 2. Nothing was committed for longer than the window, and than its commits took, and records wait for as long,
@@ -90,6 +90,7 @@ REASONS: Final = (
 _STATUS_OF: Final = np.array([status for _, status in REASONS])
 _ROUNDED: Final = 1  # ends between samples are whole numbers
 _POINTS: Final = 10  # of a window, as Burrow has ten commits
+_SEEN_FOR: Final = 2  # of these: for so long the lag has to grow
 
 
 class HealthLimits(Protocol):
@@ -209,6 +210,11 @@ def judge(
     # a commit from before the time says where it was at its start; what is younger is judged by half a window
     is_whole = (in_time > chains) | (last_at - runs.at[windows] >= rules.window_ms // 2)
 
+    keeps = _keeps_pace(runs, windows, followed)
+    # that the lag grows is seen sooner than how often it is committed
+    grows = ~is_equal & ~was_unknown & ~keeps & (falls == 0) & (seen >= max(2, rules.min_commits))
+    grows &= moments - runs.at[windows] >= rules.window_ms * _SEEN_FOR // _POINTS
+
     lag, is_lag_known = numbers_or(lags, 0), to_mask(lags.is_valid())
     conditions = {
         _NOT_READ: ~is_current,
@@ -222,11 +228,12 @@ def judge(
         _WAS_CAUGHT_UP: was_low,
         _CATCHING_UP: ~is_equal & (falls > 0),
         _PAUSES: is_pause & ~is_equal & ~(has_enough & is_whole & ~was_unknown),
+        _NEVER_FELL: grows,
         _TOO_FEW: ~has_enough,
         _TOO_SHORT: ~is_whole,
         _LAG_WAS_UNKNOWN: was_unknown | (~is_equal & (seen < rules.min_commits)),
         _STANDS: is_equal,
-        _KEEPS_PACE: _keeps_pace(runs, windows, followed),
+        _KEEPS_PACE: keeps,
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
     return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)

@@ -100,8 +100,8 @@ class Runs:
 
     `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
     `at` is when it was committed (ms), in a run never before the one before it, and `written_at` when the job
-    wrote it, by its own clock. `chains` is where the commits
-    begin that are in one piece up to each: after the key was removed, or could not be read.
+    wrote it, by its own clock. `chains` is where the commits begin that are in one piece up to each: after the key
+    was removed, could not be read, or went back because its topic was made anew.
 
     `is_sampled` says whether a sample came shortly before it. `lags` is the lag when it was committed, by the
     straight line between the samples before and after it (`NONE`: not known, as long as none came after it).
@@ -166,6 +166,9 @@ class Runs:
         offsets_before = np.append(0, offsets[:-1])[: len(offsets)]
         ends_then, is_between = samples.ends_between(before, after, then, max_age_ms)
         is_between &= is_readable & (sampled_at[after] <= until)
+        # the offset fell, and the topic was seen with another id: it is of another log
+        went_on_anew = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
+        went_on_anew &= np.diff(offsets, prepend=offsets[:1]) < 0
         return cls(
             codes=codes,
             starts=starts,
@@ -174,7 +177,7 @@ class Runs:
             offsets=offsets,
             is_readable=is_readable,
             is_removed=commits.is_removed,
-            chains=_chains(starts, is_readable),
+            chains=_chains(starts, is_readable, went_on_anew),
             is_sampled=is_near & is_readable,
             lags=np.where(is_between, np.maximum(lag_of(ends_then, offsets), 0), NONE),
             lags_before=np.where(is_near, lag_of(ends[before], offsets_before), NONE),
@@ -257,9 +260,9 @@ def counted(mask: Mask) -> Index:
     return np.append(0, np.cumsum(mask, dtype=np.int64))
 
 
-def _chains(starts: Index, is_readable: Mask) -> Index:
+def _chains(starts: Index, is_readable: Mask, is_first: Mask) -> Index:
     numbers = np.arange(len(is_readable))
-    first = np.where(is_readable, 0, numbers + 1)
+    first = np.where(is_readable, np.where(is_first, numbers, 0), numbers + 1)
     first[starts[:-1]] = np.maximum(first[starts[:-1]], starts[:-1])
     chains: Index = np.maximum.accumulate(first)
     return chains

@@ -166,6 +166,12 @@ class Samples:
         both: Mask = same & (one != NONE) & (other != NONE)
         return both
 
+    def are_of_two_logs(self, one: Index, other: Index) -> Mask:
+        """Tell of n pairs of samples of a place (numbers, or `NONE`) whether both are there, and known to be of
+        two topics of one name."""
+        are_two: Mask = (one != NONE) & (other != NONE) & ~self.is_same_log(one, other)
+        return are_two
+
     def may_have_id(self, numbers: Index, ids: pa.ChunkedArray) -> Mask:
         """Tell of n samples (numbers, or `NONE`) whether each is not known to be of a topic with another id
         than n ids (null: not known)."""

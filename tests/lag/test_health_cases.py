@@ -160,6 +160,17 @@ CASES = [
         [(-3 * H, "OK"), (6 * M, "OK"), (4 * H + 20 * M, "STOPPED")],
         8 * H,
     ),
+    Case(
+        "147 commits close together, 9 minutes behind and more with each",
+        lambda: on(
+            SECONDLY,
+            [(SECONDLY.end_at(START) - 9 * M // S + n // 8, START + n * S // 2) for n in range(147)],
+            days=1,
+            every=10 * S,
+        ),
+        [(30 * S, "UNKNOWN"), (M, ANY), (2 * M + 5 * S, "WARNING")],
+        9 * M,
+    ),
     # --- batch jobs ---------------------------------------------------------------------------------------
     Case(
         "a nightly batch of half an hour, with a commit every 30 s",
@@ -336,6 +347,25 @@ def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
     tables = FollowedTables(world)
     found = {(row["status"], row["reason"]) for now in STEADY_MOMENTS for row in tables.judged(now)}
     assert found <= {("OK", "catching up"), ("OK", "keeps pace")}
+
+
+@pytest.mark.parametrize("sampled_every", [10 * S, M])
+@pytest.mark.parametrize(("new_id", "expected"), [("new", False), ("old", True), (None, True)])
+def test_a_topic_that_was_made_anew_is_no_rewind(
+    new_id: str | None, expected: bool, sampled_every: int
+) -> None:
+    """Its group goes on, 60 records behind, from the first record of the new one. Without ids it went back."""
+    old = Log(range(START - 3 * H, START, S), topic_id="old")
+    new = Log(range(START, START + H, S), topic_id=new_id)
+    world = World().sampled(old, START - 3 * H, START - S, every=sampled_every)
+    world.sampled(new, START + S, START + H, every=sampled_every)
+    world.committed(follows(old, -2 * H, 0, every=5 * S, behind=20))
+    world.committed(follows(new, 20 * S, H, every=5 * S, behind=60))
+    tables, moments = FollowedTables(world), range(START - 2 * M, START + 20 * M, 37 * S)
+    found = {row["status"] for now in moments for row in tables.judged(now)}
+    assert ("REWOUND" in found) == expected
+    changes = changes_of(tables, moments, HealthRules())
+    assert ("REWOUND" in {status for _, status, _ in changes}) == expected
 
 
 def changes_of(tables: FollowedTables, moments: range, rules: HealthRules) -> list[tuple[float, str, str]]:

@@ -183,6 +183,12 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
     is_equal = len({offset for offset, _ in window}) == 1
     if not is_equal and (has_run or any(later < earlier for earlier, later in pairwise(seen))):
         return "OK"
+    halfway = (window[0][1] + measured[-1]) // 2 if measured else 0
+    middle = next((number for number, at in enumerate(measured) if at >= halfway), 0)
+    keeps_pace = any(lags[number] <= lags[0] + 1 for number in {middle, len(lags) - 1} - {0, -1})
+    is_growing = not is_equal and not is_unsampled and not keeps_pace and len(seen) >= rules.min_commits
+    if is_growing and now - window[0][1] >= rules.window_ms // 5:
+        return "WARNING"
     is_young = len(in_time) == len(piece) and last_at - window[0][1] < rules.window_ms // 2
     if not has_enough or is_young:
         return "UNKNOWN"
@@ -190,7 +196,4 @@ def judged_plainly(world: World, key: Key, now: int, rules: HealthRules) -> str:
         return "UNKNOWN"
     if is_equal:
         return "STALLED"
-    halfway = (window[0][1] + measured[-1]) // 2 if measured else 0
-    middle = next((number for number, at in enumerate(measured) if at >= halfway), 0)
-    keeps_pace = any(lags[number] <= lags[0] + 1 for number in {middle, len(lags) - 1} - {0, -1})
     return "OK" if keeps_pace else "WARNING"
