@@ -18,7 +18,7 @@ from streaming.serve.metrics.series import Label, Series, Values, seconds
 from streaming.serve.metrics.source import Source
 from streaming.serve.picture.names import NONE
 from streaming.serve.standing.standing import EXPIRY_RULES
-from streaming.serve.standing.sums import Summed, subscribed
+from streaming.serve.standing.sums import Summed, status_of_groups, subscribed
 
 _NO_LABELS: Final[Mapping[str, Label]] = {}
 _WORDS: Final = ("type", "state", "protocol_type", "protocol")
@@ -102,10 +102,11 @@ def _of_groups(source: Source, names: Names) -> Iterator[Series]:
     yield described.series("group_info", np.ones(len(places), np.int64), more=words)
     yield described.series("group_members", members)
     own = Subjects(names, sums.groups)
-    yield own.series("group_status", sums.status, sums.status != NONE)
+    judged, status = status_of_groups(source.standing)
+    yield Subjects(names, judged).series("group_status", status)
     yield from _lag(own, sums, "group")
     yield own.series("group_lag_max", sums.lag.largest, sums.lag.is_known)
-    is_at_least = sums.lag.is_at_least & sums.lag.is_known
+    is_at_least = (sums.lag.is_at_least | sums.has_uncommitted) & sums.lag.is_known
     yield own.series("group_lag_at_least", is_at_least.astype(np.int64), is_at_least)
     yield own.moments("group_last_commit_timestamp_seconds", sums.last_commit)
     yield own.series("group_unreadable_offsets", sums.unreadable, sums.unreadable > 0)

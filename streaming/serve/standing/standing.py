@@ -1,11 +1,12 @@
-"""How groups stand, from one picture at one moment: lag, status and expiry of every committed offset.
+"""How groups stand, from one picture at one moment: lag, status and expiry of every committed offset, and the
+status of partitions that members have without one.
 
 Values are those of `offsetlake lag`, `health` and `expiring`, by the same rules. Samples of log ends of the
 past and commits of the last hours are not in a picture; they are read from the tables, as far as offsets that
 are behind need them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
@@ -68,11 +70,27 @@ class Positions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Uncommitted:
+    """The m partitions that members of groups have and nothing is committed for: the places of the groups,
+    and the status, a number of `STATUSES`."""
+
+    groups: Index
+    status: Index
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no partitions."""
+        return cls(groups=fixed(np.empty(0, np.int64)), status=fixed(np.empty(0, np.int64)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Standing:
-    """A picture, and how the offsets in it stand at a `moment` (ms); `took_s` is how long that took."""
+    """A picture, and how the offsets in it stand at a `moment` (ms), and partitions without one; `took_s` is
+    how long that took."""
 
     picture: Picture
     positions: Positions
+    uncommitted: Uncommitted = field(default_factory=Uncommitted.none)
     moment: int
     took_s: float = 0.0
 
@@ -96,14 +114,16 @@ def standing_of(
     `habits` remember how positions usually pause, from one standing to the next. `at` are the tables of now:
     what they have that is newer than the picture is left out. Raises what reading them raises.
     """
-    rows = offset_rows(picture)
+    groups, then = group_rows(picture), at.up_to(picture.progress)
+    committed = offset_rows(picture)
+    rows = with_assigned(committed, groups, then, moment)
     if not len(rows):
         return Standing(picture=picture, positions=Positions.unknown(0), moment=moment)
     retention_ms = retention_ms_of(picture.progress, settings)
     facts = Facts(lag=True, health=True, former_topic=True, expiry=retention_ms)
-    groups, terms = group_rows(picture), Terms(rules=health)
-    then = at.up_to(picture.progress)
+    terms = Terms(rules=health)
     judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
+    bare, judged = judged.slice(len(committed)), judged.slice(0, len(committed))
     rules, expires_at = _expiry(judged)
     lags = judged["lag"]
     is_lag_known = to_mask(lags.is_valid())
@@ -113,12 +133,20 @@ def standing_of(
         is_lag_known=fixed(is_lag_known),
         lag_seconds=fixed(judged["lag_seconds"].to_numpy()),
         is_at_least=fixed(to_mask(judged["lag_is_at_least"]) | ~is_lag_known | ~is_timed),
-        status=fixed(numbers_or(pc.index_in(judged["status"], value_set=from_texts(STATUSES)), NONE)),
+        status=fixed(_statuses(judged)),
         rule=fixed(rules),
         expires_at=fixed(expires_at),
         is_of_former_topic=fixed(to_mask(judged[OF_FORMER_TOPIC.name])),
     )
-    return Standing(picture=picture, positions=positions, moment=moment)
+    uncommitted = Uncommitted(
+        groups=fixed(picture.groups.names.places_of(bare["group"].combine_chunks())),
+        status=fixed(_statuses(bare)),
+    )
+    return Standing(picture=picture, positions=positions, uncommitted=uncommitted, moment=moment)
+
+
+def _statuses(rows: pa.Table) -> Index:
+    return numbers_or(pc.index_in(rows["status"], value_set=from_texts(STATUSES)), NONE)
 
 
 def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
