@@ -102,7 +102,7 @@ def _behind(
     is_known &= samples.at[place] >= (at.whole_since() or 0)
     if not is_known.any():
         return is_known, is_known, 0
-    ends = Ends(samples.at[place], samples.ends[place], is_known, max_age_ms)
+    ends = Ends(samples.at[place], samples.at[place], samples.ends[place], is_known, max_age_ms)
     first = int(ends.at[is_known].min())
     commits = at.commits(groups_of(pairs), since=first + 1, in_order=False)
     held = as_of_ends(pairs, ends, commits)["committed_offset"]

@@ -96,6 +96,11 @@ GROUP_STEPS: Final = pa.schema(
 )
 """What is read of groups over time; `source_offset` and `sequence` null: before the first change kept."""
 
+ASSIGNED_PARTITIONS: Final = pa.schema(
+    [KEY[1], ("topic_id", pa.string()), KEY[2]]  # of a topic the log has the name or the id
+)
+"""Topic partitions that members of groups have."""
+
 EVENTS: Final = ("first", "commit", "rewind", "retired")
 """What a step of a position can be: the first commit of a key, one forward or in place, one back, its end."""
 
@@ -346,6 +351,33 @@ def topics_subscribed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Tabl
     """Read the topics that groups which changed in a range of sequences subscribe to, each once."""
     of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
     return _topics(f""""after"['subscribed_topics'] AS "topics" FROM changes WHERE {of}""", changes=changes)
+
+
+def partitions_of_members(groups: DeltaTable) -> pa.Table:
+    """Read the topic partitions (schema `ASSIGNED_PARTITIONS`) that members of the folded table of groups
+    have, each once; those of share groups, which commit elsewhere, are left out."""
+    return _assigned(""""members" FROM groups WHERE "type" <> 'share'""", groups=groups)
+
+
+def partitions_assigned(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
+    """Read those that members of groups which changed in a range of sequences have, each once."""
+    of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
+    members = """"after"['members'] AS "members" FROM changes"""
+    return _assigned(f"""{members} WHERE {of} AND "after"['type'] <> 'share'""", changes=changes)
+
+
+def _assigned(members: str, **tables: DeltaTable) -> pa.Table:
+    each = f'SELECT unnest("members") AS "member" FROM (SELECT {members}) AS held'
+    topics = f"""SELECT unnest("member"['assignment']) AS "assigned" FROM ({each}) AS each"""
+    rows = select(
+        f"""
+        SELECT DISTINCT "assigned"['topic'] AS "topic", "assigned"['topic_id'] AS "topic_id",
+            unnest("assigned"['partitions']) AS "partition"
+        FROM ({topics}) AS topics
+        """,
+        **tables,
+    )
+    return rows.cast(ASSIGNED_PARTITIONS)
 
 
 def _partitions(source: str, **tables: DeltaTable) -> pa.Table:

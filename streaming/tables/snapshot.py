@@ -21,8 +21,10 @@ from streaming.tables.feed import (
     first_set,
     group_steps,
     keys_in,
+    partitions_assigned,
     partitions_committed,
     partitions_in,
+    partitions_of_members,
     pauses_since,
     read_steps,
     removals_of,
@@ -223,6 +225,16 @@ class Snapshot:
         held, mark = partitions_in(base), fold_mark(base)
         newer = partitions_committed(changes, after=mark, up_to=up_to)
         return pa.concat_tables([held, newer]).group_by(["topic", "partition"]).aggregate([])
+
+    def assigned_partitions(self, *, after: int | None = None) -> pa.Table:
+        """Read the topic partitions that members of groups have (schema `ASSIGNED_PARTITIONS`), as
+        `committed_partitions` does; some may come twice."""
+        up_to = self.progress.sequence
+        if after is not None:
+            return partitions_assigned(self._changes, after=after, up_to=up_to)
+        base, changes = self._tables.base("groups")
+        newer = partitions_assigned(changes, after=fold_mark(base), up_to=up_to)
+        return pa.concat_tables([partitions_of_members(base), newer])
 
     def subscribed_topics(self, *, after: int | None = None) -> pa.Table:
         """Read the topics that groups subscribe to (column topic), as `committed_partitions` does."""

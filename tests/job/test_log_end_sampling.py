@@ -126,6 +126,32 @@ def test_committed_partitions_are_sampled_and_subscribed_topics_keep_their_ids(
 
 
 @pytest.mark.broker
+def test_partitions_that_members_have_are_sampled_though_nothing_is_committed(
+    broker: LocalBroker, tables: Tables
+) -> None:
+    bootstrap, said = broker.bootstrap_servers, list[str]()
+    kafka.create_topics(bootstrap, {"had-a": 3, "had-b": 2, "had-c": 1})
+    produce(bootstrap, "had-a", 3, partition=1)
+
+    def having(*assigned: tuple[str | None, str | None, list[int]], **changed: Any) -> dict[str, Any]:
+        parts = [dict(zip(("topic", "topic_id", "partitions"), one, strict=True)) for one in assigned]
+        return group(members=[{"member_id": "m", "assignment": parts}, {"member_id": "n"}], **changed)
+
+    of_b, of_c = topic_id(bootstrap, "had-b"), topic_id(bootstrap, "had-c")
+    append(tables, {"old": having(("had-a", None, [1])), "shares": having((None, of_c, [0]), type="share")})
+    tables.fold()
+    sampling = sampler(tables, bootstrap, said)
+    assert sampling.sample()
+    assert told(samples(tables)) == [("had-a", None, None, None, None), ("had-a", 1, 0, 3, None)]
+    append(tables, {"new": having((None, of_b, [0]), subscribed_topics=["had-b", "had-c"], type="consumer")})
+    assert sampling.sample()  # learns the name
+    first = len(samples(tables))
+    assert sampling.sample()
+    assert told(samples(tables)[first:]) == [("had-a", 1, 0, 3, None), ("had-b", 0, 0, 0, None)]
+    assert said == []
+
+
+@pytest.mark.broker
 def test_a_topic_that_brokers_refuse_does_not_cost_the_samples_of_others(
     broker: LocalBroker, tables: Tables
 ) -> None:

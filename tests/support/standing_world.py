@@ -28,7 +28,8 @@ GROUPS = [
     "grüße",
 ]
 HABITS = ("reads", "stopped", "stalls", "rewinds", "falls behind", "once", "unreadable", "beyond")
-MEMBERS = [{"member_id": "m", "client_id": "c", "client_host": "/10.0.0.1"}]
+ASSIGNED = [{"topic": "orders", "topic_id": None, "partitions": [0, 1]}]
+MEMBERS = [{"member_id": "m", "client_id": "c", "client_host": "/10.0.0.1", "assignment": ASSIGNED}]
 STATES: list[dict[str, Any]] = [
     {"type": "classic", "state": "Empty", "protocol_type": "consumer", "subscribed_topics": []},
     {
@@ -137,6 +138,7 @@ class StandingWorld:
                 if draw.random() < 0.9:
                     times = {"state_timestamp": at - HOUR_MS, "source_partition": self._source(name)}
                     batch[name] = group(**draw.choice(STATES), **times)
+            batch["first poll"] = group(**STATES[1], source_partition=self._source("first poll"))
         self.append(batch, at)
 
     def _source(self, name: str) -> int:

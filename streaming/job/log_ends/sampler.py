@@ -1,4 +1,5 @@
-"""Asks the brokers at intervals where the logs of committed topic partitions end, and keeps the answers.
+"""Asks the brokers at intervals where the logs of committed and assigned topic partitions end, and keeps the
+answers.
 
 It has a thread of its own, takes no lock of the writer, and a failure in it never ends the job.
 """
@@ -6,10 +7,11 @@ It has a thread of its own, takes no lock of the writer, and a failure in it nev
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Self
 
 from streaming.brokers.broker import Broker
+from streaming.brokers.facts import TopicState
 from streaming.brokers.log_ends import LIMIT_MS, ROUND_LIMIT_MS, LogEndReader, Round
 from streaming.common.patience import Complaints
 from streaming.common.retries import raise_if_ending
@@ -30,7 +32,8 @@ _SLOW_ROUNDS: Final = 3  # so many in a row are no chance
 
 
 class Asked:
-    """The topic partitions with committed offsets and the topics subscribed to, as the tables have them.
+    """The topic partitions with committed offsets or members that have them, and the topics subscribed to, as
+    the tables have them. Of assigned ones the log may have the id of the topic alone: `by_id`.
 
     All are read once in a while; in between only what was committed since is added, which costs little.
     """
@@ -40,7 +43,16 @@ class Asked:
         self._read_at: float | None = None
         self._sequence = -1
         self.partitions: dict[str, set[int]] = {}
+        self.by_id: dict[str, set[int]] = {}
         self.names: set[str] = set()
+
+    def with_named(self, topics: Mapping[str, TopicState]) -> Mapping[str, Collection[int]]:
+        """Return the partitions by topic, given what was seen of topics: also those that have ids alone."""
+        ids = {state.topic_id: topic for topic, state in topics.items() if state.topic_id in self.by_id}
+        if not ids:
+            return self.partitions
+        more = {topic: self.partitions.get(topic, set()) | self.by_id[str(of)] for of, topic in ids.items()}
+        return {**self.partitions, **more}
 
     def forget(self) -> None:
         """Read all of them the next time: something is committed no more, perhaps."""
@@ -50,7 +62,7 @@ class Asked:
         """Bring them up to the last batch."""
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= _FORGET_MS / 1_000:
-            self.partitions, self.names = {}, set()
+            self.partitions, self.by_id, self.names = {}, {}, set()
             self._tables.ask(self._add)
             self._read_at = now
             return
@@ -62,6 +74,13 @@ class Asked:
         committed = at.committed_partitions(after=after)
         for topic, number in zip(*(column.to_pylist() for column in committed.columns), strict=True):
             found[topic].add(number)
+        for topic, topic_id, number in zip(
+            *(column.to_pylist() for column in at.assigned_partitions(after=after).columns), strict=True
+        ):
+            if topic is not None:
+                found[topic].add(number)
+            elif topic_id is not None:
+                self.by_id.setdefault(topic_id, set()).add(number)
         names = {name for name in at.subscribed_topics(after=after)["topic"].to_pylist() if name is not None}
         for topic, numbers in found.items():
             self.partitions.setdefault(topic, set()).update(numbers)
@@ -87,6 +106,7 @@ class LogEndSampler(threading.Thread):
         self._made = RowMaker()
         self._every_s = log_ends.every_ms / 1_000
         self._complaints = Complaints(say)
+        self._seen: Mapping[str, TopicState] = {}
         self._gone: set[str] = set()
         self._slow_rounds = 0
         self._done = threading.Event()
@@ -131,10 +151,11 @@ class LogEndSampler(threading.Thread):
         self._asked.update()
         if not self._asked.partitions and not self._asked.names:
             return True
-        answer = self._reader.read(self._asked.partitions, self._asked.names)
+        answer = self._reader.read(self._asked.with_named(self._seen), self._asked.names)
         self._tell_slow(is_slow=answer is None)
         if answer is None:
             return False
+        self._seen = answer.topics
         rows = self._made.rows(answer)
         if len(rows):
             self._tables.append_log_ends(rows)

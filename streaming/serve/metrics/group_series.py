@@ -18,7 +18,7 @@ from streaming.serve.metrics.series import Label, Series, Values, seconds
 from streaming.serve.metrics.source import Source
 from streaming.serve.picture.names import NONE
 from streaming.serve.standing.standing import EXPIRY_RULES, NO_LAG
-from streaming.serve.standing.sums import Summed, subscribed
+from streaming.serve.standing.sums import Summed, status_of_groups, subscribed
 
 _NO_LABELS: Final[Mapping[str, Label]] = {}
 _WORDS: Final = ("type", "state", "protocol_type", "protocol")
@@ -106,8 +106,9 @@ def _of_groups(source: Source, names: Names) -> Iterator[Series]:
     yield described.series("group_info", np.ones(len(places), np.int64), more=words)
     yield described.series("group_members", members)
     own = Subjects(names, sums.groups)
-    yield own.series("group_status", sums.status, sums.status != NONE)
-    yield from _lag(own, sums, "group")
+    judged, status = status_of_groups(source.standing)
+    yield Subjects(names, judged).series("group_status", status)
+    yield from _lag(own, sums, "group", sums.has_uncommitted)
     yield own.series("group_lag_max", sums.lag.largest, sums.lag.is_known)
     yield own.series("group_offsets_beyond_log_end", sums.lag.beyond_end, sums.lag.beyond_end > 0)
     yield own.moments("group_last_commit_timestamp_seconds", sums.last_commit)
@@ -173,10 +174,11 @@ def _of_partitions(source: Source, names: Names) -> Iterator[Series]:
     yield own.moments("group_topic_partition_commit_timestamp_seconds", columns.commit_timestamp)
 
 
-def _lag(own: Subjects, sums: Summed, name: str) -> Iterator[Series]:
+def _lag(own: Subjects, sums: Summed, name: str, has_more: Mask | bool = False) -> Iterator[Series]:
+    """Return the lags of groups, or of topics of theirs; some may have more lag, which is not known."""
     yield own.series(f"{name}_lag", sums.lag.lag, sums.lag.is_known)
     yield own.series(f"{name}_lag_seconds", sums.lag.seconds, ~np.isnan(sums.lag.seconds))
-    yield own.marks(f"{name}_lag_at_least", sums.lag.is_at_least)
+    yield own.marks(f"{name}_lag_at_least", sums.lag.is_at_least | (sums.lag.is_known & has_more))
 
 
 def _words(column: pa.ChunkedArray, rows: Index) -> Label:

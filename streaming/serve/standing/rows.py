@@ -38,10 +38,12 @@ def offset_rows(picture: Picture) -> pa.Table:
 
 
 def group_rows(picture: Picture) -> pa.Table:
-    """Return the groups that a picture describes (schema `GROUPS` without members), in its order."""
+    """Return the groups that a picture describes (schema `GROUPS`, but that members are as a picture holds
+    them), in its order."""
     groups = picture.groups
     is_described = from_mask(groups.is_described)
-    fields = [field for field in GROUPS if field.name != "members"]
+    members = groups.rows.schema.field("members")
+    fields = [members if field.name == "members" else field for field in GROUPS]
     columns = [
         groups.names.texts.cast(pa.string())
         if field.name == "group"

@@ -1,4 +1,5 @@
-"""How groups stand, from one picture at one moment: lag, status and expiry of every committed offset.
+"""How groups stand, from one picture at one moment: lag, status and expiry of every committed offset, and the
+status of partitions that members have without one.
 
 Values are those of `offsetlake lag`, `health` and `expiring`, by the same rules. Samples of log ends of the
 past and commits of the last hours are not in a picture; they are read from the tables, as far as offsets that
@@ -6,7 +7,7 @@ are behind need them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
-from streaming.common.arrays import from_texts, no_rows, numbers_or, to_mask
+from streaming.assessment.owners import with_assigned
+from streaming.common.arrays import Index, from_texts, no_rows, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
 from streaming.lag.former_topic import OF_FORMER_TOPIC
@@ -60,11 +62,27 @@ Times are in ms, words are numbers of `STATUSES` and `EXPIRY_RULES`. What is not
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Uncommitted:
+    """The m partitions that members of groups have and nothing is committed for: the places of the groups,
+    and the status, a number of `STATUSES`."""
+
+    groups: Index
+    status: Index
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no partitions."""
+        return cls(groups=fixed(np.empty(0, np.int64)), status=fixed(np.empty(0, np.int64)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Standing:
-    """A picture, and how the offsets in it stand at a `moment` (ms); `took_s` is how long that took."""
+    """A picture, and how the offsets in it stand at a `moment` (ms), and partitions without one; `took_s` is
+    how long that took."""
 
     picture: Picture
     positions: Positions
+    uncommitted: Uncommitted = field(default_factory=Uncommitted.none)
     moment: int
     took_s: float = 0.0
 
@@ -100,15 +118,21 @@ def standing_of(
     `habits` remember how positions usually pause, from one standing to the next. `at` are the tables of now:
     what they have that is newer than the picture is left out. Raises what reading them raises.
     """
-    rows = offset_rows(picture)
+    groups, then = group_rows(picture), at.up_to(picture.progress)
+    committed = offset_rows(picture)
+    rows = with_assigned(committed, groups, then, moment)
     if not len(rows):
         return replace(Standing.none(), picture=picture, moment=moment)
     retention_ms = retention_ms_of(picture.progress, settings)
     facts = Facts(lag=True, lag_time=True, health=True, former_topic=True, expiry=retention_ms)
-    groups, terms = group_rows(picture), Terms(rules=health)
-    then = at.up_to(picture.progress)
+    terms = Terms(rules=health)
     judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
-    return Standing(picture=picture, positions=_positions(judged), moment=moment)
+    bare, judged = judged.slice(len(committed)), judged.slice(0, len(committed))
+    uncommitted = Uncommitted(
+        groups=fixed(picture.groups.names.places_of(bare["group"].combine_chunks())),
+        status=_positions(bare)["status"],
+    )
+    return Standing(picture=picture, positions=_positions(judged), uncommitted=uncommitted, moment=moment)
 
 
 def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:

@@ -133,6 +133,12 @@ class Summed:
         return worst
 
     @cached_property
+    def has_uncommitted(self) -> Mask:
+        """Whether members of the group have partitions that nothing is committed for."""
+        found: Mask = np.isin(self.groups, self.standing.uncommitted.groups)
+        return found
+
+    @cached_property
     def last_commit(self) -> Index:
         """When the newest offset was committed (ms), `NONE`: not known."""
         return self.runs.largest(self.standing.picture.offsets.columns.commit_timestamp)
@@ -181,6 +187,17 @@ class Summed:
         least = np.full(len(first), _MOST, np.int64)
         np.minimum.at(least, own, expires_at[rows])
         return keys >> 8, keys & 0xFF, least
+
+
+def status_of_groups(standing: Standing) -> tuple[Index, Index]:
+    """Return the places of groups whose status is known, and the worst status of their offsets and of the
+    partitions that they have without one, a number of `lag.rules.STATUSES`."""
+    summed = Summed.by_group(standing)
+    worst = np.full(len(standing.picture.groups), NONE, np.int64)
+    worst[summed.groups] = summed.status
+    np.maximum.at(worst, standing.uncommitted.groups, standing.uncommitted.status)
+    places = np.flatnonzero(worst != NONE)
+    return places, worst[places]
 
 
 def subscribed(picture: Picture, groups: Index, topics: Index) -> tuple[Mask, Mask]:
