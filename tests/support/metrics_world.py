@@ -130,7 +130,7 @@ class MetricsWorld:
             ("stuck", "orders", 0): _commit(self._end(self._begins + HOUR_MS), at),
             ("returned", "orders", 0): _commit(end - (1_200 if went_back else 1), at),
             ("returned", "orders", 1): _commit(end, at),
-            ("slow", "orders", 0): _commit(self._end(at - 2 * HOUR_MS), at),
+            ("slow", "orders", 0): _commit(self._end(at - 2 * HOUR_MS - minute * 10_000), at),
         }
         return batch | {("dead", "orders", 0): _commit(end - 10, at)} if minute <= 5 else batch
 

@@ -106,7 +106,7 @@ def _of_groups(source: Source, names: Names) -> Iterator[Series]:
     yield described.series("group_info", np.ones(len(places), np.int64), more=words)
     yield described.series("group_members", members)
     own = Subjects(names, sums.groups)
-    judged, status = status_of_groups(source.standing)
+    judged, status = status_of_groups(source.current)
     yield Subjects(names, judged).series("group_status", status)
     yield from _lag(own, sums, "group", sums.has_uncommitted)
     yield own.series("group_lag_max", sums.lag.largest, sums.lag.is_known)
