@@ -39,7 +39,7 @@ _CONTAINS: Final = {
     "log_ends": "where the logs of topic partitions ended, minute by minute",
     "live_offsets": "committed offsets, as of the last batch or of --as-of",
     "live_groups": "groups, as of the last batch or of --as-of",
-    "lag": "committed offsets with log end offsets and lag, as live_offsets",
+    "lag": "committed offsets, and assigned partitions without one, with log ends and lag",
     "health": "whether groups are well, as live_offsets",
 }
 

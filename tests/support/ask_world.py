@@ -34,7 +34,7 @@ OFFSETS_PARTITIONS: Final = 4  # of __consumer_offsets
 RETENTION_MS: Final = 7 * DAY_MS
 
 BEGINS: Final = 48 * HOUR_MS  # the job starts: earlier moments are not in the tables
-DELETES: Final = 30 * HOUR_MS + 20 * MINUTE_MS  # an admin deletes the offset of audit on payments:2
+DELETES: Final = 30 * HOUR_MS + 20 * MINUTE_MS  # an admin deletes the offset `GIVEN_UP`
 BREAKS: Final = 9 * HOUR_MS + 40 * MINUTE_MS  # a record of shipping cannot be decoded
 EXPIRES: Final = 5 * HOUR_MS + 30 * MINUTE_MS  # the brokers drop the offsets of newsletter
 REWINDS: Final = 2 * HOUR_MS  # billing is reset on orders:0 and orders:1, to where it was a day ago
@@ -43,6 +43,8 @@ COPIES: Final = 26 * HOUR_MS  # the tool commits once, without being a member of
 
 LONG: Final = "customer-recommendation-nightly-training"  # 40 characters
 TOOL: Final = "mirror-checkpoint-tool"
+GIVEN_UP: Final = ("audit", "payments", 2)
+"""What is given up: no member has it, and an admin deletes its offset."""
 GROUPS: Final = ("audit", "billing", LONG, "fraud-scores", TOOL, "newsletter", "parcel-labels", "shipping")
 """All groups in the order of their names; `newsletter` is gone at the end."""
 
@@ -141,7 +143,7 @@ def _batch(before: int, now: int) -> Batch:
         case _ if before == BEGINS:
             return {**_at_first(now), **_commits(before, now)}
         case _ if before == DELETES:
-            return {("audit", "payments", 2): None}
+            return {GIVEN_UP: None}
         case _ if before == COPIES:
             commits: Batch = {(TOOL, "orders", number): _commit(1_000, now - before) for number in range(4)}
             return {TOOL: group(protocol_type="", state="Empty"), **commits}
@@ -191,7 +193,7 @@ def _commits(before: int, now: int) -> Batch:
         for name, topics in _AT_WORK.items()
         for topic in topics
         for number in range(TOPICS[topic])
-        if (name, topic, number) != ("audit", "payments", 2) or before > DELETES
+        if (name, topic, number) != GIVEN_UP or before > DELETES
     ]
     return {
         key: _commit(committed_offset(*key, before), now - before, "checked" if key[0] == "audit" else "")
@@ -213,7 +215,15 @@ def _members(name: str, *topics: str) -> list[Row]:
             "client_id": f"{name}-{number}",
             "client_host": f"/10.0.3.{10 + number}",
             "assignment": [
-                {"topic": topic, "partitions": list(range(number, TOPICS[topic], count))} for topic in topics
+                {
+                    "topic": topic,
+                    "partitions": [
+                        partition
+                        for partition in range(number, TOPICS[topic], count)
+                        if (name, topic, partition) != GIVEN_UP
+                    ],
+                }
+                for topic in topics
             ],
         }
         for number in range(count)

@@ -57,7 +57,8 @@ def offsets(
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show committed offsets: the newest of every group, topic and partition.
+    """Show committed offsets: the newest of every group, topic and partition. CURRENT-OFFSET is `-` where a
+    member has a partition that nothing is committed for.
 
     CURRENT-OFFSET, LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job
     takes every 10 s; `>=`: the lag began before the first of them, or there was none since. With

@@ -39,7 +39,7 @@ OF_GROUPS: Final = (
         + ". That of its worst partition, as `offsetlake health` has it.",
         level="group",
         labels=_GROUP,
-        absent="the group has committed nothing",
+        absent="the group has committed nothing, and its members have no partitions",
         example="offsetlake_group_status >= 3",
     ),
     Metric(
