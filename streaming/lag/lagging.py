@@ -26,8 +26,8 @@ from streaming.model.schemas import TIMESTAMP
 
 LAGGING: Final = pa.schema(
     [
-        ("lagging_since", TIMESTAMP),  # null: it does not lag, or its lag is not known
-        ("lagging_since_is_at_least", pa.bool_()),  # it may have begun earlier; null as lagging_since
+        ("since", TIMESTAMP),  # null: it does not lag, or its lag is not known
+        ("since_is_at_least", pa.bool_()),  # it may have begun earlier; null as since
     ]
 )
 

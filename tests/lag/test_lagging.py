@@ -110,7 +110,7 @@ class World:
     def since(self, name: str, **named: Any) -> Since:
         queries = LagQueries(self.tables, **named)
         row = queries.list_lag([name], as_of=from_ms(END)).rows.to_pylist()[0]
-        since, is_at_least = row["lagging_since"], row["lagging_since_is_at_least"]
+        since, is_at_least = row["since"], row["since_is_at_least"]
         assert (since is None) == (is_at_least is None)
         return None if since is None else (to_ms(since) - T0, is_at_least)
 
@@ -150,8 +150,8 @@ def test_at_any_moment_it_is_what_a_loop_finds(world: World, minute: int) -> Non
     moment = T0 + minute * M + 7 * S
     rows = LagQueries(world.tables).list_lag(as_of=from_ms(moment)).rows.to_pylist()
     for row in rows:
-        since = row["lagging_since"]
-        found = None if since is None else (to_ms(since) - T0, row["lagging_since_is_at_least"])
+        since = row["since"]
+        found = None if since is None else (to_ms(since) - T0, row["since_is_at_least"])
         expected = None if row["lag"] is None else plainly(world, row["group"], moment)
         assert (row["group"], found) == (row["group"], expected)
 

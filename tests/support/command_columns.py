@@ -11,6 +11,7 @@ from streaming.cli.layout.forms import Form
 from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.health_over_time import STATUS_CHANGES
+from streaming.lag.lagging import LAGGING
 from streaming.lag.log_ends import LAG, with_log_ends, with_stakes
 from streaming.lag.summary import LAG_BY
 from streaming.maintenance.maintenance import REPORT
@@ -38,8 +39,8 @@ COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     "groups": (GROUPS, forms.GROUPS),
     "groups --members": (_members(verbose=False), forms.MEMBERS),
     "groups --members --verbose": (_members(verbose=True), forms.MEMBERS_VERBOSE),
-    "lag": (LAG_BY["group"], forms.LAG),
-    "lag --by topic": (LAG_BY["topic"], forms.LAG_BY_TOPIC),
+    "lag": (pa.schema([*LAG_BY["group"], *LAGGING]), forms.LAG),
+    "lag --by topic": (pa.schema([*LAG_BY["topic"], *LAGGING]), forms.LAG_BY_TOPIC),
     "health": (GROUP_HEALTH, forms.HEALTH),
     "health --since": (STATUS_CHANGES, forms.STATUS_CHANGES),
     "history": (with_log_ends(HISTORY.empty_table(), {}).schema, forms.HISTORY),

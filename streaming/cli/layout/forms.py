@@ -16,7 +16,6 @@ Names = tuple[str, ...]
 _HEADS: Final = {
     "committed_offset": "CURRENT-OFFSET",
     "lag_seconds": "LAG-TIME",
-    "lagging_since": "SINCE",
     "partition_count": "#PARTITIONS",
 }
 """Columns that the tools of Kafka head with another name."""
@@ -140,16 +139,16 @@ SERIES: Final = Form(
 LAG: Final = Form(
     always=("group", "lag", "lag_seconds"),
     room=(
-        *("lagging_since", "partitions_behind", "partitions"),
-        *("worst_topic", "worst_partition", "partitions_unknown"),
+        *("since", "worst_topic", "partitions_behind"),
+        *("partitions", "worst_partition", "partitions_unknown"),
     ),
     wide=("partitions_beyond_end",),
-    unseen=(*_OF_LAG[1:], "lagging_since_is_at_least"),
+    unseen=(*_OF_LAG[1:], "since_is_at_least"),
 )
 LAG_BY_TOPIC: Final = replace(
     LAG,
     always=("topic", *LAG.always[1:]),
-    room=("worst_group", *LAG.room[:3], *LAG.room[4:]),
+    room=("worst_group", LAG.room[0], *LAG.room[2:]),
     wide=(*LAG.wide, "worst_topic"),
 )
 HEALTH: Final = Form(

@@ -25,8 +25,8 @@ from streaming.common.arrays import from_texts
 
 _SECONDS: Final = "lag_seconds"
 _IS_AT_LEAST: Final = "lag_is_at_least"
-_SINCE: Final = "lagging_since"
-_SINCE_IS_AT_LEAST: Final = "lagging_since_is_at_least"
+_SINCE: Final = "since"
+_SINCE_IS_AT_LEAST: Final = "since_is_at_least"
 _SHORT: Final = "times are UTC, in full with --utc"
 
 _LONG: Final = 1 / 3
@@ -75,7 +75,7 @@ def _spanned(rows: pa.Table, form: Form) -> pa.Table:
 
 def _with_since(rows: pa.Table, form: Form, today: date | None = None) -> pa.Table:
     """Replace moments since when groups lag by texts, with a sign where it may be since earlier."""
-    if form.is_own or _SINCE not in rows.column_names:
+    if form.is_own or _SINCE_IS_AT_LEAST not in rows.column_names:
         return rows
     values = zip(plain_values(rows[_SINCE]), rows[_SINCE_IS_AT_LEAST].to_pylist(), strict=True)
     texts = [None if moment is None else since_of(moment, today, is_at_least=flag) for moment, flag in values]
