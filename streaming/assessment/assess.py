@@ -12,6 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.assessment.explained import (
+    explained,
+    may_be_markers,
+    with_lag_seconds_reason,
+)
 from streaming.common.arrays import Index, Mask, from_mask, to_mask
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
@@ -57,7 +62,7 @@ class Source(Reader, Protocol):
 class Facts:
     """The facts that are wanted, each of which adds columns to the offsets.
 
-    - `lag`: the columns `LAG`;
+    - `lag`: the columns `LAG`, and `lag_seconds_reason`: why lag_seconds is null although the lag is known;
     - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
       health, or need not have been: the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
@@ -100,16 +105,16 @@ def assess(
     again and again hands in `habits`, which remember how positions usually pause. Raises what reading from
     the source raises.
     """
-    asked, rows = _Asked(at, moment, terms or Terms(), habits), offsets
+    asked, rows = _Asked(at, moment, terms or Terms(), habits, groups), offsets
     if facts.lag:
         rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=asked.terms.max_age_ms)
+        rows = with_lag_seconds_reason(rows, may_be_markers(at, rows, moment, asked.groups_of))
     if facts.sampling:
         rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
     rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)
     rows = _with(rows, _FORMER_TOPIC, facts.former_topic, asked.former_topic)
     if facts.expiry is not None:
-        own = at.groups(pc.unique(rows["group"]).to_pylist()) if groups is None else groups
-        rows = expiry(rows, own, facts.expiry, stalled=at.completeness.of_state(STALLED))
+        rows = expiry(rows, asked.groups_of(rows), facts.expiry, stalled=at.completeness.of_state(STALLED))
     return rows
 
 
@@ -129,6 +134,11 @@ class _Asked:
     moment: int
     terms: Terms
     habits: Habits | None
+    groups: pa.Table | None
+
+    def groups_of(self, rows: pa.Table) -> pa.Table:
+        """Return the groups of rows, and maybe others."""
+        return self.at.groups(pc.unique(rows["group"]).to_pylist()) if self.groups is None else self.groups
 
     def health(self, rows: pa.Table) -> pa.Table:
         within = self.terms.max_age_ms
@@ -141,7 +151,8 @@ class _Asked:
             rules=self.terms.rules,
             habits=self.habits,
         )
-        return found.select(PARTITION_HEALTH.names)
+        health = found.select(PARTITION_HEALTH.names)
+        return explained(self.at, rows, health, self.moment, self.groups_of)
 
     def former_topic(self, rows: pa.Table) -> pa.Table:
         seen = self.at.topics_over_time(topics_in(rows), as_of=self.moment)
