@@ -44,12 +44,12 @@ class Source(Reader, Topics, Protocol):
 
 def with_lag_seconds_reason(rows: pa.Table, may_be: Mask) -> pa.Table:
     """Put null in the place of lag_seconds where what n rows (with the columns `LAG`) are behind may be
-    markers, and add the column lag_seconds_reason behind."""
+    markers, and add the column lag_seconds_reason behind these columns."""
     place = rows.column_names.index("lag_seconds")
     seconds = pc.if_else(from_mask(may_be), pa.scalar(None, pa.float64()), rows["lag_seconds"])
     reasons = pc.if_else(from_mask(may_be), from_texts([MARKERS])[0], pa.scalar(None, pa.string()))
     rows = rows.set_column(place, rows.schema.field(place), seconds)
-    return rows.add_column(place + 1, LAG_SECONDS_REASON, reasons)
+    return rows.add_column(rows.column_names.index("ends_as_of") + 1, LAG_SECONDS_REASON, reasons)
 
 
 def may_be_markers(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
