@@ -32,7 +32,7 @@ MARKERS: Final = "may be markers"
 
 _MOST: Final = 100  # records that may be such
 _NEAR_MS: Final = 10 * MINUTE_MS
-_LEAST_SECONDS: Final = 60.0  # less is nobody's trouble
+_LEAST_MS: Final = MINUTE_MS  # less is nobody's trouble
 
 AskGroups = Callable[[pa.Table], pa.Table]
 """Gives the groups (schema `GROUPS`) of rows."""
@@ -45,6 +45,9 @@ class Source(Reader, Topics, Protocol):
 def with_lag_seconds_reason(rows: pa.Table, may_be: Mask) -> pa.Table:
     """Put null in the place of lag_seconds where what n rows (with the columns `LAG`) are behind may be
     markers, and add the column lag_seconds_reason behind these columns."""
+    if not may_be.any():
+        nothing = pa.nulls(len(rows), pa.string())
+        return rows.add_column(rows.column_names.index("ends_as_of") + 1, LAG_SECONDS_REASON, nothing)
     place = rows.column_names.index("lag_seconds")
     seconds = pc.if_else(from_mask(may_be), pa.scalar(None, pa.float64()), rows["lag_seconds"])
     reasons = pc.if_else(from_mask(may_be), from_texts([MARKERS])[0], pa.scalar(None, pa.string()))
@@ -62,12 +65,14 @@ def may_be_markers(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups
     found = np.zeros(len(rows), np.bool_)
     if "commit_timestamp" not in rows.schema.names:
         return found
-    lags, seconds = numbers_or(rows["lag"], 0), rows["lag_seconds"].to_numpy()
+    thousand = from_numbers(np.array([1_000.0]))[0]  # one of Python would import pandas, as would `to_numpy`
+    behind_ms = numbers_or(pc.multiply(rows["lag_seconds"], thousand).cast(pa.int64(), safe=False), 0)
+    lags = numbers_or(rows["lag"], 0)
     sampled_at, last_at = (
         numbers_or(to_milliseconds(rows[name]), 0) for name in ("ends_as_of", "commit_timestamp")
     )
-    is_some = (lags > 0) & (lags <= _MOST) & (seconds >= _LEAST_SECONDS)
-    is_some[is_some] = np.abs(sampled_at - seconds * 1_000 - last_at)[is_some] <= _NEAR_MS
+    is_some = (lags > 0) & (lags <= _MOST) & (behind_ms >= _LEAST_MS)
+    is_some[is_some] = np.abs(sampled_at - behind_ms - last_at)[is_some] <= _NEAR_MS
     some = np.flatnonzero(is_some)
     if not len(some):
         return found
@@ -96,7 +101,7 @@ def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: i
 def explained(at: Source, rows: pa.Table, health: pa.Table, moment: int, groups_of: AskGroups) -> pa.Table:
     """Return what is said (schema `PARTITION_HEALTH`) of n rows with what members explain: who has stopped
     before what may be markers is not known to have; topics that are not subscribed to tell nothing."""
-    is_stopped = to_mask(pc.equal(health["status"], STATUSES[STOPPED]))
+    is_stopped = to_mask(pc.is_in(health["status"], value_set=from_texts([STATUSES[STOPPED]])))
     may_be = to_mask(rows[LAG_SECONDS_REASON.name].is_valid())
     health = given(health, is_stopped & may_be, MAY_BE_MARKERS)
     is_asked = ~to_mask(pc.is_in(health["status"], value_set=from_texts(STATUSES[:2])))
@@ -104,7 +109,7 @@ def explained(at: Source, rows: pa.Table, health: pa.Table, moment: int, groups_
         return health
     asked = rows.filter(from_mask(is_asked))
     groups = groups_of(asked)
-    running = groups.filter(pc.greater(pc.list_value_length(groups["members"]), 0))
+    running = groups.filter(from_mask(numbers_or(pc.list_value_length(groups["members"]), 0) > 0))
     is_owned = to_mask(
         with_owners(asked.select(KEY_NAMES), owned_partitions(running, at, moment))["consumer_id"].is_valid()
     )
