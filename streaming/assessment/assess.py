@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment import uncommitted
+from streaming.assessment.explained import explained, may_be_markers, with_lag_seconds_reason
 from streaming.assessment.owners import owned_partitions, with_owners
 from streaming.assessment.uncommitted import is_uncommitted, uncommitted_health
 from streaming.common.arrays import Index, Mask, from_mask, to_mask
@@ -59,7 +60,8 @@ class Facts:
     """The facts that are wanted, each of which adds columns to the offsets.
 
     - `lag`: the columns `LAG`, but for the two of its time, which are null;
-    - `lag_time`: lag_seconds and lag_is_at_least as well, for which older samples are read;
+    - `lag_time`: lag_seconds and lag_is_at_least as well, for which older samples are read, and
+      `lag_seconds_reason`: why lag_seconds is null although the lag is known;
     - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
       health, or need not have been: the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
@@ -110,6 +112,8 @@ def assess(
     if facts.lag:
         within = asked.terms.max_age_ms
         rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=within, is_timed=facts.lag_time)
+        if facts.lag_time:
+            rows = with_lag_seconds_reason(rows, may_be_markers(at, rows, moment, asked.groups_of))
     if facts.sampling:
         rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
     rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)
@@ -157,6 +161,7 @@ class _Asked:
     groups: pa.Table | None
 
     def groups_of(self, rows: pa.Table) -> pa.Table:
+        """Return the groups of rows, and maybe others."""
         return self.at.groups(pc.unique(rows["group"]).to_pylist()) if self.groups is None else self.groups
 
     def health(self, rows: pa.Table) -> pa.Table:
@@ -188,7 +193,8 @@ class _Asked:
             rules=self.terms.rules,
             habits=self.habits,
         )
-        return found.select(PARTITION_HEALTH.names)
+        health = found.select(PARTITION_HEALTH.names)
+        return explained(self.at, rows, health, self.moment, self.groups_of)
 
     def former_topic(self, rows: pa.Table) -> pa.Table:
         seen = self.at.topics_over_time(topics_in(rows), as_of=self.moment)

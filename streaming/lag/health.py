@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
@@ -167,6 +167,27 @@ def with_columns(rows: pa.Table, columns: pa.Table) -> pa.Table:
     for field, column in zip(columns.schema, columns.columns, strict=True):
         rows = rows.append_column(field, column)
     return rows
+
+
+def given(health: pa.Table, some: Mask, reason: str) -> pa.Table:
+    """Return what is said (schema `PARTITION_HEALTH`) of n positions, some of which have another reason: one
+    of `REASONS` whose status is OK or UNKNOWN."""
+    if not some.any():
+        return health
+    replaced = {"status": STATUSES[dict(REASONS)[reason]], "reason": reason}
+    is_some = from_mask(some)
+    columns = [
+        pc.if_else(is_some, from_texts([replaced[field.name]])[0], health[field.name])
+        if field.name in replaced
+        else pc.if_else(is_some, pa.scalar(None, field.type), health[field.name])
+        if field.name in _OF_STATUS
+        else health[field.name]
+        for field in health.schema
+    ]
+    return pa.table(columns, schema=health.schema)
+
+
+_OF_STATUS: Final = ("since", "rewound_from", "rewound_to")
 
 
 def group_health(rows: pa.Table) -> pa.Table:

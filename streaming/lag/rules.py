@@ -2,7 +2,8 @@
 
 A position is judged by its last commits: the window are those of the ten minutes up to the last one, and
 older ones where these are fewer than three. Commits within a tenth of the window count as one: a burst of
-them is no pace; but that the lag grows is told after a fifth of the window, if three samples saw it. The first rule that holds decides:
+them is no pace; but that the lag grows is told after a fifth of the window, if three samples saw it.
+The first rule that holds decides:
 
 1. The lag is no more than `min_lag` now: OK.
 2. Nothing was committed for longer than the window, and than its commits took, and records wait for as long,
@@ -40,12 +41,18 @@ OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 TOO_FEW_COMMITS: Final = ("too few commits are known", "it has committed for too short a time")
 """The reasons why older commits are looked for."""
 
+NOT_SUBSCRIBED: Final = "its group does not subscribe to the topic"
+MAY_BE_MARKERS: Final = "what is left may be markers of transactions"
+"""Reasons that the members of a group give (`streaming.assessment.explained`)."""
+
 REASONS: Final = (
     ("caught up", OK),
     ("was caught up lately", OK),
     ("catching up", OK),
     ("keeps pace", OK),
     ("pauses as it usually does", OK),
+    (NOT_SUBSCRIBED, OK),
+    (MAY_BE_MARKERS, UNKNOWN),
     ("newer commits may not have been read", UNKNOWN),
     ("its newest commit could not be read", UNKNOWN),
     ("its log end is not known", UNKNOWN),
@@ -70,6 +77,8 @@ REASONS: Final = (
     _CATCHING_UP,
     _KEEPS_PACE,
     _PAUSES,
+    _NOT_SUBSCRIBED,
+    _MAY_BE_MARKERS,
     _NOT_READ,
     _UNREADABLE,
     _NO_END,

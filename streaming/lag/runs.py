@@ -100,8 +100,8 @@ class Runs:
 
     `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
     `at` is when it was committed (ms), in a run never before the one before it, and `written_at` when the job
-    wrote it, by its own clock. `chains` is where the commits begin that are in one piece up to each: after the key
-    was removed, could not be read, or went back because its topic was made anew.
+    wrote it, by its own clock. `chains` is where the commits begin that are in one piece up to each: after
+    the key was removed, could not be read, or went back because its topic was made anew.
 
     `is_sampled` says whether a sample came shortly before it. `lags` is the lag when it was committed, by the
     straight line between the samples before and after it (`NONE`: not known, as long as none came after it).

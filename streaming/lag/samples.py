@@ -167,8 +167,8 @@ class Samples:
         return both
 
     def are_of_two_logs(self, one: Index, other: Index) -> Mask:
-        """Tell of n pairs of samples of a place (numbers, or `NONE`) whether both are there, and known to be of
-        two topics of one name."""
+        """Tell of n pairs of samples of a place (numbers, or `NONE`) whether both are there, and known to be
+        of two topics of one name."""
         are_two: Mask = (one != NONE) & (other != NONE) & ~self.is_same_log(one, other)
         return are_two
 

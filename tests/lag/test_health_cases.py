@@ -2,8 +2,9 @@
 is expected over time. Each is judged by the function that every view uses."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sampled_logs import Log
 from watched_groups import World
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
+from streaming.lag.health import group_health
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.positions import MAX_AGE_MS, habits_by
 from streaming.lag.rules import HealthRules
@@ -71,6 +73,7 @@ class Case:
     expected: list[tuple[int, str]]
     until: int
     looks: int = 4
+    groups: dict[str, Any] = field(default_factory=dict)
 
     def moments(self) -> Iterator[tuple[int, str]]:
         stops = [*(at for at, _ in self.expected[1:]), self.until]
@@ -110,6 +113,28 @@ def working_hours(every: int) -> Log:
 
 FEW = sparse(*(-7 * D + n * 9 * H for n in range(17)), 5 * M)
 DAYTIME = working_hours(20 * S)
+
+
+PRODUCED = range(START - 3 * H, START, 10 * S)
+TRANSACTIONS = Log([at + one for at in PRODUCED for one in (0, 1)])
+"""Of one record and a marker each."""
+ABORTED = Log([*TRANSACTIONS.produced, *[START + 2 * S] * 4])
+TWO_LATER = Log([*PRODUCED, START + 5 * M, START + 5 * M])
+
+
+def members_of(name: str, *topics: str, members: list[Any] | None = None) -> dict[str, Any]:
+    """A group whose member subscribes to topics, and has the first partition of each."""
+    one = {"member_id": "m", "client_id": "app", "client_host": "/h", "subscribed_topics": list(topics)}
+    assigned = [{"topic": topic, "partitions": [0]} for topic in topics]
+    return {
+        name: {
+            "type": "consumer",
+            "protocol_type": "consumer",
+            "state": "Stable" if topics else "Empty",
+            "subscribed_topics": list(topics),
+            "members": [{**one, "assignment": assigned}] if members is None else members,
+        }
+    }
 
 
 CASES = [
@@ -281,6 +306,48 @@ CASES = [
         H,
         20,
     ),
+    # --- with members -----------------------------------------------------------------------------------
+    Case(
+        "a reader of transactions that commits by hand, before the marker of the last one",
+        lambda: on(TRANSACTIONS, [(TRANSACTIONS.end_at(at), at + 200) for at in PRODUCED]),
+        [(-2 * H, "OK")],
+        30 * H,
+        groups=members_of("g", "t"),
+    ),
+    Case(
+        "the same, and what three aborted records and their marker left",
+        lambda: on(ABORTED, [(ABORTED.end_at(at), at + 200) for at in PRODUCED]),
+        [(-3 * H, "OK"), (5 * M, ANY), (30 * M, "UNKNOWN")],
+        30 * H,
+        groups=members_of("g", "t"),
+    ),
+    Case(
+        "the same, when its members are gone",
+        lambda: on(ABORTED, [(ABORTED.end_at(at), at + 200) for at in PRODUCED]),
+        [(-3 * H, "OK"), (5 * M, ANY), (30 * M, "STOPPED")],
+        30 * H,
+    ),
+    Case(
+        "two records wait for a consumer that is there, and hangs",
+        lambda: on(TWO_LATER, follows(TWO_LATER, -3 * H, 0, every=10 * S)),
+        [(-2 * H, "OK"), (30 * M, "STOPPED")],
+        30 * H,
+        groups=members_of("g", "t"),
+    ),
+    Case(
+        "records come to a topic that the group does not subscribe to any more",
+        lambda: on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=30 * S), days=1),
+        [(-H, "OK")],
+        3 * H,
+        groups=members_of("g", "other"),
+    ),
+    Case(
+        "they come to one that it subscribed to, and it has no members",
+        lambda: on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=30 * S), days=1),
+        [(-H, "OK"), (12 * M, "STOPPED")],
+        3 * H,
+        groups=members_of("g", members=[]),
+    ),
     # --- outages ------------------------------------------------------------------------------------------
     Case(
         "the first outage of a consumer that goes on",
@@ -321,7 +388,7 @@ JITTER = (0, 7, -9, 4, 10, -10, 5, 9, -4)
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_status_over_time(case: Case) -> None:
-    tables = FollowedTables(case.world())
+    tables = FollowedTables(case.world(), groups_now=case.groups)
     found = [
         (at / M, expected, row["status"], row["reason"])
         for at, expected in case.moments()
@@ -329,6 +396,46 @@ def test_status_over_time(case: Case) -> None:
     ]
     assert [one for one in found if one[1] != one[2]] == []
     assert len(found) >= case.looks
+
+
+ONE_LATER = Log([*PRODUCED, START + 5 * M])
+BURST = Log([*PRODUCED, *[START - 2 * S] * 500])
+
+
+@pytest.mark.parametrize(
+    ("log", "members", "expected"),
+    [
+        (TRANSACTIONS, True, "may be markers"),
+        (TRANSACTIONS, False, None),  # who has stopped may have left a record
+        (ABORTED, True, "may be markers"),
+        (ONE_LATER, True, None),  # one record waits, which came long after the last commit
+        (ONE_LATER, False, None),
+        (BURST, True, None),  # so many are no markers
+    ],
+)
+def test_lag_time_is_not_told_where_there_may_be_nothing_but_markers(
+    log: Log, members: bool, expected: str | None
+) -> None:
+    world = on(log, [(log.end_at(at), at + 200) for at in PRODUCED[:-1]], every=10 * S)
+    world.committed([(log.end_at(PRODUCED[-1]), PRODUCED[-1] + 200)])
+    tables = FollowedTables(world, groups_now=members_of("g", "t") if members else {})
+    [row] = tables.judged(START + 5 * H)
+    assert row["lag"] > 0
+    assert row["lag_seconds_reason"] == expected
+    assert (row["lag_seconds"] is None) == (expected is not None)
+    assert (row["status"] == "STOPPED") == (expected is None and row["lag"] > 1)
+
+
+def test_a_topic_that_is_not_subscribed_to_does_not_decide() -> None:
+    world = on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=30 * S), days=1)
+    other = Log(SECONDLY.produced, topic="other")
+    world.sampled(other, START - D, START + 2 * H)
+    world.committed([(100, at) for at in range(START - H, START + H, 30 * S)], ("g", "other", 0))
+    tables = FollowedTables(world, groups_now=members_of("g", "other"))
+    rows = {row["topic"]: row["status"] for row in tables.judged(START + H)}
+    assert rows == {"t": "OK", "other": "STALLED"}
+    [group] = group_health(tables.assessed(START + H)).to_pylist()
+    assert (group["status"], group["topic"], group["partitions_not_ok"]) == ("STALLED", "other", 1)
 
 
 STEADY_MOMENTS = range(START - 20 * M, START, 97 * S + 300)
@@ -354,7 +461,7 @@ def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
 def test_a_topic_that_was_made_anew_is_no_rewind(
     new_id: str | None, expected: bool, sampled_every: int
 ) -> None:
-    """Its group goes on, 60 records behind, from the first record of the new one. Without ids it went back."""
+    """Its group goes on from the first record of the new one. Without ids it went back."""
     old = Log(range(START - 3 * H, START, S), topic_id="old")
     new = Log(range(START, START + H, S), topic_id=new_id)
     world = World().sampled(old, START - 3 * H, START - S, every=sampled_every)

@@ -9,14 +9,18 @@ import pyarrow as pa
 from sampled_logs import CROSSED, SAMPLES, timed
 from watched_groups import Key, World
 
+from streaming.assessment.assess import Facts, Terms, assess
+from streaming.common.arrays import no_rows
 from streaming.lag.pauses import PAUSES
-from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
-from streaming.model.schemas import KEY, TIMESTAMP
+from streaming.model.completeness import Completeness
+from streaming.model.progress import PartitionProgress, Progress
+from streaming.model.schemas import GROUPS, OFFSETS
+from streaming.tables.log_ends import TOPICS_OVER_TIME
 
 COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])
-OFFSETS = pa.schema([*KEY, ("committed_offset", pa.int64()), ("commit_timestamp", TIMESTAMP)])
+_NULL = dict.fromkeys(OFFSETS.names)
 KEY_OF = ("group", "topic", "partition")
 
 
@@ -28,6 +32,7 @@ class FollowedTables:
     world: World
     now: int = 0
     kept_since: int = 0
+    groups_now: dict[str, Any] = field(default_factory=dict)
     asked_for_pauses: list[Sequence[str] | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -110,8 +115,25 @@ class FollowedTables:
         for key, own in self._commits.items():
             number = bisect_right(self._written[key], self.now)
             if number:
-                rows.append({**own[number - 1], "commit_timestamp": own[number - 1]["committed_at"]})
+                at = own[number - 1]["committed_at"]
+                rows.append({**_NULL, **own[number - 1], "commit_timestamp": at, "source_partition": 0})
         return timed(rows, OFFSETS)
+
+    def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
+        rows = [
+            {**dict.fromkeys(GROUPS.names), "group": name, **row}
+            for name, row in self.groups_now.items()
+            if groups is None or name in groups
+        ]
+        return timed(rows, GROUPS)
+
+    def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
+        return no_rows(TOPICS_OVER_TIME)
+
+    @property
+    def completeness(self) -> Completeness:
+        read = {0: PartitionProgress(position=1, loaded=True)}
+        return Completeness(progress=Progress(heartbeat=self.now, partitions=read), moment=self.now)
 
     def _rows(self, groups: Sequence[str] | None, since: int, until: int | None) -> Iterator[dict[str, Any]]:
         for key, own in self._commits.items():
@@ -122,12 +144,13 @@ class FollowedTables:
 
     # --- what views say of them ----------------------------------------------------------------------------
 
-    def judged(self, now: int, rules: HealthRules | None = None, **more: Any) -> list[dict[str, Any]]:
+    def assessed(self, now: int, rules: HealthRules | None = None, **more: Any) -> pa.Table:
         """Return what every view says of the positions at a moment (ms)."""
         self.now = now
-        rows = offsets_with_lag(self, self.offsets(), moment=now, max_age_ms=MAX_AGE_MS)
-        rows = with_health(
-            self, rows, moment=now, max_age_ms=MAX_AGE_MS, rules=rules or HealthRules(), **more
-        )
-        found: list[dict[str, Any]] = rows.to_pylist()
+        facts, terms = Facts(lag=True, health=True), Terms(rules=rules or HealthRules())
+        return assess(self, self.offsets(), facts, moment=now, terms=terms, **more)
+
+    def judged(self, now: int, rules: HealthRules | None = None, **more: Any) -> list[dict[str, Any]]:
+        """Return the same as rows."""
+        found: list[dict[str, Any]] = self.assessed(now, rules, **more).to_pylist()
         return found

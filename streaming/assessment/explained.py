@@ -1,0 +1,116 @@
+"""What the members of groups explain: records that nobody waits for, and topics that are none of theirs.
+
+A consumer that commits by hand stands before the marker of the last transaction, and before all that aborted
+ones left: there is a lag, and nothing to read. The tables see no records, so that it is told by the times. A
+topic that a group does not subscribe to any more keeps its committed offsets until they expire.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.assessment.owners import Topics, owned_partitions, with_owners
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.keys import KEY_NAMES
+from streaming.common.pieces import take
+from streaming.common.times import MINUTE_MS
+from streaming.common.timestamps import to_milliseconds
+from streaming.expiry.rules import UNSUBSCRIBED_RULES, expiry
+from streaming.lag.health import given
+from streaming.lag.pauses import Reader
+from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, STATUSES, STOPPED
+
+LAG_SECONDS_REASON: Final = pa.field("lag_seconds_reason", pa.string())
+"""Why lag_seconds is null although the lag is known; null: no such reason."""
+
+MARKERS: Final = "may be markers"
+"""What is behind the position may be markers of transactions and aborted records."""
+
+_MOST: Final = 100  # records that may be such
+_LEAST_MS: Final = MINUTE_MS  # less is nobody's trouble
+
+AskGroups = Callable[[pa.Table], pa.Table]
+"""Gives the groups (schema `GROUPS`) of rows."""
+
+
+class Source(Reader, Topics, Protocol):
+    """The tables at one moment."""
+
+
+def with_lag_seconds_reason(rows: pa.Table, may_be: Mask) -> pa.Table:
+    """Put null in the place of lag_seconds where what n rows (with the columns `LAG`) are behind may be
+    markers, and add the column lag_seconds_reason behind these columns."""
+    if not may_be.any():
+        nothing = pa.nulls(len(rows), pa.string())
+        return rows.add_column(rows.column_names.index("ends_as_of") + 1, LAG_SECONDS_REASON, nothing)
+    place = rows.column_names.index("lag_seconds")
+    seconds = pc.if_else(from_mask(may_be), pa.scalar(None, pa.float64()), rows["lag_seconds"])
+    reasons = pc.if_else(from_mask(may_be), from_texts([MARKERS])[0], pa.scalar(None, pa.string()))
+    rows = rows.set_column(place, rows.schema.field(place), seconds)
+    return rows.add_column(rows.column_names.index("ends_as_of") + 1, LAG_SECONDS_REASON, reasons)
+
+
+def may_be_markers(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
+    """Tell of n rows (with the columns `LAG`) whether what they are behind may be markers: few records, of a
+    member that committed within one sample of the last rise of the end of the log.
+
+    Nothing is read for those that are behind by many records, or have committed lately.
+    """
+    found = np.zeros(len(rows), np.bool_)
+    if "commit_timestamp" not in rows.schema.names:
+        return found
+    lags = numbers_or(rows["lag"], 0)
+    sampled_at, last_at = (
+        numbers_or(to_milliseconds(rows[name]), 0) for name in ("ends_as_of", "commit_timestamp")
+    )
+    some = np.flatnonzero((lags > 0) & (lags <= _MOST) & (sampled_at - last_at >= _LEAST_MS))
+    if not len(some):
+        return found
+    asked = take(rows, some)
+    is_near = _is_near_the_last_rise(at, asked, last_at[some], moment)
+    some, asked = some[is_near], asked.filter(from_mask(is_near))
+    if len(some):
+        owned = owned_partitions(groups_of(asked), at, moment)
+        found[some] = to_mask(with_owners(asked.select(KEY_NAMES), owned)["consumer_id"].is_valid())
+    return found
+
+
+def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: int) -> Mask:
+    """Tell of n rows whether their last commits (ms) came within one sample of the last rise of the ends of
+    their logs: of the time between the samples that saw it before and after."""
+    last = pc.subtract(rows["log_end_offset"], from_numbers(np.ones(1, np.int64))[0])
+    asked = rows.select(["topic", "partition"]).append_column("committed_offset", last)
+    crossed = at.crossings(asked, as_of=moment)
+    is_known = to_mask(crossed["below_at"].is_valid()) & to_mask(crossed["above_at"].is_valid())
+    below, above = (numbers_or(to_milliseconds(crossed[name]), 0) for name in ("below_at", "above_at"))
+    gap = above - below
+    near: Mask = is_known & (last_at >= below - gap) & (last_at <= above + gap)
+    return near
+
+
+def explained(at: Source, rows: pa.Table, health: pa.Table, moment: int, groups_of: AskGroups) -> pa.Table:
+    """Return what is said (schema `PARTITION_HEALTH`) of n rows with what members explain: who has stopped
+    before what may be markers is not known to have; topics that are not subscribed to tell nothing."""
+    is_stopped = to_mask(pc.is_in(health["status"], value_set=from_texts([STATUSES[STOPPED]])))
+    if is_stopped.any():
+        stopped = rows.filter(from_mask(is_stopped))
+        is_stopped[is_stopped] = may_be_markers(at, stopped, moment, groups_of)
+        health = given(health, is_stopped, MAY_BE_MARKERS)
+    is_asked = ~to_mask(pc.is_in(health["status"], value_set=from_texts(STATUSES[:2])))
+    if not is_asked.any():
+        return health
+    asked = rows.filter(from_mask(is_asked))
+    groups = groups_of(asked)
+    running = groups.filter(from_mask(numbers_or(pc.list_value_length(groups["members"]), 0) > 0))
+    is_owned = to_mask(
+        with_owners(asked.select(KEY_NAMES), owned_partitions(running, at, moment))["consumer_id"].is_valid()
+    )
+    rules = expiry(asked, running, 0)["rule"]
+    is_none_of_theirs = np.zeros(len(rows), np.bool_)
+    is_none_of_theirs[is_asked] = ~is_owned & to_mask(
+        pc.is_in(rules, value_set=from_texts(sorted(UNSUBSCRIBED_RULES)))
+    )
+    return given(health, is_none_of_theirs, NOT_SUBSCRIBED)
