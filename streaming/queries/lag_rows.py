@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_mask, from_numbers, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
@@ -29,7 +30,7 @@ HEALTH: Final = Facts(lag=True, lag_time=True, health=True)
 
 _OF_KEY: Final = (*KEY_NAMES, "source_partition")
 _OF_FACTS: Final = (
-    *("committed_offset", "topic_id", "unreadable_source_offset"),
+    *("committed_offset", "topic_id", "unreadable_source_offset", "expire_timestamp"),
     *("commit_timestamp", "source_timestamp"),
 )
 """The columns of offsets that are always read, and those that facts go by."""
@@ -61,7 +62,7 @@ def view(
 
 def facts_of(name: str, scanned: Scanned) -> Facts:
     """Return the facts that the columns of a view need, as far as they are read."""
-    lag_time = scanned.reads(*TIMED)
+    lag_time = scanned.reads(*TIMED, LAG_SECONDS_REASON.name)
     if name == "health":
         return Facts(lag=True, lag_time=lag_time, health=True)
     lag, former_topic = scanned.reads(*LAG.names), scanned.reads(OF_FORMER_TOPIC.name)
@@ -73,7 +74,9 @@ def view_schema(name: str) -> pa.Schema:
     if name == "health":
         return GROUP_HEALTH
     place = OFFSETS.get_field_index("committed_offset") + 1
-    return pa.schema([*list(OFFSETS)[:place], *LAG, *list(OFFSETS)[place:], OF_FORMER_TOPIC])
+    return pa.schema(
+        [*list(OFFSETS)[:place], *LAG, LAG_SECONDS_REASON, *list(OFFSETS)[place:], OF_FORMER_TOPIC]
+    )
 
 
 def positions(

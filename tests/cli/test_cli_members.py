@@ -98,6 +98,7 @@ def test_offsets_say_whose_partitions_are(offsetlake: Any, root: str) -> None:
     names = ("partition", "consumer_id", "host", "client_id")
     assert [[row[name] for name in names] for row in rows] == [
         ["0", "m-1", "/10.0.0.1", "app"],
+        ["1", "m-1", "/10.0.0.1", "app"],  # nothing is committed for it
         ["2", "", "", ""],
     ]
 

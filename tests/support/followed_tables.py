@@ -147,7 +147,7 @@ class FollowedTables:
     def assessed(self, now: int, rules: HealthRules | None = None, **more: Any) -> pa.Table:
         """Return what every view says of the positions at a moment (ms)."""
         self.now = now
-        facts, terms = Facts(lag=True, health=True), Terms(rules=rules or HealthRules())
+        facts, terms = Facts(lag=True, lag_time=True, health=True), Terms(rules=rules or HealthRules())
         return assess(self, self.offsets(), facts, moment=now, terms=terms, **more)
 
     def judged(self, now: int, rules: HealthRules | None = None, **more: Any) -> list[dict[str, Any]]:
