@@ -57,15 +57,23 @@ def append(
     )
     rows, _ = change_rows(changes, sequence=sequence, batch_time=now)
     after = replace(newest, query_id=QUERY, batch_id=batch_id, sequence=sequence, batch_time=now)
-    after = replace(after, heartbeat=now, **changed)
+    after = with_all_partitions(replace(after, heartbeat=now, **changed))
     tables.append_changes(rows, after, is_batch=True)
     return after
 
 
 def beat(tables: Tables, now: int, **changed: Any) -> None:
     """Append a heartbeat as the job does; `changed` of the progress."""
-    progress = replace(tables.progress(), heartbeat=now, **changed)
+    progress = with_all_partitions(replace(tables.progress(), heartbeat=now, **changed))
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)
+
+
+def with_all_partitions(progress: Progress) -> Progress:
+    """Let those offsets partitions before the last one that are not given be as it is: a job knows all."""
+    known = progress.partitions
+    last = max(known, default=-1)
+    partitions = {number: known.get(number, known[last]) for number in range(last + 1)}
+    return replace(progress, partitions=partitions)
 
 
 def live_on(tables: Tables, since: int, until: int) -> None:
