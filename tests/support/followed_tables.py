@@ -127,6 +127,9 @@ class FollowedTables:
         ]
         return timed(rows, GROUPS)
 
+    def groups_before(self, groups: list[str], *, until: int) -> pa.Table:
+        return no_rows(GROUPS)  # nothing is known of the past of groups
+
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
         return no_rows(TOPICS_OVER_TIME)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streaming.common.times import DAY_MS, FIRST_MS, LAST_MS
-from streaming.model.progress import Progress
+from streaming.model.progress import PartitionProgress, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import change_rows
@@ -69,11 +69,12 @@ def beat(tables: Tables, now: int, **changed: Any) -> None:
 
 
 def with_all_partitions(progress: Progress) -> Progress:
-    """Let those offsets partitions before the last one that are not given be as it is: a job knows all."""
-    known = progress.partitions
+    """Let those offsets partitions before the last one that are not given be as it is: a job knows all. Of
+    those that are given as None nothing is known."""
+    known: dict[int, Any] = dict(progress.partitions) or {3: PartitionProgress(loaded=True)}
     last = max(known, default=-1)
-    partitions = {number: known.get(number, known[last]) for number in range(last + 1)}
-    return replace(progress, partitions=partitions)
+    every = {number: known.get(number, known[last]) for number in range(last + 1)}
+    return replace(progress, partitions={number: one for number, one in every.items() if one is not None})
 
 
 def live_on(tables: Tables, since: int, until: int) -> None:
