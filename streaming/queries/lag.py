@@ -158,8 +158,8 @@ class LagQueries:
         since: datetime,
         until: datetime | None = None,
     ) -> Answer:
-        """Return the commits that went back (schema `COMMITTED`, and `WHO` can have done it), in order; of
-        commits within one batch the last is known."""
+        """Return the commits that went back (schema `REWINDS`, and `WHO` can have done it), in order; of
+        commits within one batch the last is known. One to a topic that was made anew is none."""
         asked, start, end = _listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.rewinds(asked, topics, since=start, until=end))
 

@@ -212,7 +212,15 @@ def _of_offsets(groups: Sequence[str] | None, up_to: int, since: int | None, unt
     return " AND ".join(conditions)
 
 
-def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) -> pa.Table:
+def rewinds_between(
+    changes: DeltaTable,
+    groups: Sequence[str] | None = None,
+    *,
+    after: int,
+    up_to: int,
+    since: int,
+    until: int | None = None,
+) -> pa.Table:
     """Read the commits that went back (schema `REWINDS`) in a range of sequences, of batches written since a
     moment (ms), in the order of the log; of one batch the last commit of each key."""
     rows = select(
@@ -223,8 +231,7 @@ def rewinds_between(changes: DeltaTable, *, after: int, up_to: int, since: int) 
             "after"['topic_id'] AS "topic_id", "before"['topic_id'] AS "topic_id_before",
             "batch_time" AS "written_at", "source_partition", "source_offset", "sequence"
         FROM changes
-        WHERE "sequence" > {after} AND "sequence" <= {up_to} AND {written_after(since - 1)}
-            AND "kind" = 'offset' AND "op" = 'set'
+        WHERE "sequence" > {after} AND {_of_offsets(groups, up_to, since, until)} AND "op" = 'set'
             AND "after"['committed_offset'] < "before"['committed_offset']
         ORDER BY "sequence", "source_offset"
         """,

@@ -323,10 +323,21 @@ class Snapshot:
 
         return _of(groups, pauses)
 
-    def rewinds(self, *, after: int, since: int) -> pa.Table:
-        """Read the commits that went back (schema `REWINDS`) in changes after a sequence, written since a
-        moment (ms), in the order of the log."""
-        return rewinds_between(self._changes, after=after, up_to=self.progress.sequence, since=since)
+    def rewinds(
+        self,
+        groups: Sequence[str] | None = None,
+        *,
+        after: int = -1,
+        since: int,
+        until: int | None = None,
+    ) -> pa.Table:
+        """Read the commits of groups (None: all) that went back (schema `REWINDS`) in changes after a
+        sequence, written between two moments (ms), in the order of the log."""
+        up_to = self.progress.sequence
+        return _of(
+            groups,
+            lambda of: rewinds_between(self._changes, of, after=after, up_to=up_to, since=since, until=until),
+        )
 
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""

@@ -225,6 +225,43 @@ def test_rewinds_say_who_can_have_done_them(queries: LagQueries) -> None:
     assert queries.rewinds(["back"], topics, since=at(1)).rows.num_rows == 0
 
 
+OTHER_LOG = {
+    "ids_differ": ("a", "b", [], "commit"),
+    "ids_are_equal": ("a", "a", ["a", "b"], "rewind"),
+    "samples_saw_another": (None, None, ["a", "b"], "commit"),
+    "samples_saw_the_same": (None, None, ["a", "a"], "rewind"),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "seen", "event"), OTHER_LOG.values(), ids=OTHER_LOG)
+def test_a_topic_made_anew_is_no_rewind(
+    tmp_path: Path, before: str | None, after: str | None, seen: list[str], event: str
+) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    done = {3: PartitionProgress(position=9, loaded=True)}
+    live: Batch = {}
+    for minute, committed, topic_id in ((0, 500, before), (4, 5, after)):
+        now = T0 + minute * M
+        times = {"commit_timestamp": now, "source_timestamp": now, "source_offset": minute}
+        batch: Batch = {("g", "t", 0): offset(committed_offset=committed, topic_id=topic_id, **times)}
+        append(tables, batch, live=live, now=now, partitions=done)
+        live |= batch
+    ends = [of_topic(T0 + (1 + number) * M, "t", topic_id) for number, topic_id in enumerate(seen)]
+    if ends:
+        tables.append_log_ends(rows_of(ends))
+    beat(tables, T0 + 5 * M)
+    queries = LagQueries(tables)
+
+    def events(*asked: str) -> list[str]:
+        return queries.list_history(["g"], events=asked).rows["event"].to_pylist()
+
+    assert events() == ["first", event]
+    for asked in ("commit", "rewind"):
+        assert events(asked) == ([event] if asked == event else [])
+    assert queries.rewinds(["g"], since=at(-1)).rows.num_rows == (event == "rewind")
+
+
 def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None:
     patient = replace(queries, max_age_ms=100 * 365 * DAY_MS)
     rows = patient.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()

@@ -16,12 +16,12 @@ from streaming.assessment.assess import (
     assess_lag_of_steps,
     assess_lagging,
 )
-from streaming.common.arrays import Index, from_mask, from_numbers, no_rows, to_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.former_topic import contradictions
+from streaming.lag.former_topic import contradictions, is_of_other_log
 from streaming.lag.health import group_health, with_columns
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.log_ends import with_log_ends
@@ -115,7 +115,12 @@ class SnapshotLagQueries:
         if unknown := set(events).difference(EVENTS):
             raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
         at = self.at
-        steps = of_topics(at.history(groups, since=since, until=until, events=events), topics)
+        # what goes back in SQL may be a commit to a topic that was made anew
+        read = {*events, "rewind"} if "commit" in events else events
+        steps = of_topics(at.history(groups, since=since, until=until, events=sorted(read)), topics)
+        steps = self._with_commits_to_new_topics(steps, groups, until)
+        if events:
+            steps = steps.filter(pc.is_in(steps["event"], value_set=pa.array(sorted(events), pa.string())))
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
         rows, about = self._along(steps, "batch_time", about, assess_lag_of_steps)
@@ -211,11 +216,35 @@ class SnapshotLagQueries:
     ) -> Answer:
         """Return the commits that went back between two moments (ms)."""
         end = self.at.moment if until is None else until
-        rows = of_topics(self.at.commits(groups, since=since, until=end), topics)
-        back = rows.filter(from_mask(to_mask(pc.less(rows["committed_offset"], rows["offset_before"]))))
+        rows = of_topics(self.at.rewinds(groups, since=since, until=end), topics)
+        back = rows.filter(from_mask(~self._of_other_log(rows)))
         who = self.at.group_steps(pc.unique(back["group"]).to_pylist())
         about = AsOf.at(groups, self.at)
         return Answer(with_who(back, who), about, about.loading_of(groups))
+
+    def _with_commits_to_new_topics(
+        self, steps: pa.Table, groups: Sequence[str] | None, until: int | None
+    ) -> pa.Table:
+        """Call those steps back commits whose topic was made anew since the commit before."""
+        is_back = to_mask(pc.equal(steps["event"], "rewind"))
+        if not is_back.any():
+            return steps
+        first = int(to_numbers(to_milliseconds(steps["batch_time"]))[is_back].min())
+        back = self.at.rewinds(groups, since=first, until=until)
+        back = back.filter(from_mask(self._of_other_log(back)))
+        named = ["sequence", *KEY_NAMES]
+        anew = set(zip(*(back[name].to_pylist() for name in named), strict=True))
+        if not anew:
+            return steps
+        keys = zip(*(steps[name].to_pylist() for name in named), strict=True)
+        is_anew = np.array([key in anew for key in keys], np.bool_)
+        event = pc.if_else(from_mask(is_anew & is_back), "commit", steps["event"])
+        return steps.set_column(steps.schema.get_field_index("event"), "event", event)
+
+    def _of_other_log(self, rewinds: pa.Table) -> Mask:
+        if not len(rewinds):
+            return np.zeros(0, np.bool_)
+        return is_of_other_log(rewinds, self.at.topics_over_time(topics_in(rewinds), as_of=self.at.moment))
 
     # --- topics made anew, and positions put back ------------------------------------------------------
 
