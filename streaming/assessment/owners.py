@@ -61,10 +61,14 @@ def with_assigned(offsets: pa.Table, groups: pa.Table, at: Topics, moment: int) 
     """
     commits = ~to_mask(pc.is_in(groups["type"], value_set=from_texts(_OF_OTHERS)))
     owned = owned_partitions(groups.filter(from_mask(commits)), at, moment)
-    codes = key_codes(pa.concat_tables([offsets.select(KEY_NAMES), owned.select(KEY_NAMES)]).columns)
+    if not len(owned):
+        return offsets
+    of_these = pc.is_in(offsets["group"], value_set=owned["group"].combine_chunks())
+    committed = offsets.select(KEY_NAMES).filter(of_these)
+    codes = key_codes(pa.concat_tables([committed, owned.select(KEY_NAMES)]).columns)
     is_first = np.zeros(len(codes), np.bool_)
     is_first[np.unique(codes, return_index=True)[1]] = True
-    missing = owned.filter(from_mask(is_first[len(offsets) :]))
+    missing = owned.filter(from_mask(is_first[len(committed) :]))
     if not len(missing):
         return offsets
     place = pc.index_in(missing["group"], value_set=groups["group"].combine_chunks())
