@@ -142,6 +142,7 @@ ASSESSED = {
         "with_health",
     },
     "streaming.lag.lag_time": {"Ends", "as_of_ends", "with_lag"},
+    "streaming.lag.lagging": {"lagging_since"},
     "streaming.lag.health": {"health", "partition_health"},
     "streaming.lag.former_topic": {"of_former_topic"},
     "streaming.expiry.rules": {"expiry"},
