@@ -88,11 +88,6 @@ class Completeness:
         """The offsets partitions that are `loading`, whatever the moment."""
         return loading_in(self.progress)
 
-    @property
-    def loaded(self) -> frozenset[int]:
-        """The offsets partitions that were read to the end that they had when reading began."""
-        return frozenset(number for number, one in self.progress.partitions.items() if one.loaded)
-
     @cached_property
     def complete(self) -> frozenset[int]:
         """The offsets partitions of whose groups everything is known."""

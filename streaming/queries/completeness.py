@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_numbers, from_texts, numbers_or, to_mask, where
+from streaming.common.arrays import from_texts, numbers_or
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import in_words, iso
 from streaming.common.timestamps import to_milliseconds
@@ -20,7 +19,6 @@ from streaming.model.completeness import (
     STALLED,
     UNANSWERED,
     Completeness,
-    numbers_of,
 )
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress
@@ -103,8 +101,10 @@ class AsOf:
 
     def of_loaded(self, rows: pa.Table) -> pa.Table:
         """Return the rows (with `source_partition`) of offsets partitions that had been read to their end."""
-        loaded = np.array(sorted(self.completeness.loaded), np.int32)
-        return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=from_numbers(loaded))))
+        if not self.loading:
+            return rows
+        partitions = pa.array(self.loading, pa.int32())
+        return rows.filter(pc.invert(pc.is_in(rows["source_partition"], value_set=partitions)))
 
     @property
     def is_loading(self) -> bool:
@@ -307,7 +307,7 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
     """
     count = partition_count(progress)
     if groups is None or not count:
-        return frozenset(numbers_of(progress))
+        return frozenset(progress.partitions)
     return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
 
 

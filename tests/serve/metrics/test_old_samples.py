@@ -21,6 +21,13 @@ GROUP = "offsetlake_group"
 LEVELS = ("group", "group_topic", "group_topic_partition")
 
 
+@pytest.fixture(autouse=True)
+def _now() -> None:
+    """Let the tests begin now, however long ago this module was imported."""
+    global NOW
+    NOW = now_ms()
+
+
 def commit(tables: Tables, at: int, offsets: dict[tuple[str, str, int], int]) -> None:
     values = {"commit_timestamp": at, "source_timestamp": at, "source_partition": 0}
     batch: Any = {key: offset(committed_offset=committed, **values) for key, committed in offsets.items()}
