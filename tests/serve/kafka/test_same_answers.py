@@ -162,7 +162,7 @@ def test_partitions_that_no_group_ever_committed_are_described(
     kinds = ["classic", "consumer"] if has_consumers else ["classic"]
     with world.with_readers_of_empty(tmp_path, kinds) as tables, listening(tables) as door:
         for kind in kinds:
-            assert described(tool, door, f"reader-{kind} empty") == [[*"0---"]]
+            assert described(tool, door, f"reader-{kind} empty") == [[*"0-0-"]]
 
 
 def test_a_topic_whose_name_is_not_known_keeps_no_group_from_being_described(
