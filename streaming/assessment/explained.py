@@ -19,9 +19,9 @@ from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNSUBSCRIBED_RULES, expiry
-from streaming.lag.health import given
+from streaming.lag.health import given, has_stopped
 from streaming.lag.pauses import Reader
-from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, STATUSES, STOPPED
+from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, STATUSES
 
 LAG_SECONDS_REASON: Final = pa.field("lag_seconds_reason", pa.string())
 """Why lag_seconds is null although the lag is known; null: no such reason."""
@@ -73,9 +73,14 @@ def may_be_markers(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups
     is_near = _is_near_the_last_rise(at, asked, last_at[some], moment)
     some, asked = some[is_near], asked.filter(from_mask(is_near))
     if len(some):
-        owned = owned_partitions(groups_of(asked), at, moment)
-        found[some] = to_mask(with_owners(asked.select(KEY_NAMES), owned)["consumer_id"].is_valid())
+        found[some] = _are_owned(at, asked, groups_of(asked), moment)
     return found
+
+
+def _are_owned(at: Topics, rows: pa.Table, groups: pa.Table, moment: int) -> Mask:
+    """Tell which of n partitions members of these groups have."""
+    owned = owned_partitions(groups, at, moment)
+    return to_mask(with_owners(rows.select(KEY_NAMES), owned)["consumer_id"].is_valid())
 
 
 def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: int) -> Mask:
@@ -94,7 +99,7 @@ def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: i
 def explained(at: Source, rows: pa.Table, health: pa.Table, moment: int, groups_of: AskGroups) -> pa.Table:
     """Return what is said (schema `PARTITION_HEALTH`) of n rows with what members explain: who has stopped
     before what may be markers is not known to have; topics that are not subscribed to tell nothing."""
-    is_stopped = to_mask(pc.is_in(health["status"], value_set=from_texts([STATUSES[STOPPED]])))
+    is_stopped = has_stopped(health)
     if is_stopped.any():
         stopped = rows.filter(from_mask(is_stopped))
         is_stopped[is_stopped] = may_be_markers(at, stopped, moment, groups_of)
@@ -105,9 +110,7 @@ def explained(at: Source, rows: pa.Table, health: pa.Table, moment: int, groups_
     asked = rows.filter(from_mask(is_asked))
     groups = groups_of(asked)
     running = groups.filter(from_mask(numbers_or(pc.list_value_length(groups["members"]), 0) > 0))
-    is_owned = to_mask(
-        with_owners(asked.select(KEY_NAMES), owned_partitions(running, at, moment))["consumer_id"].is_valid()
-    )
+    is_owned = _are_owned(at, asked, running, moment)
     rules = expiry(asked, running, 0)["rule"]
     is_none_of_theirs = np.zeros(len(rows), np.bool_)
     is_none_of_theirs[is_asked] = ~is_owned & to_mask(

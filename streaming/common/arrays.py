@@ -79,6 +79,18 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
+def spread(starts: Index, lengths: Index) -> tuple[Index, Index]:
+    """Return the numbers in n ranges, one range after the other: of each number its range, and itself.
+
+    >>> [found.tolist() for found in spread(np.array([7, 0]), np.array([2, 1]))]
+    [[0, 0, 1], [7, 8, 0]]
+    """
+    ranges = np.repeat(np.arange(len(starts)), lengths)
+    begins = np.cumsum(lengths) - lengths
+    numbers: Index = np.arange(len(ranges)) + (starts - begins)[ranges]
+    return ranges, numbers
+
+
 def from_texts(texts: Sequence[str]) -> pa.Array:
     """Return n texts as an array (string).
 

@@ -190,6 +190,11 @@ def given(health: pa.Table, some: Mask, reason: str) -> pa.Table:
 _OF_STATUS: Final = ("since", "rewound_from", "rewound_to")
 
 
+def has_stopped(rows: pa.Table) -> Mask:
+    """Tell which of n rows have the status STOPPED."""
+    return to_mask(pc.is_in(rows["status"], value_set=from_texts([STATUSES[STOPPED]])))
+
+
 def group_health(rows: pa.Table) -> pa.Table:
     """Return what is said of each group (schema `GROUP_HEALTH`), the worst first, from positions with the
     columns that `partition_health` appends."""

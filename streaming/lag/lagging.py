@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, spread, to_mask
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, HOUR_MS
@@ -70,8 +70,7 @@ def _begun(
     starts, stops = (np.searchsorted(samples.codes, codes, side) for side in ("left", "right"))
     lengths = stops - starts
     lasts = np.cumsum(lengths) - 1
-    number = np.repeat(np.arange(len(positions)), lengths)
-    place = np.arange(len(number)) + np.repeat(starts - (lasts + 1 - lengths), lengths)
+    number, place = spread(starts, lengths)
     pairs = take(positions, number)
     is_behind, is_known, read = _behind(at, pairs, samples, place, max_age_ms, min_lag)
     # where a stretch of lag begins, as far as is known

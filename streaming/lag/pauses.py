@@ -13,23 +13,13 @@ from typing import Final, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import Index, Mask, from_numbers, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_numbers, no_rows, numbers_or, spread, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.samples import NONE, passed_between
 from streaming.model.schemas import KEY, TIMESTAMP
-
-PAUSES: Final = pa.schema(
-    [
-        *KEY,
-        ("committed_at", TIMESTAMP),  # the end of a pause
-        ("before_at", TIMESTAMP),  # the commit before; null: it was the first one
-        ("offset_before", pa.int64()),
-    ]
-)
-"""What is read of pauses, and of first commits."""
 
 ASKED: Final = pa.schema([*KEY, ("committed_offset", pa.int64()), ("commit_timestamp", TIMESTAMP)])
 """The columns of positions that are asked about."""
@@ -84,7 +74,7 @@ class Habits:
     window_ms: int
 
     def __post_init__(self) -> None:
-        self._asked = ASKED.empty_table()
+        self._asked = no_rows(ASKED)
         self._found = Waits.unknown(0)
 
     def of(self, at: Reader, positions: pa.Table, *, moment: int) -> Waits:
@@ -131,10 +121,7 @@ class Habits:
         ranked = own * span + np.clip(ended_at - low, 1, span - 1)
         starts = np.searchsorted(ranked, codes * span + np.clip(last_at - HISTORY_MS - low, 1, span - 1))
         stops = np.searchsorted(ranked, codes * span + np.clip(last_at - low, 0, span - 1), side="right")
-        lengths = stops - starts
-        begins = np.append(0, np.cumsum(lengths))[:-1]
-        number = np.repeat(np.arange(len(positions)), lengths)
-        pause = np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)
+        number, pause = spread(starts, stops - starts)
         began_at = numbers_or(to_milliseconds(rows["before_at"]), NONE)
         waited = self._waited(at, rows, own, began_at, ended_at, moment)
         # over which time: from the first commit of the history on, or from its begin
@@ -164,7 +151,7 @@ class Habits:
     def _passed_at(self, at: Reader, rows: pa.Table, offset: str, moment: int) -> Index:
         """Return when (ms) more than `min_lag` records were there behind n offsets, `NONE`: not known."""
         offsets = numbers_or(rows[offset], 0)
-        least = np.where(offsets < 2**62, offsets + self.min_lag, offsets)
+        least = behind(offsets, self.min_lag)
         asked = rows.select(["topic", "partition"]).append_column(
             "committed_offset", from_numbers(least, to_mask(rows[offset].is_valid()))
         )
@@ -173,6 +160,12 @@ class Habits:
         ends = (numbers_or(crossed[name], 0) for name in ("below_end", "above_end"))
         passed = passed_between(below, next(ends), above, next(ends), least, self.max_age_ms)
         return np.where((below == NONE) | (above == NONE), NONE, passed)
+
+
+def behind(offsets: Index, min_lag: int) -> Index:
+    """Return what the end has to pass for more than `min_lag` records to wait behind n offsets."""
+    least: Index = np.where(offsets < 2**62, offsets + min_lag, offsets)
+    return least
 
 
 def groups_of(positions: pa.Table) -> list[str] | None:

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
 from streaming.lag import pauses
-from streaming.lag.health import Judging, with_columns
+from streaming.lag.health import Judging, has_stopped, with_columns
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
 from streaming.lag.pauses import ASKED, Habits, Waits, groups_of
-from streaming.lag.rules import STATUSES, STOPPED, TOO_FEW_COMMITS, HealthRules
+from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import Commits
 from streaming.lag.samples import NONE
 
@@ -150,21 +150,17 @@ def with_health(
         is_done = ~is_open | is_last
         found.append(facts.filter(from_mask(is_done)))
         numbers.append(judged[is_done])
-        sampled.append(samples if _has_stopped(found[-1]).any() else no_samples)
+        sampled.append(samples if has_stopped(found[-1]).any() else no_samples)
         pending = np.setdiff1d(pending, judged[is_done], assume_unique=True)
     order = np.argsort(np.concatenate(numbers))
     facts = take(pa.concat_tables(found), order)
-    stopped = np.flatnonzero(_has_stopped(facts))
+    stopped = np.flatnonzero(has_stopped(facts))
     if len(stopped):
         habits = habits or habits_by(rules, max_age_ms)
         waits = habits.of(at, take(positions.select(ASKED.names), stopped), moment=moment)
         step_of = np.repeat(np.arange(len(numbers)), [len(some) for some in numbers])[order]
         facts = _judged_again(judging, facts, stopped, waits, commits.held, step_of, sampled)
     return with_columns(positions, facts)
-
-
-def _has_stopped(facts: pa.Table) -> Mask:
-    return to_mask(pc.is_in(facts["status"], value_set=from_texts([STATUSES[STOPPED]])))
 
 
 def habits_by(rules: HealthRules, max_age_ms: int = MAX_AGE_MS) -> Habits:

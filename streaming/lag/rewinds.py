@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, numbers_or, spread, to_mask
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
@@ -115,9 +115,8 @@ def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
     own = codes[len(commits) :]
     starts = np.searchsorted(ranked, own * span + numbers_or(rewinds["sequence"], 0), side="right")
     lengths = np.searchsorted(ranked, (own + 1) * span) - starts
-    begins = np.append(0, np.cumsum(lengths))[:-1]
-    of_rewind = np.repeat(np.arange(len(rewinds)), lengths)
-    later = order[np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)]
+    of_rewind, place = spread(starts, lengths)
+    later = order[place]
     offsets = numbers_or(commits["committed_offset"], NONE)[later]
     is_back = offsets >= numbers_or(rewinds["offset_before"], 0)[of_rewind]
     found = np.full(len(rewinds), NONE, np.int64)

@@ -29,7 +29,7 @@ import pyarrow as pa
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.common.times import DAY_MS, MINUTE_MS
 from streaming.lag.log_ends import lag_of
-from streaming.lag.pauses import Waits
+from streaming.lag.pauses import Waits, behind
 from streaming.lag.runs import Runs, counted
 from streaming.lag.samples import NONE, Samples
 
@@ -303,8 +303,7 @@ def waits_of(
     """Return since when records wait for m positions, as samples of their places tell; what is usual is not
     known."""
     offsets = runs.offsets[lasts]
-    least = np.where(offsets < 2**62, offsets + rules.min_lag, offsets)
-    since = samples.passed_at(places, moments, least, max_age_ms)
+    since = samples.passed_at(places, moments, behind(offsets, rules.min_lag), max_age_ms)
     return Waits(since, np.zeros(len(lasts), np.int64))
 
 

@@ -235,6 +235,16 @@ CHANGES: Final = table_schema(
         _DAY,
     ]
 )
+PAUSES: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_at", TIMESTAMP),  # the end of a pause
+        ("before_at", TIMESTAMP),  # the commit before; null: it was the first one
+        ("offset_before", pa.int64()),
+    ]
+)
+"""Commits after pauses, and first commits."""
+
 OFFSETS: Final = table_schema([*KEY, *OFFSET_VALUE, SOURCE_PARTITION, *SOURCE])
 GROUPS: Final = table_schema([KEY[0], *GROUP_VALUE, SOURCE_PARTITION, *SOURCE])
 QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, *_IN_COMMIT, _DAY])

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.assessment.owners import with_assigned
-from streaming.common.arrays import Index, from_mask, from_numbers, to_mask, to_numbers
+from streaming.common.arrays import Index, from_mask, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH, group_health
@@ -126,11 +126,6 @@ def habits_in(
     """Return how to ask a snapshot how long records usually wait, as of a moment (ms)."""
     habits = habits_by(rules, max_age_ms)
     return lambda positions: habits.read(at, positions, moment=until)
-
-
-def numbered_rows(rows: pa.Table) -> pa.Table:
-    """Append the numbers of n rows, from 0 on."""
-    return rows.append_column("number", from_numbers(np.arange(len(rows))))
 
 
 def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:

@@ -12,7 +12,7 @@ from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
-from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, TIMESTAMP
+from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, PAUSES, TIMESTAMP
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
 HISTORY: Final = pa.schema(
@@ -65,11 +65,6 @@ COMMITTED: Final = pa.schema(
     ]
 )
 """What is read of commits."""
-
-PAUSES: Final = pa.schema(
-    [*KEY, ("committed_at", TIMESTAMP), ("before_at", TIMESTAMP), ("offset_before", pa.int64())]
-)
-"""What is read of commits after pauses; `before_at` is of the commit before, null: there was none."""
 
 REWINDS: Final = pa.schema(
     [

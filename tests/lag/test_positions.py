@@ -14,11 +14,10 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag.health import PARTITION_HEALTH, partition_health
 from streaming.lag.log_ends import LAG
-from streaming.lag.pauses import PAUSES
 from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import COMMITS
-from streaming.model.schemas import KEY, TIMESTAMP
+from streaming.model.schemas import KEY, PAUSES, TIMESTAMP
 
 NOW = 1_700_000_000_000
 COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])

@@ -11,12 +11,11 @@ from watched_groups import Key, World
 
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.common.arrays import no_rows
-from streaming.lag.pauses import PAUSES
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.completeness import Completeness
 from streaming.model.progress import PartitionProgress, Progress
-from streaming.model.schemas import GROUPS, OFFSETS
+from streaming.model.schemas import GROUPS, OFFSETS, PAUSES
 from streaming.tables.log_ends import TOPICS_OVER_TIME
 
 COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])

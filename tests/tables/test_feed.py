@@ -22,8 +22,7 @@ from table_batches import (
 
 from streaming.common.times import MINUTE_MS, to_ms
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
-from streaming.model.schemas import CHANGES
-from streaming.tables.feed import PAUSES
+from streaming.model.schemas import CHANGES, PAUSES
 from streaming.tables.progress_rows import (
     GAP_MS,
     OBSERVED_EVERY_MS,

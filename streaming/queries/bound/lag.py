@@ -148,7 +148,8 @@ class SnapshotLagQueries:
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
         runs, own = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
-        order = to_numbers(sorted_by(lag_rows.numbered_rows(own), *KEY_NAMES)["number"])
+        numbered = own.append_column("number", from_numbers(np.arange(len(own))))
+        order = to_numbers(sorted_by(numbered, *KEY_NAMES)["number"])
         if len(order) * len(moments) > _MOST_ROWS:
             raise MisuseError(
                 f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
