@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment import uncommitted
-from streaming.assessment.explained import explained, may_be_markers, with_lag_seconds_reason
+from streaming.assessment.explained import may_be_markers, reasons_of_members, with_lag_seconds_reason
 from streaming.assessment.owners import owned_partitions, with_owners
-from streaming.assessment.uncommitted import is_uncommitted, uncommitted_health
+from streaming.assessment.uncommitted import had_since, is_uncommitted, uncommitted_health
 from streaming.common.arrays import Index, Mask, from_mask, to_mask
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
-from streaming.lag.health import PARTITION_HEALTH, with_columns
+from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_columns
 from streaming.lag.lagging import lagging_since
 from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
@@ -169,17 +169,9 @@ class _Asked:
         lacks_commit = is_uncommitted(rows)
         if not lacks_commit.any():
             return self._of_committed(current)
-        bare = current.filter(from_mask(lacks_commit))
         found = [
             self._of_committed(current.filter(from_mask(~lacks_commit))),
-            uncommitted_health(
-                self.at,
-                bare,
-                self.groups_of(bare),
-                moment=self.moment,
-                max_age_ms=self.terms.max_age_ms,
-                rules=self.terms.rules,
-            ),
+            self._of_uncommitted(current.filter(from_mask(lacks_commit))),
         ]
         order = np.argsort(np.argsort(lacks_commit, kind="stable"), kind="stable")
         return take(pa.concat_tables(found), order)
@@ -194,7 +186,16 @@ class _Asked:
             habits=self.habits,
         )
         health = found.select(PARTITION_HEALTH.names)
-        return explained(self.at, rows, health, self.moment, self.groups_of)
+        statuses = status_numbers(health)
+        return given(health, reasons_of_members(self.at, rows, statuses, self.moment, self.groups_of))
+
+    def _of_uncommitted(self, rows: pa.Table) -> pa.Table:
+        rules, within = self.terms.rules, self.terms.max_age_ms
+        since = self.moment - rules.window_ms
+        sampled = self.at.ends_between(topics_in(rows), since=since, until=self.moment, within_ms=within)
+        had = had_since(self.at, self.groups_of(rows), self.moment)
+        moments = np.full(len(rows), self.moment, np.int64)
+        return uncommitted_health(self.at, rows, had, sampled, moments=moments, rules=rules)
 
     def former_topic(self, rows: pa.Table) -> pa.Table:
         seen = self.at.topics_over_time(topics_in(rows), as_of=self.moment)
