@@ -536,7 +536,7 @@ def test_it_is_not_told_of_what_is_not_known_or_not_certain(stuck: World) -> Non
 
 
 def test_a_gap_of_samples_opens_nothing_about_it(stuck: World) -> None:
-    assert stuck.pass_minutes(8) == []
+    assert stuck.pass_minutes(5) == []
     assert stuck.pass_minutes(7, samples=False) == []
     assert stuck.pass_minutes(9) == []
     assert rules_of(stuck.pass_minutes(3)) == [(GROUP_STOPPED.id, True)]
