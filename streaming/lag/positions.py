@@ -58,14 +58,31 @@ def topics_in(rows: pa.Table) -> list[str]:
 
 
 def offsets_with_lag(
-    at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: int, is_timed: bool = True
+    at: Reader,
+    offsets: pa.Table,
+    *,
+    moment: int,
+    max_age_ms: int,
+    is_timed: bool = True,
+    with_starts: bool = False,
 ) -> pa.Table:
     """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms); unless `is_timed`
-    the two of the lag time are null, and no older samples are read for it."""
+    the two of the lag time are null, and no older samples are read for it. `with_starts` also adds
+    `log_start_offset`, as of the same samples, null where it is not known."""
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
     ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
-    return _with_lag(at, offsets, ends, moment, is_timed=is_timed)
+    rows = _with_lag(at, offsets, ends, moment, is_timed=is_timed)
+    return rows.append_column("log_start_offset", _starts(rows, newest)) if with_starts else rows
+
+
+def _starts(rows: pa.Table, newest: pa.Table) -> pa.ChunkedArray:
+    """Return where the logs of n rows with lag start, as the samples say which that is of."""
+    newest = newest.filter(newest["partition"].is_valid())
+    places, codes = Numbering.of(newest, ["topic", "partition"])
+    found = np.append(firsts(codes), NONE)[places.codes_of(rows)]
+    is_known = to_mask(rows["log_end_offset"].is_valid())
+    return take(newest.select(["log_start"]), np.where(is_known, found, NONE))["log_start"]
 
 
 def lag_of_steps(at: Reader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:

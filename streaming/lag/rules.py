@@ -20,7 +20,7 @@ it: an older end would make those seem caught up who are less behind than sample
 What cannot be known is UNKNOWN, before any rule that would need it.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -41,18 +41,15 @@ OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 TOO_FEW_COMMITS: Final = ("too few commits are known", "it has committed for too short a time")
 """The reasons why older commits are looked for."""
 
-NOT_SUBSCRIBED: Final = "its group does not subscribe to the topic"
-MAY_BE_MARKERS: Final = "what is left may be markers of transactions"
-"""Reasons that the members of a group give (`streaming.assessment.explained`)."""
-
 REASONS: Final = (
     ("caught up", OK),
     ("was caught up lately", OK),
     ("catching up", OK),
     ("keeps pace", OK),
     ("pauses as it usually does", OK),
-    (NOT_SUBSCRIBED, OK),
-    (MAY_BE_MARKERS, UNKNOWN),
+    # that members give (`streaming.assessment.explained`)
+    ("its group does not subscribe to the topic", OK),
+    ("what is left may be markers of transactions", UNKNOWN),
     ("newer commits may not have been read", UNKNOWN),
     ("its newest commit could not be read", UNKNOWN),
     ("its log end is not known", UNKNOWN),
@@ -77,8 +74,8 @@ REASONS: Final = (
     _CATCHING_UP,
     _KEEPS_PACE,
     _PAUSES,
-    _NOT_SUBSCRIBED,
-    _MAY_BE_MARKERS,
+    NOT_SUBSCRIBED,
+    MAY_BE_MARKERS,
     _NOT_READ,
     _UNREADABLE,
     _NO_END,
@@ -96,7 +93,9 @@ REASONS: Final = (
     _NONE_AND_WAITING,
 ) = range(len(REASONS))
 
-_STATUS_OF: Final = np.array([status for _, status in REASONS])
+STATUS_OF: Final = np.array([status for _, status in REASONS])
+"""The status of each reason, by their numbers."""
+
 _ROUNDED: Final = 1  # ends between samples are whole numbers
 _POINTS: Final = 10  # of a window, as Burrow has ten commits
 _SEEN_FOR: Final = 2  # of these: for so long the lag has to grow
@@ -155,7 +154,7 @@ class Judged:
     @property
     def statuses(self) -> Index:
         """The status of each, a number of `STATUSES`."""
-        statuses: Index = _STATUS_OF[self.reasons]
+        statuses: Index = STATUS_OF[self.reasons]
         return statuses
 
     def at(self, numbers: Index) -> Self:
@@ -168,6 +167,12 @@ class Judged:
         for name, values in both.items():
             values[numbers] = getattr(other, name)
         return type(self)(**both)
+
+    def with_reasons(self, numbers: Index, reasons: Index) -> Self:
+        """Return the same, but that some have other reasons (`NONE`: the one they have)."""
+        own = self.reasons.copy()
+        own[numbers] = np.where(reasons == NONE, own[numbers], reasons)
+        return replace(self, reasons=own)
 
 
 def judge(
@@ -276,9 +281,9 @@ def judge_uncommitted(
     moments: Index,
     is_current: Mask,
     rules: HealthRules,
-) -> tuple[Index, Index]:
-    """Return the reasons (numbers of `REASONS`) and statuses of m partitions that members have and nothing is
-    committed for.
+) -> Index:
+    """Return the reasons (numbers of `REASONS`) of m partitions that members have and nothing is committed
+    for.
 
     `starts` and `ends` are those of their logs, `ends_before` the ends a window before (`NONE`: not known);
     `owned_at` is since when (ms) the group is known to have them (`NONE`: it is not). A consumer that begins
@@ -294,8 +299,8 @@ def judge_uncommitted(
         _NOT_YET: ~is_owned | ~is_there,
         _NONE_AND_WAITING: came_since,
     }
-    reasons = np.select(list(conditions.values()), list(conditions), _NONE_OF_THERE)
-    return reasons, _STATUS_OF[reasons]
+    reasons: Index = np.select(list(conditions.values()), list(conditions), _NONE_OF_THERE)
+    return reasons
 
 
 def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRules) -> Index:
