@@ -21,6 +21,7 @@ from streaming.cli.options import (
     until_option,
     words_of,
 )
+from streaming.cli.output import print_footer
 from streaming.common.times import iso, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
@@ -110,7 +111,7 @@ def history(
     answer, rows, found = question.ask(steps)
     found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
-        print("one line per batch that moved a position; commits within a batch are merged")
+        print_footer(["one line per batch that moved a position; commits within a batch are merged"])
     return found.tell([*found.why_no_lag(output), *_start_of_history(answer)])
 
 

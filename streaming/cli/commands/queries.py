@@ -23,7 +23,7 @@ from streaming.cli.options import (
     topic_option,
     words_of,
 )
-from streaming.cli.output import for_programs, warn
+from streaming.cli.output import for_programs, print_footer, warn
 from streaming.common.escapes import printable, shown
 from streaming.common.times import in_words, iso, now_ms
 from streaming.model.errors import MisuseError
@@ -210,7 +210,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
     about = asking.checked(answer.as_of)
     print_answer(answer.rows, output, forms.SQL, about)
     if output == "table":
-        print(about)
+        print_footer([about])
     warn(about.caveats())
 
 
@@ -295,7 +295,7 @@ def _print_names(answer: "Answer", about: "AsOf") -> None:
         for_programs(sys.stdout)
     for group in answer.rows["group"].to_pylist():
         print(printable(group) if is_seen else shown(group))
-    print(about, file=sys.stderr)
+    print_footer([about])
 
 
 _REBALANCING: Final = "Warning: {type} group '{group}' is rebalancing."
