@@ -198,7 +198,7 @@ def positions_told(rows: Iterable[dict[str, Any]], *, most: int | None = None) -
         more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
         yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
     if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
-        yield f"so it is with {others} more offsets"
+        yield f"and {others} more offsets"
 
 
 def _place(topic: str, row: dict[str, Any]) -> str:

@@ -129,7 +129,7 @@ def test_group_that_stops_is_told_once_and_until_it_commits(world: World) -> Non
         "committed_offset": 9_190,
         "last_commit_at": "2023-11-14T22:00:20.000Z",
     }
-    assert 'group "dead": records wait' in summary(opened)
+    assert 'group "dead": records are waiting' in summary(opened)
     assert world.evaluate() == []  # nothing is new
     assert world.pass_minutes(3, "g") == []
     (late,) = world.pass_minutes(2, "g")
@@ -329,7 +329,7 @@ def test_what_happened_first_is_told_after_it_was_repaired_by_hand(lake: Lake) -
     lake.pass_time(HOUR)
     lake.commit("g", PLACE, offset=500, group_value=None)
     (repaired,) = world.evaluate_twice()
-    text = "went back, the furthest orders-0, from 500 to 10 at"
+    text = "moved back; the furthest is orders-0, from 500 to 10 at"
     assert (text in summary(opened), text in summary(repaired)) == (True, True)
     assert "while no member was there" not in summary(repaired)
     assert (repaired.finding.facts["offsets"], repaired.id) == (2, opened.id)

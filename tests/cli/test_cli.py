@@ -472,8 +472,8 @@ def test_decode_reads_standard_input_line_by_line() -> None:
 
 MISUSE = {
     "--nope": "No such option",
-    "lag --since -2h": "No such option '--since'. It is about one moment: --as-of.",
-    "status --group shop": "Of a group: `offsetlake groups`, `offsets` or `health`.",
+    "lag --since -2h": "No such option '--since'. It shows one moment: use --as-of.",
+    "status --group shop": "For a group: `offsetlake groups`, `offsets` or `health`.",
     "nope": "No such command",
     "offsets --output xml": "'xml' is not one of 'table', 'json', 'csv'",
     "offsets --group": "requires an argument",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--every",
     metavar="DURATION",
-    help="Positions and lag at regular moments instead, such as 5m: a series for plots. Needs --since.",
+    help="Instead, positions and lag at this interval, such as 5m: a series for plots. Needs --since.",
 )
 @asking_options
 @answer_options
@@ -67,9 +67,9 @@ def history(
 ) -> int:
     """Show how the positions of groups moved, one line per batch.
 
-    Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
-    the removal of the offset, with its cause. LAG and LAG-TIME are as of the step, and left out where they
-    would take minutes. With --event rewind alone, BY is who can have done it.
+    Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset;
+    `retired` is the removal of the offset, with its cause. LAG and LAG-TIME are as of that batch, and left
+    out if computing them would take minutes. With only --event rewind, BY shows possible originators.
 
     \b
       offsetlake history --event rewind --since 2h
