@@ -47,7 +47,7 @@ MAY_BE_MARKERS: Final = "unread records may be transaction markers"
 
 REASONS: Final = (
     ("caught up", OK),
-    ("was caught up recently", OK),
+    ("caught up recently", OK),
     ("catching up", OK),
     ("keeps pace", OK),
     ("usual pause", OK),
@@ -63,7 +63,7 @@ REASONS: Final = (
     ("lag never fell", WARNING),
     ("no commits, records waiting", STOPPED),
     ("commits do not advance", STALLED),
-    ("committed an earlier offset", REWOUND),
+    ("moved back", REWOUND),
     # of partitions that members have and nothing is committed for (`judge_uncommitted`)
     ("no committed offset yet", UNKNOWN),
     ("no committed offset, log has records", WARNING),

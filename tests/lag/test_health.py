@@ -127,7 +127,7 @@ def test_a_lag_of_a_marker_at_a_commit_of_the_window_counts_as_caught_up() -> No
     world.committed([(100 - max(0, n - 20), START - 25 * M + n * M) for n in (*range(20), 20, 21, 22)])
     world.commits = [(key, 100, *times) for key, _, *times in world.commits]
     found = judge(world, START - M)
-    assert (found["lag"], found["status"], found["reason"]) == (1_001, "OK", "was caught up recently")
+    assert (found["lag"], found["status"], found["reason"]) == (1_001, "OK", "caught up recently")
     assert judge(world, START - M, HealthRules(min_lag=0))["status"] == "STALLED"
 
 
