@@ -137,8 +137,8 @@ class Judging:
         offset = from_numbers(own.offsets, own.is_readable)
         at = to_timestamps(from_numbers(within_reach(own.at, self._now)))
         said = {
-            "status": _words(STATUSES, statuses),
-            "reason": _words([reason for reason, _ in REASONS], reasons),
+            "status": status_words(statuses),
+            "reason": reason_words(reasons),
             "commits": from_numbers(np.ones(len(numbers), np.int64)),
             "pace_is_known": from_mask(np.full(len(numbers), self._rules.min_commits <= 1)),
             **dict.fromkeys(("first_offset", "last_offset"), offset),
