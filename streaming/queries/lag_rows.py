@@ -100,11 +100,11 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
     return [np.flatnonzero(of_row == number) for number in np.unique(of_row)], int(samples.sum())
 
 
-def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int) -> pa.Table:
-    """Read the positions of groups at a moment (ms) as commits (schema `COMMITS`); none if history starts
-    later."""
+def base_commits(at: Snapshot, about: AsOf, groups: Sequence[str] | None, moment: int) -> pa.Table:
+    """Read the positions of groups at a moment (ms), as far as has been read, as commits (schema `COMMITS`);
+    none if history starts later."""
     try:
-        offsets = at.as_of(moment).offsets(groups)
+        offsets = about.of_loaded(at.as_of(moment).offsets(groups))
     except HistoryGoneError:
         return COMMITS.empty_table()
     is_readable = pc.is_null(offsets["unreadable_source_offset"])

@@ -50,6 +50,7 @@ REMOVALS: Final = pa.schema(
         pa.field("removed_at", TIMESTAMP),  # of the record that removed it
         CHANGES.field("cause"),  # one of `causes.CAUSES`
         CHANGES.field("sequence"),  # of the batch: which of two removals came later, whatever the clocks say
+        CHANGES.field("source_partition"),
     ]
 )
 """What is read of removed offsets for people."""
@@ -315,7 +316,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)}, "before"['committed_offset'] AS "removed_offset",
-            "source_timestamp" AS "removed_at", "cause", "sequence"
+            "source_timestamp" AS "removed_at", "cause", "sequence", "source_partition"
         FROM changes WHERE {" AND ".join(conditions)}
         """,
         changes=changes,

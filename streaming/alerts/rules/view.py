@@ -82,7 +82,7 @@ def cannot_be_judged(view: View) -> Callable[[Episode], bool]:
 
     A summary needs all partitions; so does a group of a partition that the topic no longer has.
     """
-    known, judged = view.progress.partitions, view.judged
+    known, judged = view.completeness.states, view.judged
     is_all = judged >= known.keys() and bool(judged)
 
     def tell(episode: Episode) -> bool:

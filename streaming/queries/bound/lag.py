@@ -298,9 +298,9 @@ class SnapshotLagQueries:
         until: int,
     ) -> tuple[pa.Table, AsOf]:
         """Read what groups committed between two moments (ms), and their positions before."""
-        base = lag_rows.base_commits(self.at, groups, since)
-        rows = self.at.commits(groups, since=since + 1)
         about = AsOf.at(groups, self.at)
+        base = lag_rows.base_commits(self.at, about, groups, since)
+        rows = self.at.commits(groups, since=since + 1)
         is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
         rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
         return of_topics(pa.concat_tables([base, rows]), topics), about
