@@ -29,9 +29,10 @@ from streaming.lag.rules import (
     Judged,
     ends_before,
     judge,
+    reasons_at_rest,
     waits_of,
 )
-from streaming.lag.runs import Commits, Runs
+from streaming.lag.runs import Commits, Runs, within_reach
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -122,6 +123,29 @@ class Judging:
         self._is_current = np.ones(len(positions), np.bool_)
         if "is_current" in positions.schema.names:
             self._is_current = to_mask(positions["is_current"])
+
+    def facts_at_rest(self, numbers: Index) -> pa.Table:
+        """Return what `facts` says of m positions that are not behind, without commits: it goes by their lag
+        and the newest commit alone."""
+        own = self._own.where(numbers)
+        reasons, statuses = reasons_at_rest(
+            lags=from_numbers(self._lags[numbers], self._is_lag_known[numbers]),
+            is_readable=own.is_readable,
+            is_current=self._is_current[numbers],
+            rules=self._rules,
+        )
+        offset = from_numbers(own.offsets, own.is_readable)
+        at = to_timestamps(from_numbers(within_reach(own.at, self._now)))
+        said = {
+            "status": _words(STATUSES, statuses),
+            "reason": _words([reason for reason, _ in REASONS], reasons),
+            "commits": from_numbers(np.ones(len(numbers), np.int64)),
+            "pace_is_known": from_mask(np.full(len(numbers), self._rules.min_commits <= 1)),
+            **dict.fromkeys(("first_offset", "last_offset"), offset),
+            **dict.fromkeys(("first_at", "last_at"), at),
+        }
+        columns = [said.get(field.name, pa.nulls(len(numbers), field.type)) for field in PARTITION_HEALTH]
+        return pa.Table.from_arrays(columns, schema=PARTITION_HEALTH)
 
     def facts(
         self, numbers: Index, commits: Commits, samples: pa.Table, waits: Waits | None = None

@@ -25,6 +25,8 @@ from streaming.lag.samples import NONE
 MAX_AGE_MS: Final = 5 * MINUTE_MS
 """Samples of log ends that are older say nothing of the lag."""
 
+_LAST: Final = 2**63 - 1
+
 
 class Reader(pauses.Reader, Protocol):
     """The tables at one moment: a snapshot of them."""
@@ -111,7 +113,8 @@ def _written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
     says something of lag, as `as_of_ends` takes it."""
     if not ends.is_known.any():
         return rows.slice(0, 0)
-    return at.commits(groups_of(rows), since=int(ends.at[ends.is_known].min()) + 1, in_order=False)
+    oldest = int(np.min(ends.at, where=ends.is_known, initial=_LAST))
+    return at.commits(groups_of(rows), since=oldest + 1, in_order=False)
 
 
 def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
@@ -146,7 +149,7 @@ def with_health(
     commits = _CommitsBack(at, behind, pending)
     no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
     numbers = [np.flatnonzero(~is_behind)]
-    found = [judging.facts(numbers[0], commits.held, no_samples)]
+    found = [judging.facts_at_rest(numbers[0])]
     sampled = [no_samples]
     is_pace_known, too_few = np.full(len(positions), rules.min_commits <= 1), from_texts(TOO_FEW_COMMITS)
     for reach in reaches:

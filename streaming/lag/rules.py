@@ -229,13 +229,7 @@ def judge(
     grows = ~is_equal & ~was_unknown & ~keeps & (falls == 0) & (seen >= max(2, rules.min_commits))
     grows &= moments - runs.at[windows] >= rules.window_ms * _SEEN_FOR // _POINTS
 
-    lag, is_lag_known = numbers_or(lags, 0), to_mask(lags.is_valid())
-    conditions = {
-        _NOT_READ: ~is_current,
-        _UNREADABLE: ~runs.is_readable[lasts],
-        _NO_END: ~is_lag_known,
-        _BEYOND_END: lag < 0,
-        _CAUGHT_UP: lag <= rules.min_lag,
+    conditions = _of_now(lags, runs.is_readable[lasts], is_current, rules) | {
         _SILENT: is_silent & (ends_before != NONE) & is_waited_for,
         _END_WAS_UNKNOWN: is_silent & (ends_before == NONE),
         _WENT_BACK: is_rewound,
@@ -251,6 +245,30 @@ def judge(
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
     return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)
+
+
+def reasons_at_rest(
+    *, lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
+) -> tuple[Index, Index]:
+    """Return the reasons (numbers of `REASONS`) and statuses of m positions that are not behind: their lag
+    (null: not known) is no more than `min_lag`. Whatever they committed before, `judge` says the same."""
+    conditions = _of_now(lags, is_readable, is_current, rules)
+    reasons = np.select(list(conditions.values()), list(conditions))
+    return reasons, _STATUS_OF[reasons]
+
+
+def _of_now(
+    lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
+) -> dict[int, Mask]:
+    """Return the conditions of reasons, in order, that come before any rule about older commits."""
+    lag = numbers_or(lags, 0)
+    return {
+        _NOT_READ: ~is_current,
+        _UNREADABLE: ~is_readable,
+        _NO_END: ~to_mask(lags.is_valid()),
+        _BEYOND_END: lag < 0,
+        _CAUGHT_UP: lag <= rules.min_lag,
+    }
 
 
 def judge_uncommitted(
