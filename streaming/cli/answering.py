@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, print_answer, tables_of, topics_of
-from streaming.cli.output import warn
+from streaming.cli.output import print_footer, warn
 from streaming.common.times import iso, to_ms
 from streaming.settings.model import Settings
 
@@ -155,11 +155,11 @@ class Found:
         errors: Mapping[str | None, str] | None = None,
         with_line: bool = True,
     ) -> None:
-        """Print rows, below a table for people with what they reflect unless that is not wanted. `errors`
-        are those of a document, where it has others."""
+        """Print rows, and below a table, on standard error, what they reflect (`with_line`). `errors` replace
+        those of a document."""
         print_answer(rows, output, form, self.about, errors or self.errors, self.missing)
         if with_line and output == "table":
-            print(self.about)
+            print_footer([self.about])
 
     def why_no_lag(self, output: "Output") -> list[str]:
         """Say that no lag is known, where no line below a table says so."""
@@ -198,7 +198,7 @@ def positions_told(rows: Iterable[dict[str, Any]], *, most: int | None = None) -
         more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
         yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
     if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
-        yield f"so it is with {others} more offsets"
+        yield f"and {others} more offsets"
 
 
 def _place(topic: str, row: dict[str, Any]) -> str:

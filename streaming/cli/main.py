@@ -72,17 +72,20 @@ def _run_command() -> int:
 
 
 _ADVICE: Final = {
-    ("lag", "--since"): "It is about one moment: --as-of. `offsetlake history --every 5m --since` has many.",
-    ("offsets", "--since"): "They are of one moment: --as-of. `offsetlake history --since` shows the steps.",
+    (
+        "lag",
+        "--since",
+    ): "It shows one moment: use --as-of. For many: `offsetlake history --every 5m --since`.",
+    ("offsets", "--since"): "It shows one moment: use --as-of. For changes: `offsetlake history --since`.",
     (
         "expiring",
         "--since",
-    ): "It is about one moment: --as-of. `offsetlake retired --since` has the removed ones.",
-    ("status", "--group"): "It is about the job. Of a group: `offsetlake groups`, `offsets` or `health`.",
+    ): "It shows one moment: use --as-of. For removed offsets: `offsetlake retired --since`.",
+    ("status", "--group"): "It shows the job. For a group: `offsetlake groups`, `offsets` or `health`.",
     (
         "alerts",
         "--group",
-    ): "It shows those of all groups: `offsetlake alerts --output json` names the group of each.",
+    ): "It lists alerts of all groups: `offsetlake alerts --output json` has the group of each.",
 }
 """What to use instead of options that people expect of a command."""
 

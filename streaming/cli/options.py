@@ -75,7 +75,7 @@ log_format_option = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Format of the lines on standard error; alerts on standard output are lines of JSON always.",
+    help="Format of the lines on standard error. Alerts on standard output are always lines of JSON.",
 )
 
 
@@ -250,7 +250,7 @@ def asking_options(command: Command) -> Command:
 
     @click.option("--as-of", metavar="TIME", help=f"Answer as of a past time: {_A_TIME}.")
     @click.option(
-        "--require-complete", is_flag=True, help="Fail unless everything is known (docs/tables.md)."
+        "--require-complete", is_flag=True, help="Fail unless the data is complete (docs/tables.md)."
     )
     @click.option(
         "--max-age",
@@ -276,7 +276,7 @@ def asking_options(command: Command) -> Command:
 # --- output ----------------------------------------------------------------------------------------------
 
 _EXPLAINED: Final = {
-    "document": "document: a JSON object with the rows, what they reflect (as_of), errors and missing names",
+    "document": "document: a JSON object with the rows, their state (as_of), errors and missing names",
     "reset-csv": "reset-csv: for kafka-consumer-groups --reset-offsets --from-file",
 }
 
@@ -296,7 +296,7 @@ def output_option(*more: Literal["document", "reset-csv"]) -> Option:
         ),
         _view_option(
             "--wide",
-            "Table on a terminal: all columns and full times, as in a pipe; other formats have both.",
+            "Table on a terminal: all columns and full times, as in a pipe. No effect on other formats.",
         ),
         _view_option(
             "--utc", "Table on a terminal: full times; all times are UTC. No effect on other formats."

@@ -131,6 +131,13 @@ def complain(error: OffsetlakeError) -> None:
         print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
 
 
+def print_footer(lines: Iterable[object]) -> None:
+    """Print lines below a table: on standard error, so that a pipe gets the table alone."""
+    sys.stdout.flush()  # a terminal shows them below it
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
 def warn(sentences: Iterable[str]) -> None:
     """Say on standard error what an answer does not show."""
     for sentence in sentences:

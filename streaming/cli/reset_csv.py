@@ -70,4 +70,4 @@ def members_told(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
             "kafka-consumer-groups will refuse it until its consumers are stopped, or their sessions time out"
         )
     if len(counts) > _MOST_TOLD:
-        yield f"so it is with {len(counts) - _MOST_TOLD} more groups"
+        yield f"and {len(counts) - _MOST_TOLD} more groups"

@@ -13,8 +13,8 @@ from streaming.lag.samples import NONE, Places
 from streaming.model.schemas import KEY, TIMESTAMP
 
 UNREADABLE: Final = "none of its commits could be read: there is no offset to put back"
-MADE_ANEW: Final = "the topic was made anew since: the offset is one of another log"
-START_PASSED: Final = "the log starts after it: what was to be read is gone"
+MADE_ANEW: Final = "the topic was recreated after the commit: the offset belongs to another log"
+START_PASSED: Final = "the log starts after the offset: the records to read next were deleted"
 BEYOND_END: Final = "the log ends before it"
 NEWER_UNREADABLE: Final = "a newer commit could not be read: the group may have been elsewhere"
 LOG_UNKNOWN: Final = "the log is not known: its topic is gone, or was not sampled lately"

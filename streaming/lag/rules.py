@@ -38,33 +38,33 @@ STATUSES: Final = ("OK", "UNKNOWN", "WARNING", "STOPPED", "STALLED", "REWOUND")
 
 OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 
-TOO_FEW_COMMITS: Final = ("too few commits are known", "it has committed for too short a time")
+TOO_FEW_COMMITS: Final = ("too few commits", "commits span too short a time")
 """The reasons why older commits are looked for."""
 
 REASONS: Final = (
     ("caught up", OK),
-    ("was caught up lately", OK),
+    ("caught up recently", OK),
     ("catching up", OK),
     ("keeps pace", OK),
-    ("pauses as it usually does", OK),
+    ("usual pause", OK),
     # that members give (`streaming.assessment.explained`)
-    ("its group does not subscribe to the topic", OK),
-    ("what is left may be markers of transactions", UNKNOWN),
-    ("newer commits may not have been read", UNKNOWN),
-    ("its newest commit could not be read", UNKNOWN),
-    ("its log end is not known", UNKNOWN),
-    ("it is beyond the log end", UNKNOWN),
-    ("its log end was not known when its silence began", UNKNOWN),
+    ("group does not subscribe to the topic", OK),
+    ("unread records may be transaction markers", UNKNOWN),
+    ("newer commits may be unread", UNKNOWN),
+    ("newest commit could not be read", UNKNOWN),
+    ("log end unknown", UNKNOWN),
+    ("beyond the log end", UNKNOWN),
+    ("log end was unknown at the last commit", UNKNOWN),
     *((reason, UNKNOWN) for reason in TOO_FEW_COMMITS),
-    ("its lag was not known at every commit", UNKNOWN),
+    ("lag was not known at every commit", UNKNOWN),
     ("lag never fell", WARNING),
-    ("no commits, and records wait", STOPPED),
-    ("commits stay at one offset", STALLED),
-    ("went back", REWOUND),
+    ("no commits, records waiting", STOPPED),
+    ("commits do not advance", STALLED),
+    ("moved back", REWOUND),
     # of partitions that members have and nothing is committed for (`judge_uncommitted`)
-    ("nothing is committed yet", UNKNOWN),
-    ("nothing is committed, and records are there", WARNING),
-    ("nothing is committed, and records wait", STOPPED),
+    ("no committed offset yet", UNKNOWN),
+    ("no committed offset, log has records", WARNING),
+    ("no committed offset, records waiting", STOPPED),
 )
 """Why a status is given, in words, and the status."""
 

@@ -129,7 +129,7 @@ def test_group_that_stops_is_told_once_and_until_it_commits(world: World) -> Non
         "committed_offset": 9_190,
         "last_commit_at": "2023-11-14T22:00:20.000Z",
     }
-    assert 'group "dead": records wait' in summary(opened)
+    assert 'group "dead": records are waiting' in summary(opened)
     assert world.evaluate() == []  # nothing is new
     assert world.pass_minutes(3, "g") == []
     (late,) = world.pass_minutes(2, "g")
@@ -329,7 +329,7 @@ def test_what_happened_first_is_told_after_it_was_repaired_by_hand(lake: Lake) -
     lake.pass_time(HOUR)
     lake.commit("g", PLACE, offset=500, group_value=None)
     (repaired,) = world.evaluate_twice()
-    text = "went back, the furthest orders-0, from 500 to 10 at"
+    text = "moved back; the furthest is orders-0, from 500 to 10 at"
     assert (text in summary(opened), text in summary(repaired)) == (True, True)
     assert "while no member was there" not in summary(repaired)
     assert (repaired.finding.facts["offsets"], repaired.id) == (2, opened.id)
@@ -506,7 +506,7 @@ def test_a_partition_without_commits_is_told_once_until_something_is_committed(s
         "waiting": 10_000 + 11 * 60,
     }
     assert summary(opened) == (
-        'group "g": records wait for 1 partition, and nothing was ever committed for orders-0, which has '
+        'group "g": records are waiting in 1 partition without any commit: orders-0 has '
         "been assigned since 2023-11-14T22:13:20.000Z or longer, now to app-1/10.0.0.1; when this was "
         "noticed 10660 records waited"
     )
@@ -532,7 +532,7 @@ def test_it_is_not_told_of_what_is_not_known_or_not_certain(stuck: World) -> Non
         stuck.pass_minutes(1)
     told = {one.finding.group: summary(one) for one in stuck.lake.episodes(GROUP_STOPPED.id)}
     assert set(told) == {"g", "nameless"}
-    assert "now to a member whose name is not known;" in told["nameless"]
+    assert "now to a member of unknown name;" in told["nameless"]
 
 
 def test_a_gap_of_samples_opens_nothing_about_it(stuck: World) -> None:

@@ -92,6 +92,8 @@ def create_loaded(directory: Path) -> None:
 
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
+FOOTERS = ("as of ", "lag: ", "one line per batch ")
+"""How the lines begin that stand below a table."""
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
 SO_FAR = ", as far as has been read"
 NO_PARTITION = f"topic partition 'orders:1' is not there: committed offsets are in partitions 0 to 0{SO_FAR}"
@@ -236,15 +238,16 @@ def test_the_age_of_an_answer_is_said_once_the_job_is_silent(offsetlake: Any, le
     _, out, err = offsetlake(*shlex.split(line), "--table-root", left)
     heard = re.findall(r"the job's last heartbeat was \d+ d( \d+ h)? ago \(1970-01-01T00:00:00Z\)", err)
     assert len(heard) == 1
-    assert ("states: last known" if line == "status" else "last known state of ") in out
+    assert "states: last known" in out if line == "status" else "last known state of " in err
     _, out, err = offsetlake(*shlex.split(line), "--table-root", left, "--as-of", "1970-01-01T00:00:30Z")
     assert "heartbeat was" not in err  # of the past, gaps are said
-    assert "last known" not in out
+    assert "last known" not in out + err
 
 
 def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, root: str) -> None:
-    out = offsetlake("offsets", "--group", "shop", "--table-root", root).out
-    title, row, about, of_lag = out.splitlines()
+    ended = offsetlake("offsets", "--group", "shop", "--table-root", root)
+    title, row = ended.out.splitlines()
+    about, of_lag, _ = ended.err.splitlines()
     assert title.split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     assert row.split()[:6] == ["shop", "orders", "0", "5", "-", "-"]
     assert of_lag == "lag: not known, because no log end offsets of these topics have been sampled"
@@ -264,7 +267,9 @@ def test_named_groups_without_members_are_told_of_as_kafka_s_tool_does(
     append(tables, groups, now=now_ms(), partitions={3: PartitionProgress(loaded=True)})
     names = [word for name in groups for word in ("--group", name)]
     ended = offsetlake("offsets", *names, "--table-root", tables.root)
-    said = [line for line in ended.err.splitlines() if "has no committed offsets" not in line]
+    about, *lines = ended.err.splitlines()
+    said = [line for line in lines if "has no committed offsets" not in line]
+    assert about.startswith("as of batch 1")
     assert (ended.code, said) == (
         0,
         [
@@ -274,7 +279,7 @@ def test_named_groups_without_members_are_told_of_as_kafka_s_tool_does(
             "Share group 'shared' has no active members.",
         ],
     )
-    assert offsetlake("offsets", "--table-root", tables.root).err == ""
+    assert offsetlake("offsets", "--table-root", tables.root).err == f"{about}\n"
     assert "members" not in offsetlake("offsets", *names, "--table-root", tables.root, "--output", "json").err
 
 
@@ -359,6 +364,7 @@ def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Pa
     Tables(str(tmp_path)).create()
     err = offsetlake("offsets", "--group", "billing", "--table-root", str(tmp_path)).err
     assert err.splitlines() == [
+        "as of the start: no changes yet; offsets partitions: none known",
         "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet",
         "offsetlake: group 'billing': COORDINATOR_LOAD_IN_PROGRESS",
     ]
@@ -382,8 +388,11 @@ def test_every_query_takes_every_format(offsetlake: Any, root: str, command: str
         "sql": f"offsetlake: {LOADING}: {IS_READ}\n",
         "offsets": "Consumer group 'shop' has no active members.\n" if output == "table" else "",
     }
-    assert (code, err) == (0, told.get(command.split()[0], ""))
+    footers = [line for line in err.splitlines(keepends=True) if line.startswith(FOOTERS)]
+    assert bool(footers) == (output == "table" and "status" not in command)
+    assert (code, err) == (0, "".join(footers) + told.get(command.split()[0], ""))
     assert out
+    assert not any(line.startswith(FOOTERS) for line in out.splitlines())
 
 
 def test_status_tells_partitions_and_totals(offsetlake: Any, root: str) -> None:
@@ -463,8 +472,8 @@ def test_decode_reads_standard_input_line_by_line() -> None:
 
 MISUSE = {
     "--nope": "No such option",
-    "lag --since -2h": "No such option '--since'. It is about one moment: --as-of.",
-    "status --group shop": "Of a group: `offsetlake groups`, `offsets` or `health`.",
+    "lag --since -2h": "No such option '--since'. It shows one moment: use --as-of.",
+    "status --group shop": "For a group: `offsetlake groups`, `offsets` or `health`.",
     "nope": "No such command",
     "offsets --output xml": "'xml' is not one of 'table', 'json', 'csv'",
     "offsets --group": "requires an argument",

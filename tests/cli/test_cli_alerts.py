@@ -120,7 +120,7 @@ def test_a_running_job_that_has_never_evaluated_alerts_is_told_of(offsetlake: An
     make_older(lake, 6 * 60_000)
     code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (code, out) == (1, "")
-    assert "found that it never did since the tables were made at" in err
+    assert "found that it never did since the tables were created at" in err
     assert "if it did not just start, look at its output" in err
 
 

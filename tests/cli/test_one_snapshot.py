@@ -214,9 +214,9 @@ def test_each_refresh_of_a_watch_is_of_one_snapshot(
 
     monkeypatch.setattr(watching, "time", SimpleNamespace(sleep=sleep))  # no other thread's
     shown = offsetlake("lag", "-g", "l*", "--watch", "--table-root", world.tables.root)
-    assert shown.out.count("as of batch") == opened.snapshots == 3
-    for answer in shown.out.split("\n\n"):
-        (told,) = map(int, re.findall(r"as of batch (\d+)", answer))
+    batches = list(map(int, re.findall(r"as of batch (\d+)", shown.err)))
+    assert len(batches) == opened.snapshots == 3
+    for told, answer in zip(batches, shown.out.split("\n\n"), strict=True):
         assert batches_in(answer) <= {told}
         assert 0 < max(sampled_batches_in(answer)) <= told
 

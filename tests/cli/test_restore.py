@@ -45,12 +45,15 @@ def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> 
     world.sample(world.log, range(world.now + 1, world.now + 2), log_start=world.end_at(0))
     ended = restore("old", "--as-of", "1m")
     committed = world.end_at(0) - 3_600
-    said = f"group 'old': orders:0, offset {committed}: the log starts after it: what was to be read is gone"
+    said = (
+        f"group 'old': orders:0, offset {committed}: the log starts after the offset: the records to read "
+        "next were deleted"
+    )
     assert (ended.code, ended.err.splitlines()[1]) == (0, f"offsetlake: {said}")
     assert ended.out == f"orders,0,{committed}\n"
     world.make_anew()
     assert "orders:0, offset" in (err := restore("live", "--as-of", "2m").err)
-    assert ": the topic was made anew since: the offset is one of another log" in err
+    assert ": the topic was recreated after the commit: the offset belongs to another log" in err
     assert "its topic is gone, or was not sampled" in restore("lost", "--as-of", "2m").err
 
 
@@ -106,7 +109,7 @@ def test_a_group_that_has_members_is_named_since_the_tool_refuses_it(world: LagT
         assert re.fullmatch(REFUSED.format("'live' has 2 members"), told[0])
     told = restore("many*", "--as-of", "now").err.splitlines()[-6:]
     assert all(f"'many-{n}' has a member (" in line for n, line in enumerate(told[:5]))
-    assert told[5] == "offsetlake: so it is with 3 more groups"
+    assert told[5] == "offsetlake: and 3 more groups"
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,15 @@ from streaming.tables.tables import Tables
 
 M = MINUTE_MS
 START = now_ms() - 30 * M
-NOT_YET, THERE = "nothing is committed yet", "nothing is committed, and records are there"
-WAIT = "nothing is committed, and records wait"
+NOT_YET, THERE = "no committed offset yet", "no committed offset, log has records"
+WAIT = "no committed offset, records waiting"
 FOUND = {
     "empty": ("UNKNOWN", NOT_YET),
     "late": ("WARNING", THERE),
     "looping": ("STOPPED", WAIT),
     "passed": ("STOPPED", WAIT),
     "stuck": ("STOPPED", WAIT),
-    "unsampled": ("UNKNOWN", "its log end is not known"),
+    "unsampled": ("UNKNOWN", "log end unknown"),
     "young": ("UNKNOWN", NOT_YET),
 }
 
@@ -123,7 +123,7 @@ def test_they_are_not_judged_before_the_window_is_over(queries: LagQueries) -> N
         ("stuck", "passed", "looping"), "UNKNOWN"
     )
     now = queries.health(["stuck"], as_of=at(30 + 20)).rows.to_pylist()
-    assert [row["reason"] for row in now] == ["newer commits may not have been read"]
+    assert [row["reason"] for row in now] == ["newer commits may be unread"]
 
 
 def test_views_of_sql_have_them(tables: Tables) -> None:

@@ -36,8 +36,8 @@ def _is_it_right() -> list[Builder]:
         number(
             "Last heartbeat",
             f"time() - {of('heartbeat_timestamp_seconds')}",
-            "How long ago the job said that it is alive. Three minutes later metrics of groups end, for "
-            "groups may have gone on without the job.",
+            "Age of the last heartbeat. After three minutes metrics of groups end, because commits since "
+            "then are not known.",
             unit="s",
             steps=AGES,
             if_none="not known",
@@ -46,8 +46,7 @@ def _is_it_right() -> list[Builder]:
         number(
             "Commits known up to",
             f"time() - min({of('source_complete_timestamp_seconds')})",
-            "How long ago that was, in the offsets partition that is the furthest behind. Everything below "
-            "is as of then.",
+            "How long ago, in the offsets partition furthest behind. All panels below are as of that time.",
             unit="s",
             steps={0: GREEN, 60: ORANGE, 300: RED},
             if_none="not known",
@@ -56,8 +55,7 @@ def _is_it_right() -> list[Builder]:
         number(
             "Log ends sampled",
             f"time() - {of('log_ends_timestamp_seconds')}",
-            "How long ago the job asked the brokers where logs end. After five minutes lag is not known any "
-            "more.",
+            "How long ago the job last sampled log end offsets. After five minutes lag is unknown.",
             unit="s",
             steps={0: GREEN, 120: ORANGE, 300: RED},
             if_none="not known",
@@ -66,17 +64,17 @@ def _is_it_right() -> list[Builder]:
         number(
             "Tables",
             of("tables_readable"),
-            "Whether offsetlake serve could read the tables when it last looked.",
+            "Whether offsetlake serve could read the tables at its last attempt.",
             unit="none",
             words={"0": ("unreadable", RED), "1": ("readable", GREEN)},
             if_none="not known",
             width=3,
         ),
         number(
-            "Topic read again",
+            "Rebuild",
             of("rebuild_in_progress"),
-            "During a rebuild the topic is read again from its beginning; until that is done there are no "
-            "metrics of groups.",
+            "During a rebuild the topic is read again from its beginning; groups have no metrics until it is "
+            "done.",
             unit="none",
             words={"0": ("no", GREEN), "1": ("in progress", ORANGE)},
             if_none="not known",
@@ -85,7 +83,7 @@ def _is_it_right() -> list[Builder]:
         number(
             "Alerts evaluated",
             f"time() - {of('alerts_evaluated_timestamp_seconds')}",
-            "How long ago the job evaluated the rules of its own alerts.",
+            "How long ago the job evaluated its own alert rules.",
             unit="s",
             steps={0: GREEN, 120: ORANGE, 300: RED},
             if_none="not known",
@@ -94,7 +92,7 @@ def _is_it_right() -> list[Builder]:
         number(
             "Undelivered alerts",
             f"sum({of('alerts_undelivered')})",
-            "Alerts of offsetlake itself that have not reached a receiver: `offsetlake status` says why.",
+            "Alerts of the job that have not reached a receiver; `offsetlake status` shows why.",
             unit="none",
             steps=ANY,
             if_none="not known",
@@ -103,7 +101,7 @@ def _is_it_right() -> list[Builder]:
         number(
             "Open alerts",
             f"sum by (severity) ({of('alerts_open')})",
-            "Alerts of offsetlake itself, by severity: `offsetlake alerts` lists them.",
+            "Alerts of the job, by severity; `offsetlake alerts` lists them.",
             unit="none",
             steps=ANY,
             legend="{{severity}}",
@@ -113,16 +111,16 @@ def _is_it_right() -> list[Builder]:
         lines(
             "Groups by status",
             {status: f"count({of('group_status')} == {code})" for code, status in enumerate(STATUSES)},
-            "As `offsetlake health` judges them, by their worst partition: STOPPED commits nothing while "
-            "records wait, STALLED commits one offset again and again, REWOUND went back, WARNING falls "
-            "further behind.",
+            "Status of the worst partition, as in `offsetlake health`: STOPPED commits nothing while "
+            "records are waiting, STALLED repeats the same offset, REWOUND committed an earlier offset, "
+            "WARNING has a growing lag.",
             unit="none",
             is_stacked=True,
         ),
         lines(
             "Open alerts by rule",
             {"{{rule}}": f"sum by (rule) ({of('alerts_open')})"},
-            "Alerts of offsetlake itself. What each rule means, and what to do, is in docs/alerts.md.",
+            "Alerts of the job. docs/alerts.md explains each rule and what to do.",
             unit="none",
             is_stacked=True,
         ),
@@ -144,7 +142,7 @@ def _what_will_be_lost() -> list[Builder]:
         number(
             "Groups that lose offsets within a day",
             f"count({first} < 86400)",
-            "Groups of which the broker will drop committed offsets within 24 hours.",
+            "Groups whose committed offsets the broker will drop within 24 hours.",
             unit="none",
             steps=ANY,
         ),
@@ -158,7 +156,7 @@ def _what_will_be_lost() -> list[Builder]:
         number(
             "Offsets below the log start",
             f"sum({of('group_topic_offsets_below_log_start')})",
-            "Committed offsets whose next records data retention has deleted: the groups have lost them.",
+            "Committed offsets whose next records were deleted by retention before the group read them.",
             unit="none",
             steps=ANY,
             width=3,
@@ -166,13 +164,13 @@ def _what_will_be_lost() -> list[Builder]:
         number(
             "Offsets beyond the log end",
             f"sum({of('group_offsets_beyond_log_end')})",
-            "Committed offsets that are not in their log yet: consumers continue at auto.offset.reset.",
+            "Committed offsets beyond the end of their log; consumers continue at auto.offset.reset.",
             unit="none",
             steps=ANY,
             width=3,
         ),
         number(
-            "Offsets of former topics",
+            "Offsets of recreated topics",
             f"sum({of('group_topic_offsets_of_former_topic')})",
             "Committed offsets of a deleted topic of the same name: they point into another log.",
             unit="none",
@@ -190,17 +188,17 @@ def _what_will_be_lost() -> list[Builder]:
         rows(
             "Next to expire",
             f"bottomk(20, {first})",
-            "Groups in the order in which the broker will drop their first offset. Start their consumers, "
+            "Groups in the order in which their first offset expires. Start their consumers, "
             "or commit the same offsets again; delete groups that are not needed.",
             unit="s",
             value="Expires in",
             steps={0: RED, 7_200: ORANGE, 86_400: GREEN},
         ),
         lines(
-            "Offsets that went, by cause",
+            "Removed offsets, by cause",
             {"{{cause}}": f"sum by (cause) (increase({of('retired_offsets_total')}[$__rate_interval]))"},
-            "`expired (probable)` is what the broker dropped; `offsetlake retired` lists them with their "
-            "last values, and can put them back.",
+            "`expired (probable)`: dropped by the broker. `offsetlake retired` lists them with their last "
+            "values and exports them for restoring.",
             unit="none",
             is_stacked=True,
         ),
@@ -217,17 +215,17 @@ def _what_will_be_lost() -> list[Builder]:
         rows(
             "Groups with offsets beyond the log end",
             of("group_offsets_beyond_log_end"),
-            "The topic was made anew, has lost records, or the offsets were set by hand. Choose where the "
-            "consumers are to continue, and reset the offsets before they start.",
+            "The topic was recreated or has lost records, or the offsets were set by hand. Reset the offsets "
+            "before the consumers start.",
             unit="none",
             value="Offsets",
             labels=("group",),
             width=8,
         ),
         rows(
-            "Groups with offsets of former topics",
+            "Groups with offsets of recreated topics",
             of("group_topic_offsets_of_former_topic"),
-            "The topic was deleted and made anew after the commit. Reset these offsets, most often to the "
+            "The topic was deleted and recreated after the commit. Reset these offsets, usually to the "
             "earliest.",
             unit="none",
             value="Offsets",
@@ -240,29 +238,29 @@ def _what_will_be_lost() -> list[Builder]:
 def _lag() -> list[Builder]:
     return [
         lines(
-            "Groups that are the longest behind",
+            "Groups furthest behind, in time",
             {"{{group}}": f"topk(10, {of('group_lag_seconds')})"},
-            "How long ago the log went past what the group has committed, in its worst partition.",
+            "Time since the log end passed the committed offset, in the worst partition.",
             unit="s",
         ),
         lines(
-            "Groups with the most records to read",
+            "Groups furthest behind, in records",
             {"{{group}}": f"topk(10, {of('group_lag')})"},
-            "Log end offset - committed offset, over all partitions of a group.",
+            "Log end offset minus committed offset, summed over all partitions of a group.",
             unit="short",
         ),
         rows(
             "Furthest behind now",
             f"topk(50, {of('group_lag_seconds')})",
-            "`offsetlake lag` shows the same, with the topic that is the furthest behind.",
+            "`offsetlake lag` shows the same, with the topic furthest behind.",
             unit="s",
             value="Behind",
             steps={0: GREEN, 300: ORANGE, 3_600: RED},
         ),
         lines(
-            "Topics with the most records to read",
+            "Topics furthest behind, in records",
             {"{{topic}}": f"topk(10, sum by (topic) ({of('group_topic_lag')}))"},
-            "The lag of all groups that read a topic, together.",
+            "Sum of the lag of all groups that read the topic.",
             unit="short",
         ),
     ]
@@ -273,7 +271,7 @@ def _progress() -> list[Builder]:
         lines(
             "Commits",
             {"of all groups": rate("commits_total")},
-            "Commits of offsets, as offsetlake has read them.",
+            "Offset commits read by the job.",
             unit="cps",
         ),
         lines(
@@ -288,31 +286,32 @@ def _progress() -> list[Builder]:
                 "{{group}}": "topk(10, sum by (group) "
                 f"(clamp_min(deriv({of('group_topic_position')}[$__rate_interval]), 0)))"
             },
-            "By how much committed offsets rise.",
+            "Rate at which committed offsets rise.",
             unit="recps",
         ),
         lines(
             "Rewinds",
             {"{{group}}": f"topk(10, increase({of('group_rewinds_total')}[$__rate_interval]))"},
-            "Commits below the offset before. `offsetlake history --event rewind` says who can have done it.",
+            "Commits of an earlier offset. `offsetlake history --event rewind` shows possible originators.",
             unit="none",
         ),
         rows(
-            "Groups that are not well",
+            "Groups with problems",
             f"{of('group_status')} >= 3",
-            "In a partition at least: STOPPED commits nothing while records wait, STALLED commits one offset "
-            "again and again, REWOUND went back. `offsetlake health` says in which, and since when.",
+            "In at least one partition: STOPPED commits nothing while records are waiting, STALLED repeats "
+            "the same offset, REWOUND committed an earlier offset. `offsetlake health` shows where and "
+            "since when.",
             unit="none",
             value="Status",
             words=STATUS_WORDS,
         ),
         rows(
-            "Silent for the longest time",
+            "Groups without commits for longest",
             f"topk(20, time() - {of('group_last_commit_timestamp_seconds')})",
-            "How long ago the group has last committed. Groups that are idle for longer than [metrics] "
-            "idle_after are left out.",
+            "Time since the last commit. Groups that are idle for longer than [metrics] idle_after are left "
+            "out.",
             unit="s",
-            value="Silent for",
+            value="Last commit",
         ),
     ]
 
@@ -322,7 +321,7 @@ def _one_group() -> list[Builder]:
         number(
             "Status",
             of("group_status", OF_GROUP),
-            "Whether the group is well, as `offsetlake health` says.",
+            "Status of the group, as in `offsetlake health`.",
             unit="none",
             words=STATUS_WORDS,
             if_none="not known",
@@ -330,7 +329,7 @@ def _one_group() -> list[Builder]:
         number(
             "Type and state",
             of("group_info", OF_GROUP),
-            "Of which type the group is, and its state as the coordinator wrote it.",
+            "Type of the group, and its state as logged by the coordinator.",
             unit="none",
             legend="{{type}} {{state}}",
             is_name=True,
@@ -339,26 +338,26 @@ def _one_group() -> list[Builder]:
         number(
             "Members",
             of("group_members", OF_GROUP),
-            "Members of the group. Consumers that assign partitions themselves are none.",
+            "Members of the group. Consumers that assign partitions themselves are not members.",
             unit="none",
             if_none="not known",
         ),
         number(
-            "How far behind",
+            "Lag in time",
             of("group_lag_seconds", OF_GROUP),
-            "How long ago the log went past what the group has committed, in its worst partition.",
+            "Time since the log end passed the committed offset, in the worst partition.",
             unit="s",
             if_none="not known",
         ),
         number(
             "Last commit",
             f"time() - {of('group_last_commit_timestamp_seconds', OF_GROUP)}",
-            "How long ago the group has last committed.",
+            "Time since the last commit of the group.",
             unit="s",
             if_none="not known",
         ),
         number(
-            "Its first offset expires in",
+            "First offset of the group expires in",
             f"min({of('group_expiry_timestamp_seconds', OF_GROUP)}) - time()",
             "When the broker will drop the first committed offset of the group, if the group stays as it is.",
             unit="s",
@@ -366,16 +365,15 @@ def _one_group() -> list[Builder]:
             if_none="none known",
         ),
         lines(
-            "Behind, by topic",
+            "Lag in time, by topic",
             {"{{topic}}": of("group_topic_lag_seconds", OF_GROUP, OF_TOPIC)},
-            "How long ago the log of a partition went past what the group has committed: the longest of "
-            "each topic.",
+            "Time since the log end passed the committed offset, in the worst partition of each topic.",
             unit="s",
         ),
         lines(
-            "Records to read, by topic",
+            "Lag in records, by topic",
             {"{{topic}}": of("group_topic_lag", OF_GROUP, OF_TOPIC)},
-            "Log end offset - committed offset, over the partitions of a topic.",
+            "Log end offset minus committed offset, summed over the partitions of a topic.",
             unit="short",
         ),
         lines(
@@ -384,7 +382,7 @@ def _one_group() -> list[Builder]:
                 "{{topic}}": "clamp_min(deriv("
                 f"{of('group_topic_position', OF_GROUP, OF_TOPIC)}[$__rate_interval]), 0)"
             },
-            "By how much committed offsets rise.",
+            "Rate at which committed offsets rise.",
             unit="recps",
         ),
         lines(
@@ -393,20 +391,20 @@ def _one_group() -> list[Builder]:
                 "commits": rate("group_commits_total", OF_GROUP),
                 "rewinds": rate("group_rewinds_total", OF_GROUP),
             },
-            "Commits of offsets, and those of them that went back.",
+            "Offset commits, and commits of an earlier offset.",
             unit="cps",
         ),
         lines(
-            "Partition that waits for a commit the longest, by topic",
+            "Longest time without a commit in a partition, by topic",
             {"{{topic}}": f"time() - {of(OLDEST_COMMIT, OF_GROUP, OF_TOPIC)}"},
-            "A partition that is stuck while others go on shows here first.",
+            "Shows a stuck partition first, while others continue.",
             unit="s",
         ),
         rows(
             "Topics",
             of("group_topic_subscribed", OF_GROUP),
-            "Whether the group still subscribes to the topics of which it has committed offsets. Offsets of "
-            "topics that it has left expire.",
+            "Whether the group still subscribes to the topics for which it has committed offsets. Offsets of "
+            "other topics expire.",
             unit="none",
             value="Subscribed",
             labels=("topic",),
@@ -418,25 +416,25 @@ def _one_group() -> list[Builder]:
 def _offsetlake_itself() -> list[Builder]:
     kinds = ("decoded", "tombstones", "malformed", "misplaced", "clamped", "unknown")
     return [
-        number("Groups", of("groups"), "Groups that are known.", unit="short", if_none="not known"),
+        number("Groups", of("groups"), "Number of known groups.", unit="short", if_none="not known"),
         number(
             "Committed offsets",
             of("committed_offsets"),
-            "Committed offsets that are known, of all groups.",
+            "Known committed offsets of all groups.",
             unit="short",
             if_none="not known",
         ),
         number(
             "Offsets partitions not loaded",
             f"count({of('source_loaded')} == 0)",
-            "Offsets partitions that were never read to their end: their groups have no metrics.",
+            "Offsets partitions not read to their end yet: their groups have no metrics.",
             unit="none",
             steps=ANY,
         ),
         number(
-            "Lag and status worked out",
+            "Lag and status computed",
             f"time() - {of('standing_timestamp_seconds')}",
-            "How long ago offsetlake serve worked out lag, the status of groups and expiry.",
+            "How long ago offsetlake serve computed lag, status and expiry.",
             unit="s",
             steps={0: GREEN, 120: ORANGE, 600: RED},
             if_none="not known",
@@ -444,76 +442,75 @@ def _offsetlake_itself() -> list[Builder]:
         number(
             "Series left out",
             of("series_withheld"),
-            "By reason: `idle` and `granularity` are as [metrics] says, `incomplete` are groups that cannot "
-            "be judged now, and `max_series` are all of the groups that there is no room for.",
+            "By reason: `idle` and `granularity` follow from [metrics], `incomplete` are groups whose data "
+            "is incomplete, `max_series` are groups beyond that limit.",
             unit="short",
             legend="{{reason}}",
         ),
         number(
-            "Connections at the Kafka door",
+            "Connections to the Kafka listener",
             of("kafka_connections"),
-            "Clients that are connected to offsetlake serve by Kafka's protocol.",
+            "Kafka clients connected to offsetlake serve.",
             unit="none",
             if_none="not open",
         ),
         lines(
             "Records of the offsets topic",
             {kind: rate(f"records_{kind}_total") for kind in kinds},
-            "Malformed ones are in the quarantine, misplaced ones are ignored as brokers do, unknown ones "
-            "need a newer release of offsetlake.",
+            "Malformed: kept in the table quarantine. Misplaced: ignored, as by brokers. Unknown: need a "
+            "newer release of offsetlake.",
             unit="recps",
         ),
         lines(
-            "Records to be read, by offsets partition",
+            "Unread records, by offsets partition",
             {"{{source_partition}}": f"topk(10, {of('source_lag')})"},
             "How far the job is behind the offsets topic.",
             unit="short",
         ),
         lines(
-            "Offsets partitions that are held back",
+            "Offsets partitions held back or without answer",
             {
                 "{{source_partition}}: transaction": f"time() - {of('source_held_back_timestamp_seconds')}",
                 "{{source_partition}}: no answer": f"time() - {of('source_unanswered_timestamp_seconds')}",
             },
-            "For how long an open transaction has hidden commits from everyone who reads committed data, or "
-            "the leader has not answered.",
+            "How long an open transaction has hidden newer commits, or the leader has not answered.",
             unit="s",
         ),
         lines(
-            "What an answer costs",
+            "Time to build a response",
             {"{{step}}": of("build_duration_seconds")},
-            "How long offsetlake serve worked for the answer to a scrape, by step.",
+            "Time that offsetlake serve needed for the response to a scrape, by step.",
             unit="s",
         ),
         lines(
-            "Requests at the Kafka door",
+            "Requests to the Kafka listener",
             {"{{api}}": f"sum by (api) ({rate('kafka_requests_total')})"},
-            "By Kafka's name of the request.",
+            "By Kafka's name of the API.",
             unit="reqps",
             is_stacked=True,
             width=6,
         ),
         lines(
-            "Connections closed by the Kafka door",
+            "Connections closed by the Kafka listener",
             {"{{reason}}": f"sum by (reason) ({rate('kafka_connections_closed_total')})"},
-            "By the reason: see offsetlake_kafka_connections_closed_total in docs/metrics.md. `idle` is as "
-            "usual, the others are worth a look at the log.",
+            "By reason: see offsetlake_kafka_connections_closed_total in docs/metrics.md. `idle` is normal; "
+            "for other reasons check the log of offsetlake serve.",
             unit="cps",
             is_stacked=True,
             width=6,
         ),
         lines(
-            "How long batches take",
+            "Duration of batches",
             {"batch": of("batch_duration_seconds")},
-            "Of the newest batch, from its trigger to after its commit. Batches begin as often as [job] "
-            "trigger says; one that takes longer than that delays the next, and so all that is shown here.",
+            "Newest batch, from its trigger until after its commit. A batch that takes longer than [job] "
+            "trigger delays the next one, and everything shown here.",
             unit="s",
             width=6,
         ),
         lines(
             "Age of the newest batch",
             {"batch": f"time() - {of('batch_timestamp_seconds')}"},
-            "How long ago anything changed in the tables. Where nobody commits, nothing changes.",
+            "Time since the last change of the tables. Without commits nothing changes.",
             unit="s",
             width=6,
         ),
@@ -521,8 +518,8 @@ def _offsetlake_itself() -> list[Builder]:
 
 
 ROWS: Final = {
-    "Is it right now": _is_it_right,
-    "What will be lost": _what_will_be_lost,
+    "Overview": _is_it_right,
+    "Expiry and loss": _what_will_be_lost,
     "Lag": _lag,
     "Progress": _progress,
     "One group: $group": _one_group,

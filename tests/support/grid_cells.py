@@ -240,7 +240,7 @@ FAULTS: Final = (
         rebuilds=(STARTING, FIRST, FOLLOWING),
     ),
     Fault(
-        "topic deleted and made anew",
+        "topic deleted and recreated",
         lambda cell: cell.world.make_topic_anew(),
         _change,
         rebuilds=(STARTING, FIRST, FOLLOWING),

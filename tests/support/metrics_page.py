@@ -1,6 +1,6 @@
-"""Writes the tables of docs/metrics.md anew: `make board`.
+"""Writes the tables of docs/metrics.md: `make board`.
 
-They are made from the catalogue, between comments that name them.
+They are generated from the catalogue, between comments that name them.
 """
 
 import re
@@ -15,7 +15,7 @@ PARTS = {"metrics": tables_of_metrics, "names": tables_of_names}
 def with_tables(text: str) -> str:
     """The page with its tables as the code has them."""
     for name, made in PARTS.items():
-        start, end = f"<!-- {name}: made from the code -->\n", f"<!-- end of {name} -->"
+        start, end = f"<!-- {name}: generated from the code -->\n", f"<!-- end of {name} -->"
         before, _, after = text.partition(start)
         assert re.search(re.escape(end), after), name
         text = f"{before}{start}\n{made()}\n{end}{after.partition(end)[2]}"

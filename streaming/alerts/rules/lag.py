@@ -186,14 +186,14 @@ def _stopped_sentence(finding: Finding) -> str:
     facts = finding.facts
     if "waiting" not in facts:
         return (
-            "{subject}: records wait, and nothing is committed any more for {offsets}; for the longest time "
-            "not for {place}, {committed_offset}, since {last_commit_at}"
+            "{subject}: records are waiting without new commits for {offsets}; for the longest time for "
+            "{place}, {committed_offset}, since {last_commit_at}"
         )
-    member = "{member}" if facts["member"] else "a member whose name is not known"
+    member = "{member}" if facts["member"] else "a member of unknown name"
     is_known = facts["waiting"] is not None
     waiting = "{waiting} records waited" if is_known else "it was not known how many records waited"
     return (
-        "{subject}: records wait for {partitions}, and nothing was ever committed for {place}, which has "
+        "{subject}: records are waiting in {partitions} without any commit: {place} has "
         f"been assigned since {{assigned_since}} or longer, now to {member}; when this was noticed {waiting}"
     )
 
@@ -216,8 +216,8 @@ def _judge_group_stalled(view: View, settings: AlertSettings) -> Judgement:
 GROUP_STALLED: Final = Rule(
     id=STALLED_RULE,
     judge=_judge_group_stalled,
-    sentence="{subject}: records wait, and {offsets} are committed again and again without moving, such as "
-    "{place}, {committed_offset}",
+    sentence="{subject}: records are waiting, and {offsets} are committed repeatedly without advancing, "
+    "such as {place}, {committed_offset}",
 )
 
 
@@ -272,7 +272,7 @@ def _rewound(view: View, settings: AlertSettings) -> Iterator[Finding]:
 GROUP_REWOUND: Final = Rule(
     id=REWOUND_RULE,
     judge=_judge_group_rewound,
-    sentence="{subject}: {offsets} went back, the furthest {place}, from {offset_before} to "
+    sentence="{subject}: {offsets} moved back; the furthest is {place}, from {offset_before} to "
     "{committed_offset} at {went_back_at}, {who}",
 )
 
@@ -360,8 +360,8 @@ def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) 
 OFFSET_OF_FORMER_TOPIC: Final = Rule(
     id=FORMER_TOPIC_RULE,
     judge=_judge_offset_of_former_topic,
-    sentence="{subject} has members, and {offsets} that were committed in a former topic of the same name, "
-    "such as {place}, {committed_offset}: they would start there",
+    sentence="{subject} has members, and {offsets} of a deleted topic of the same name, such as {place}, "
+    "{committed_offset}: its consumers would start there",
 )
 
 
@@ -401,7 +401,7 @@ def _judge_lag_seconds(view: View, settings: AlertSettings) -> Judgement:
 def _lag_sentence(finding: Finding) -> str:
     least = "at least " if finding.facts["lag_is_at_least"] else ""
     return (
-        "{subject} is too far behind with {offsets}; when this was noticed the furthest was {place}, "
+        "{subject} is too far behind with {offsets}; when the alert opened the furthest was {place}, "
         f"{{committed_offset}}, behind by {{lag}} records and {least}{{lag_seconds}} s"
     )
 

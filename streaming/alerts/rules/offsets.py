@@ -91,9 +91,9 @@ def _judge_retention_unknown(view: View, settings: AlertSettings) -> Judgement:
 RETENTION_UNKNOWN: Final = Rule(
     id="retention_unknown",
     judge=_judge_retention_unknown,
-    sentence="it is not known how long the brokers keep offsets, so nothing warns of offsets that expire: "
-    "no broker has told the job (it needs the right to describe their configuration), and [expiry] retention "
-    "is not set",
+    sentence="the offset retention of the brokers is unknown, so nothing warns of expiring offsets: no "
+    "broker has reported it (the job needs the permission DescribeConfigs), and [expiry] retention is not "
+    "set",
 )
 
 
@@ -170,7 +170,7 @@ def _sentence_below_log_start(finding: Finding) -> str:
     if finding.facts["offsets_gone"] == 1:
         return (
             "{subject}: the log starts one above {offsets}, such as {place}, committed {committed_offset}: "
-            "what was deleted may be the marker of a transaction, which is not read, or one record"
+            "the deleted record may be a transaction marker, which consumers skip, or one real record"
         )
     return (
         "{subject}: the log starts above {offsets}; the worst is {place}, committed {committed_offset}, "

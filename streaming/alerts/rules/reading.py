@@ -49,7 +49,7 @@ UNKNOWN_RECORD_VERSION: Final = Rule(
     id=schemas.UNKNOWN_RECORD_VERSION,
     judge=_judge_unknown_record_version,
     sentence="{count} {subject} cannot be read by this release (first at {first}, last at {last}, as offsets "
-    "partition:offset); what they say is missing from the tables",
+    "partition:offset); their content is missing from the tables",
     labels=lambda finding: {name: finding.facts[name] for name in ("record_type", "value_version")},
     remembers_closed=True,
 )
@@ -83,7 +83,7 @@ JOB_BEHIND: Final = Rule(
     id="job_behind",
     judge=_judge_job_behind,
     sentence="the job has read {partitions} offsets partition(s) only up to {complete_as_of} or earlier; "
-    "what their groups have committed since is not known",
+    "later commits of their groups are unknown",
 )
 
 

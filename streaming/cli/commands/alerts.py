@@ -48,8 +48,8 @@ def alerts(
 ) -> None:
     """List open alerts, or evaluate the rules once.
 
-    A running job evaluates them by itself. Alerts are suspended while it is down or still reading, which is
-    reported on standard error. With --evaluate, --bootstrap-server names the brokers to ask for log start
+    A running job evaluates the rules by itself. While it is down or still reading, alerts are suspended,
+    which is reported on standard error. With --evaluate, the brokers in --bootstrap-server provide log start
     offsets (rule offset_below_log_start).
 
     \b
@@ -139,7 +139,7 @@ def _failures(progress: "Progress", created_at: int, late_ms: int, now: int) -> 
     if progress.heartbeat - (created_at if at is None else at) <= late_ms:
         return []
     found = (
-        f"never did since the tables were made at {iso(created_at)}"
+        f"never did since the tables were created at {iso(created_at)}"
         if at is None
         else f"did not since {iso(at)}"
     )

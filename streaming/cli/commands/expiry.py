@@ -56,8 +56,8 @@ def expiring(
 ) -> int:
     """Show which committed offsets the brokers will drop, soonest first, with the time and the rule.
 
-    A negative time_left means due, and dropped at the brokers' next check. With --bootstrap-server or
-    --command-config, also what is at stake: log start and end offsets, the lag, and how many records
+    A negative time_left means that the offset is due, and dropped at the brokers' next check. With
+    --bootstrap-server or --command-config, also log start and end offsets, the lag, and how many records
     auto.offset.reset=earliest would read again and latest would skip.
 
     \b
@@ -114,9 +114,9 @@ def retired(
 ) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
 
-    CURRENT-OFFSET is the one that was committed since: such an offset is not lost. reset-csv contains lost
-    offsets only, without those of deleted topics, for kafka-consumer-groups (2.4 or newer); that refuses a
-    group with members, which standard error names. The whole way, beginning with consumers that are stopped:
+    CURRENT-OFFSET is the offset committed since the removal, if any: then nothing is lost. reset-csv contains
+    only lost offsets of existing topics, for kafka-consumer-groups (2.4 or newer). That tool refuses groups
+    with members; standard error lists them. To restore, stop the consumers, then:
 
     \b
       offsetlake retired --group billing --since 7d

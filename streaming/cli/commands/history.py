@@ -21,6 +21,7 @@ from streaming.cli.options import (
     until_option,
     words_of,
 )
+from streaming.cli.output import print_footer
 from streaming.common.times import iso, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--every",
     metavar="DURATION",
-    help="Positions and lag at regular moments instead, such as 5m: a series for plots. Needs --since.",
+    help="Instead, positions and lag at this interval, such as 5m: a series for plots. Needs --since.",
 )
 @asking_options
 @answer_options
@@ -66,9 +67,9 @@ def history(
 ) -> int:
     """Show how the positions of groups moved, one line per batch.
 
-    Commits within a batch are merged; COMMITS says how many they were. `rewind` is a step back; `retired` is
-    the removal of the offset, with its cause. LAG and LAG-TIME are as of the step, and left out where they
-    would take minutes. With --event rewind alone, BY is who can have done it.
+    Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset;
+    `retired` is the removal of the offset, with its cause. LAG and LAG-TIME are as of that batch, and left
+    out if computing them would take minutes. With only --event rewind, BY shows possible originators.
 
     \b
       offsetlake history --event rewind --since 2h
@@ -110,7 +111,7 @@ def history(
     answer, rows, found = question.ask(steps)
     found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
-        print("one line per batch that moved a position; commits within a batch are merged")
+        print_footer(["one line per batch that moved a position; commits within a batch are merged"])
     return found.tell([*found.why_no_lag(output), *_start_of_history(answer)])
 
 

@@ -53,7 +53,7 @@ _job_options = all_of(
 def run(once: bool, **options: Any) -> None:
     """Follow the offsets topic and maintain the tables, until stopped (Ctrl-C or SIGTERM).
 
-    Standard error tells how it goes; alerts are lines of JSON on standard output.
+    Progress and messages go to standard error, alerts to standard output as lines of JSON.
 
     \b
       offsetlake run --bootstrap-server localhost:9092
@@ -79,8 +79,8 @@ def run(once: bool, **options: Any) -> None:
 def rebuild(**options: Any) -> None:
     """Re-read the topic from the beginning, reconcile the tables, exit.
 
-    `run` does this by itself when it is necessary. By hand, it replaces a lost checkpoint, or changes the
-    number of state partitions. Stop the running job first. The tables keep their history.
+    `run` does this by itself when necessary. Use it to replace a lost checkpoint, or to change the number of
+    state partitions. Stop the running job first. The tables keep their history.
 
     \b
       offsetlake rebuild --bootstrap-server localhost:9092

@@ -47,9 +47,9 @@ _WATCH_S: Final = 5.0
     show_default=True,
     help="One line per group, or per topic over all groups.",
 )
-@click.option("--min-lag", type=click.IntRange(0), metavar="N", help="Only with so many records of lag.")
-@click.option("--min-time", metavar="DURATION", help="Only with so long a lag, such as 10m.")
-@click.option("--watch", is_flag=True, help=f"Print it again every {_WATCH_S:g} s, until Ctrl-C.")
+@click.option("--min-lag", type=click.IntRange(0), metavar="N", help="Only with a lag of at least N records.")
+@click.option("--min-time", metavar="DURATION", help="Only with a lag of at least this time, such as 10m.")
+@click.option("--watch", is_flag=True, help=f"Repeat every {_WATCH_S:g} s, until Ctrl-C.")
 @asking_options
 @answer_options
 def lag(
@@ -65,12 +65,12 @@ def lag(
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show who is behind: one line per group or topic, the furthest behind first.
+    """Show the lag of groups or topics, one line each, the furthest behind first.
 
-    LAG is that of all partitions together, LAG-TIME that of the one that is furthest behind: how long the
-    first unread record has been there, as of the last sample of the log end. `>=`: longer than is known, or
-    not known of some partition. SINCE: from which sample on every one found that partition behind by more
-    than `[health] min_lag`; `<=`: or earlier.
+    LAG is the sum over all partitions. LAG-TIME is the age of the first unread record, in the partition that
+    is furthest behind, as of the last sample of log ends. `>=`: the actual time may be longer, or is unknown
+    for some partition. SINCE: time from which on that partition had a lag of more than `[health] min_lag` in
+    every sample; `<=`: possibly earlier.
 
     \b
       offsetlake lag
@@ -127,7 +127,7 @@ def _print_lag(
     "statuses",
     multiple=True,
     metavar="S[,S]",
-    help="Only with these: OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND.",
+    help="Only groups with this status: OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND.",
 )
 @since_option
 @until_option
@@ -145,11 +145,11 @@ def health(
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show whether groups are well, the worst first, with the partition that decides.
+    """Show the status of groups, the worst first, with the partition that determines it.
 
-    STOPPED: no commits, and records wait. STALLED: commits stay at one offset. WARNING: the lag grew.
-    REWOUND: went back. UNKNOWN: too little is known, REASON says of what. By Burrow's rules, over `[health]
-    window`. With --since one line per change of the status.
+    STOPPED: no commits while records are waiting. STALLED: commits do not advance while records are waiting.
+    WARNING: the lag is growing. REWOUND: the group committed an earlier offset. UNKNOWN: not enough data, see
+    REASON. The rules are Burrow's, over `[health] window`. With --since, one line per change of the status.
 
     \b
       offsetlake health --status STOPPED,STALLED

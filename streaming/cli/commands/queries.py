@@ -23,7 +23,7 @@ from streaming.cli.options import (
     topic_option,
     words_of,
 )
-from streaming.cli.output import for_programs, warn
+from streaming.cli.output import for_programs, print_footer, warn
 from streaming.common.escapes import printable, shown
 from streaming.common.times import in_words, iso, now_ms
 from streaming.model.errors import MisuseError
@@ -57,14 +57,13 @@ def offsets(
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show committed offsets: the newest of every group, topic and partition. CURRENT-OFFSET is `-` where a
-    member has a partition that nothing is committed for.
+    """Show committed offsets: the newest of every group, topic and partition.
 
-    CURRENT-OFFSET, LOG-END-OFFSET, LAG and LAG-TIME are as of the last samples of log ends, which the job
-    takes every 10 s; `>=`: the lag began before the first of them, or there was none since. With
-    --bootstrap-server or --command-config brokers are asked for log end offsets as of now. CONSUMER-ID, HOST
-    and CLIENT-ID are of the member that has the partition. A group or topic that is named and not there:
-    exit code 1.
+    CURRENT-OFFSET is `-` if a member owns the partition and nothing is committed. CURRENT-OFFSET,
+    LOG-END-OFFSET, LAG and LAG-TIME are as of the last sample of log ends (the job takes one every 10 s);
+    `>=`: the lag began before the first sample, or in a gap between samples. --bootstrap-server or
+    --command-config requests the current log end offsets from the brokers. CONSUMER-ID, HOST and CLIENT-ID
+    belong to the member that owns the partition. Exit code 1 if a named group or topic does not exist.
 
     \b
       offsetlake offsets billing audit
@@ -118,7 +117,7 @@ def offsets(
     help="Only groups of these types: classic, consumer, ...",
 )
 @click.option("--members", "by_member", is_flag=True, help="Print the members, one per line.")
-@click.option("--verbose", is_flag=True, help="With --members: also what they have, and are to have.")
+@click.option("--verbose", is_flag=True, help="With --members: also their current and target assignments.")
 @asking_options
 @answer_options
 def groups(
@@ -133,7 +132,7 @@ def groups(
     output: "Output",
     config: Path | None,
 ) -> int:
-    """Show groups: type, state as far as the log shows it, members and subscribed topics.
+    """Show groups: type, state (as logged by the brokers), members and subscribed topics.
 
     \b
       offsetlake groups --list
@@ -210,7 +209,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
     about = asking.checked(answer.as_of)
     print_answer(answer.rows, output, forms.SQL, about)
     if output == "table":
-        print(about)
+        print_footer([about])
     warn(about.caveats())
 
 
@@ -295,7 +294,7 @@ def _print_names(answer: "Answer", about: "AsOf") -> None:
         for_programs(sys.stdout)
     for group in answer.rows["group"].to_pylist():
         print(printable(group) if is_seen else shown(group))
-    print(about, file=sys.stderr)
+    print_footer([about])
 
 
 _REBALANCING: Final = "Warning: {type} group '{group}' is rebalancing."

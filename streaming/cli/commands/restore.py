@@ -33,12 +33,12 @@ def restore(
     table_root: str | None,
     config: Path | None,
 ) -> int:
-    """Print where groups were at a past moment, in the format of kafka-consumer-groups --from-file.
+    """Print the positions of groups at a past moment, in the format of kafka-consumer-groups --from-file.
 
-    What the log has lost since is said on standard error: its start has passed the offset, or the topic was
-    made anew. A position none of whose commits could be read is named there, too, and cannot be put back
-    (exit code 1); and a group that has members, which Kafka's tool (2.4 or newer) refuses. Nothing is put
-    back before that tool runs. The whole way, beginning with consumers that are stopped:
+    This command changes nothing; Kafka's tool (2.4 or newer) does. Standard error lists positions whose
+    records were deleted since (below the log start, or in a recreated topic), positions that cannot be
+    restored because no commit could be read (exit code 1), and groups with members, which the tool refuses.
+    To restore, stop the consumers, then:
 
     \b
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
@@ -52,7 +52,7 @@ def restore(
     if not groups:
         raise MisuseError("restore: expected a group, found none. Name it: --group G.")
     if asking.as_of is None:
-        raise MisuseError("restore: expected --as-of, found none. Say as of when: --as-of -2h.")
+        raise MisuseError("restore: expected --as-of, found none. Add a time: --as-of -2h.")
     settings = settings_of(config, table_root=table_root)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
     write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))

@@ -34,31 +34,31 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "--http",
     metavar="HOST:PORT",
     callback=_address,
-    help="Answer HTTP here: /metrics, /healthz, /readyz.  [default: 127.0.0.1:8720]",
+    help="Address of the HTTP listener: /metrics, /healthz, /readyz.  [default: 127.0.0.1:8720]",
 )
-@click.option("--no-http", is_flag=True, help="Do not answer HTTP.")
+@click.option("--no-http", is_flag=True, help="Open no HTTP listener.")
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="Ask those who come by HTTP for the token in a file (Authorization: Bearer ...).",
+    help="Require the token in this file from HTTP clients (Authorization: Bearer ...).",
 )
 @click.option(
     "--behind-proxy",
     is_flag=True,
-    help="Answer HTTP from other machines without a token: a proxy in front lets in who may ask.",
+    help="Accept HTTP from other machines without a token, because a proxy in front restricts access.",
 )
 @click.option(
     "--kafka",
     metavar="HOST:PORT",
     callback=_address,
-    help="Answer Kafka's clients here, on this machine only, such as 127.0.0.1:9192.",
+    help="Address of the listener for Kafka clients, on this machine only, such as 127.0.0.1:9192.",
 )
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
     callback=_address,
-    help="What clients are told to connect to.  [default: where this was reached, which of a tunnel is its "
-    "far end]",
+    help="Address to which Kafka clients are told to connect.  [default: the one they connected to, or with "
+    "a tunnel its far end]",
 )
 @table_root_option
 @config_option
@@ -74,10 +74,10 @@ def serve(
     config: Path | None,
     log_format: "LogFormat",
 ) -> None:
-    """Answer Prometheus and Kafka's own clients from the tables, until stopped (Ctrl-C or SIGTERM).
+    """Serve the tables to Prometheus and to Kafka clients, until stopped (Ctrl-C or SIGTERM).
 
-    Read-only. Prometheus finds metrics at /metrics; kafka-consumer-groups, Admin clients and exporters are
-    answered as by a broker, whatever the brokers do meanwhile. Needs neither Spark nor a JVM.
+    Read-only. Metrics are at /metrics. kafka-consumer-groups, Admin clients and exporters get the responses
+    of a broker, also while the brokers are down. Needs neither Spark nor a JVM.
 
     \b
       offsetlake serve
@@ -130,7 +130,7 @@ def _with_http(
 @table_root_option
 @config_option
 def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> None:
-    """Print the metrics of `serve` once, but for counters, which count while it runs.
+    """Print the metrics of `serve` once, without counters.
 
     For cron, and node_exporter's textfile collector.
 

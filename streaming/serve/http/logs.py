@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 _LOGGERS: Final = {
-    "uvicorn.error": (logging.ERROR, "an HTTP answer could not be made"),
+    "uvicorn.error": (logging.ERROR, "building an HTTP response failed"),
     "asyncio": (logging.WARNING, "an event loop complains"),
 }
 """From which level on something is said, and what it is about."""

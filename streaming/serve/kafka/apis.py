@@ -105,7 +105,7 @@ _ROWS: Final = (
         api_key=_API_VERSIONS,
         versions=range(0, 5),
         answer=_answer_versions,
-        about="this table; another version is answered in version 0 with UNSUPPORTED_VERSION",
+        about="this table; for other versions UNSUPPORTED_VERSION in version 0",
     ),
     Answered(
         api_key=3,
@@ -132,13 +132,13 @@ _ROWS: Final = (
         weight=cluster.metadata_weight,
         content=cluster.metadata_content,
         gaps=cluster.metadata_gaps,
-        about="one node, which is the listener, and the topics that groups have offsets of",
+        about="one node (the listener), and the topics with committed offsets",
     ),
     Answered(
         api_key=60,
         versions=range(0, 3),
         answer=cluster.answer_cluster,
-        about="one node, which is the listener",
+        about="one node, the listener",
     ),
     Answered(
         api_key=75,
@@ -154,7 +154,7 @@ _ROWS: Final = (
         answer=cluster.answer_coordinators,
         weight=_asked("coordinatorKeys"),
         content=cluster.coordinators_content,
-        about="the listener, for every group; transactions and share groups have no coordinator here",
+        about="the listener for every group; no coordinator for transactions and share groups",
     ),
     Answered(
         api_key=16,
@@ -219,7 +219,7 @@ _ROWS: Final = (
         answer=log_ends.answer_log_ends,
         weight=log_ends.log_ends_weight,
         content=log_ends.log_ends_content,
-        about="the sampled begin (-2) and end (-1) of logs; other timestamps are an error",
+        about="sampled log starts (-2) and ends (-1); other timestamps are an error",
     ),
     Answered(
         api_key=32,
@@ -227,7 +227,7 @@ _ROWS: Final = (
         answer=configs.answer_configs,
         weight=lambda request, _: _SETTINGS * len(request["resources"]),
         content=lambda request, _: _SETTINGS * configs.SETTING_BYTES * len(request["resources"]),
-        about="no settings; of the one broker, as of when all answers are",
+        about="no configs, except timestamps of the data for the broker",
     ),
     Answered(
         api_key=8,
@@ -391,7 +391,7 @@ def table() -> str:
     abouts = {row.api_key: row.about for row in _ROWS if row.about}
     rows = ((APIS[key].name, _span(offered), abouts[key]) for key, offered in ADVERTISED.items())
     lines = [f"| {name} | {span} | {about} |" for name, span, about in sorted(rows)]
-    return "\n".join(["| API | versions | answer |", "| --- | --- | --- |", *lines])
+    return "\n".join(["| API | versions | response |", "| --- | --- | --- |", *lines])
 
 
 def _span(versions: range) -> str:

@@ -96,17 +96,17 @@ def _as_of(view: View) -> Iterator[tuple[str, str, str]]:
     yield (
         "offsetlake.read.until",
         _time(read_until),
-        "Everything that was in the offsets topic until then was read, unless a partition is loading.",
+        "Everything in the offsets topic up to this time was read, except in loading partitions.",
     )
     yield (
         "offsetlake.heartbeat",
         _time(progress.heartbeat or None),
-        "When the job last said how far it has read.",
+        "Time of the job's last heartbeat.",
     )
     yield (
         "offsetlake.log.ends.sampled.at",
         _time(view.picture.topics.ends.newest_at if len(view.picture.topics) else None),
-        "When the ends of logs were last asked for.",
+        "Time of the newest sample of log ends.",
     )
     yield (
         "offsetlake.loading.partitions",
@@ -116,7 +116,7 @@ def _as_of(view: View) -> Iterator[tuple[str, str, str]]:
     yield (
         "offsetlake.rebuilding.since",
         _time(None if progress.rebuild is None else progress.rebuild.since),
-        "Since when the topic is read anew; until that is done, answers are as before. Empty: it is not.",
+        "Start of the rebuild in progress; until it is done, responses show the state before. Empty: none.",
     )
 
 

@@ -33,7 +33,7 @@ _SAID: Final[Mapping[Closed, str]] = {
     Closed.SIZE: "more was asked for than is answered at once, closing the connection",
     Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
     Closed.BUSY: "large answers take too long, closing the connection of one that waits",
-    Closed.FAILED: "an answer could not be made, closing the connection",
+    Closed.FAILED: "building a response failed, closing the connection",
 }
 """Why connections are closed that somebody may wonder about."""
 

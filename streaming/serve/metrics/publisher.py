@@ -111,9 +111,9 @@ class Publisher(OnDemand):
         except BaseException as error:  # the next ones may be made all the same
             raise_if_ending(error)
             kind = type(error).__name__
-            self._complaints.make("metrics", f"metrics could not be made, retrying: {kind}: {error}")
+            self._complaints.make("metrics", f"building metrics failed, retrying: {kind}: {error}")
         else:
-            self._complaints.settle("metrics", "metrics are made again")
+            self._complaints.settle("metrics", "metrics are built again")
 
     def _complain(self, lacks: str) -> None:
         """Say once what metrics lack, and once that they do not any more."""

@@ -87,10 +87,11 @@ class Follower(threading.Thread):
                 wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
                 self._not_before[about] = monotonic() + wait
                 self._complaints.make(
-                    about, f"the picture of {about} is not renewed, retrying: {failures[about]}"
+                    about,
+                    f"the in-memory snapshot of {about} cannot be refreshed, retrying: {failures[about]}",
                 )
             else:
-                self._complaints.settle(about, f"the picture of {about} is renewed again")
+                self._complaints.settle(about, f"the in-memory snapshot of {about} is refreshed again")
         self._reading, self._failures = reading, failures
         self.last_look = Look(now, failures)
         return not failures

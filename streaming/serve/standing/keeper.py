@@ -94,10 +94,10 @@ class Keeper(OnDemand):
             )
         except BaseException as error:  # a panic of delta-rs, too
             raise_if_ending(error)
-            self._complaints.make("standing", f"lag and status are not renewed: {in_one_line(error)}")
+            self._complaints.make("standing", f"lag and status cannot be refreshed: {in_one_line(error)}")
             made, self._pause_s = self._standing, self._every_s
         else:
-            self._complaints.settle("standing", "lag and status are renewed again")
+            self._complaints.settle("standing", "lag and status are refreshed again")
             made = replace(made, took_s=monotonic() - began)
             self._pause_s = max(self._every_s, min(_SHARE * made.took_s, _LONGEST_PAUSE_S))
         pa.default_memory_pool().release_unused()

@@ -79,7 +79,7 @@ def position_at(storage: DeltaStorageHandler, version: int) -> LogPosition:
     if text is None:
         raise LogLostError(
             f"following a table: expected commit {version} in its log, found none. It was cleaned up "
-            "meanwhile, or the table was made anew."
+            "meanwhile, or the table was recreated."
         )
     return LogPosition(version, text)
 
@@ -93,7 +93,7 @@ def commits_after(storage: DeltaStorageHandler, known: LogPosition) -> Iterator[
     if position_at(storage, known.version) != known:
         raise LogLostError(
             f"following a table: expected commit {known.version} as it was, found another one. The table "
-            "was made anew or restored."
+            "was recreated or restored."
         )
     version = known.version + 1
     while (text := _read(storage, version)) is not None:

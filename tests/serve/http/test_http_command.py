@@ -82,7 +82,7 @@ def test_a_port_that_is_taken_is_told_of_before_the_tables_are_looked_at(
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = offsetlake("serve", "--table-root", str(tmp_path / "nothing"), "--http", at)
     assert (ended.code, "a port that is free" in ended.err) == (1, True), ended.err
-    assert "is not renewed" not in ended.err
+    assert "cannot be refreshed" not in ended.err
 
 
 @pytest.mark.parametrize(

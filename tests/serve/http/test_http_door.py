@@ -420,7 +420,7 @@ def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(door: Open
         assert not logging.getLogger(name).propagate
     assert door.said == [
         "an event loop complains: line 0 of it",
-        "an HTTP answer could not be made: line 0 of it",
+        "building an HTTP response failed: line 0 of it",
     ]
 
 

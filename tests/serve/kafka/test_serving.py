@@ -197,7 +197,7 @@ def test_a_port_that_is_taken_is_told_of_before_the_tables_are_looked_at(
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = offsetlake("serve", "--no-http", "--kafka", at, "--table-root", str(tmp_path / "nothing"))
     assert (ended.code, f"listening on {at}" in ended.err) == (1, True), ended.err
-    assert "is not renewed" not in ended.err
+    assert "cannot be refreshed" not in ended.err
 
 
 def test_tables_may_come_change_vanish_and_come_again(tables: Tables, serve: Serve, port: int) -> None:
@@ -255,7 +255,7 @@ def test_clients_take_no_handles_that_the_tables_need(tables: Tables, serve: Ser
     assert process.stderr is not None
     said = process.stderr.read()
     assert "more connections than are allowed" in said
-    assert ("Too many open files" in said, "not renewed" in said) == (False, False), said
+    assert ("Too many open files" in said, "cannot be refreshed" in said) == (False, False), said
 
 
 RAISED = """

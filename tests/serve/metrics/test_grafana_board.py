@@ -50,8 +50,8 @@ def test_the_board_assumes_one_data_source_and_nothing_else() -> None:
 
 def test_rows_are_questions_in_the_order_in_which_they_are_asked() -> None:
     assert [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"] == [
-        "Is it right now",
-        "What will be lost",
+        "Overview",
+        "Expiry and loss",
         "Lag",
         "Progress",
         "One group: $group",

@@ -69,7 +69,7 @@ def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(world: StandingW
     assert keeper.make().moment == world.now
     times[0] += 2_000
     assert keeper.make().moment == 0
-    assert len([sentence for sentence in said if "lag and status are not renewed" in sentence]) == 1
+    assert len([sentence for sentence in said if "lag and status cannot be refreshed" in sentence]) == 1
 
 
 def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: StandingWorld) -> None:

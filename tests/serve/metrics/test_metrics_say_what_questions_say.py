@@ -70,7 +70,7 @@ def test_offsets_beyond_the_end_of_their_log(world: StandingWorld, told: Read) -
         row["group"]: row["partitions_beyond_end"] for row in answered if row["partitions_beyond_end"]
     }
     judged = rows(LagQueries(world.tables).partition_health().rows)
-    assert counted == Counter(row["group"] for row in judged if row["reason"] == "it is beyond the log end")
+    assert counted == Counter(row["group"] for row in judged if row["reason"] == "beyond the log end")
     evaluator = Evaluator(
         world.tables,
         AlertTable(world.tables),

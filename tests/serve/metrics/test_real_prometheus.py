@@ -167,7 +167,7 @@ NUMBERS = {
     "Groups that lose offsets within a day": 3,
     "Offsets below the log start": 2,
     "Offsets beyond the log end": 1,
-    "Offsets of former topics": 1,
+    "Offsets of recreated topics": 1,
     "Unreadable offsets": 1,
     "Offsets partitions not loaded": 1,
     "Tables": 1,
@@ -177,8 +177,8 @@ GROUPS = {
     "Next to expire": {"leaving", "gone", "left", "billing"},
     "Groups that have lost records": {"late", "marker"},
     "Groups with offsets beyond the log end": {"ahead"},
-    "Groups with offsets of former topics": {"former"},
-    "Groups that are not well": {"dead", "stuck", "returned", "leaving", "gone"},
+    "Groups with offsets of recreated topics": {"former"},
+    "Groups with problems": {"dead", "stuck", "returned", "leaving", "gone"},
 }
 
 

@@ -366,7 +366,7 @@ def test_what_cannot_be_read_stays_as_it_was_and_is_said_once(tables: Tables, tm
     append(tables, batch_of(2))
     assert follower.look()
     assert follower.last_look.failures == {}
-    assert said[-1].endswith("renewed again")
+    assert said[-1].endswith("refreshed again")
     assert is_as_answered(follower.current, tables)
 
 

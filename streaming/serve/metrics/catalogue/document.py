@@ -20,7 +20,7 @@ def tables_of_metrics() -> str:
 
 
 def tables_of_names() -> str:
-    """Return the names of others as tables in Markdown, and what we cannot give."""
+    """Return the names of other exporters as tables in Markdown, and their metrics that we lack."""
     return "\n".join(line for name in SCHEMES for line in _scheme(name))
 
 
@@ -42,9 +42,9 @@ def _row(metric: Metric) -> str:
 
 def _scheme(name: str) -> Iterator[str]:
     yield from (f'### names = "{name}"', "")
-    yield from ("| metric | is our | labels (always empty) |", "| --- | --- | --- |")
+    yield from ("| metric | our name | labels (always empty) |", "| --- | --- | --- |")
     yield from (_foreign(foreign) for foreign in SCHEMES[name])
-    yield from ("", f"Not given: {_listed(NOT_HAD[name])}.", "")
+    yield from ("", f"Not available: {_listed(NOT_HAD[name])}.", "")
 
 
 def _foreign(foreign: Foreign) -> str:

@@ -7,44 +7,44 @@ from streaming.lag.rules import STATUSES
 from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
 CAUSES_FROM_0: Final = (EXPIRED, DELETED)
-"""Of these causes each group has a count from 0 on; of others once offsets went."""
+"""Each group has series of these causes from 0 on; of other causes from the first removal on."""
 
 _GROUP: Final = ("group",)
 _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")
 
-_NO_LAG: Final = "no lag is known: log ends are not sampled, or their newest sample is older than 5 minutes"
+_NO_LAG: Final = "log ends are not sampled, or their newest sample is older than 5 minutes"
 
-_NOT_SAMPLED: Final = "it is not sampled, or its newest sample is older than 5 minutes"
+_NOT_SAMPLED: Final = "the log is not sampled, or its newest sample is older than 5 minutes"
 
 OF_GROUPS: Final = (
     Metric(
         name="group_info",
-        help="Always 1. Says of which type a group is, in which state, and which protocol type it has.",
+        help="Always 1; type, state and protocol type of the group as labels.",
         level="group",
         labels=("group", "type", "state", "protocol_type"),
         example='count by (state) (offsetlake_group_info{type="consumer"})',
     ),
     Metric(
         name="group_members",
-        help="Members of a group.",
+        help="Number of members.",
         level="group",
         labels=_GROUP,
         example="offsetlake_group_members == 0",
     ),
     Metric(
         name="group_status",
-        help="Whether a group is well: "
+        help="Status of the group's worst partition, as in `offsetlake health`: "
         + ", ".join(f"{number} {status}" for number, status in enumerate(STATUSES))
-        + ". That of its worst partition, as `offsetlake health` has it.",
+        + ".",
         level="group",
         labels=_GROUP,
-        absent="the group has committed nothing, and its members have no partitions",
+        absent="the group has no committed offsets and no assigned partitions",
         example="offsetlake_group_status >= 3",
     ),
     Metric(
         name="group_lag",
-        help="Records that a group has not read yet, over all its partitions whose lag is known.",
+        help="Sum of the lag of all partitions whose lag is known, in records.",
         level="group",
         labels=_GROUP,
         absent=_NO_LAG,
@@ -52,7 +52,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_lag_max",
-        help="The largest lag in records of one partition of a group.",
+        help="Largest lag of a single partition, in records.",
         level="group",
         labels=_GROUP,
         absent=_NO_LAG,
@@ -60,7 +60,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_lag_seconds",
-        help="How long ago the log of a partition went past what its group has committed; the longest.",
+        help="Time since the log end passed the committed offset; maximum over all partitions.",
         level="group",
         labels=_GROUP,
         unit=SECONDS,
@@ -69,15 +69,15 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_lag_at_least",
-        help="1: the true lag may be longer than the series of lag say; no series where it is not.",
+        help="1 if the actual lag may be larger than reported.",
         level="group",
         labels=_GROUP,
-        absent="no lag is known, or that of all its partitions is, to the record and the second",
+        absent="no lag is known, or the reported lag is exact",
         example="offsetlake_group_lag_seconds and on (group) offsetlake_group_lag_at_least",
     ),
     Metric(
         name="group_offsets_beyond_log_end",
-        help="Committed offsets beyond the end of their log: what comes next would not be read.",
+        help="Committed offsets beyond the log end: records written next would not be read.",
         level="group",
         labels=_GROUP,
         absent="there are none, or no lag is known",
@@ -85,7 +85,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_last_commit_timestamp_seconds",
-        help="When a group last committed an offset.",
+        help="Time of the group's last commit.",
         level="group",
         labels=_GROUP,
         unit=SECONDS,
@@ -94,24 +94,24 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_expiry_timestamp_seconds",
-        help="When the first offset of a group will expire if the group stays as it is, by the rule.",
+        help="When the group's first committed offset expires if the group stays as it is; with the rule.",
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
-        absent="none will, as long as the group stays as it is, or it is not known",
+        absent="no offset will expire while the group stays as it is, or its expiry is unknown",
         example="offsetlake_group_expiry_timestamp_seconds - time() < 86400",
     ),
     Metric(
         name="group_unreadable_offsets",
-        help="Committed offsets of a group whose newest value could not be read.",
+        help="Committed offsets whose newest value could not be read.",
         level="group",
         labels=_GROUP,
-        absent="it has none",
+        absent="there are none",
         example="offsetlake_group_unreadable_offsets",
     ),
     Metric(
         name="group_commits_total",
-        help="Commits of offsets by a group.",
+        help="Offset commits of the group.",
         level="group",
         labels=_GROUP,
         kind="counter",
@@ -119,7 +119,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a group that went back in the same log. Of a batch of the job only the last counts.",
+        help="Commits below the previous offset of the same log; only the last commit of each batch counts.",
         level="group",
         labels=_GROUP,
         kind="counter",
@@ -127,11 +127,11 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_retired_offsets_total",
-        help="Committed offsets of a group that went, by the cause; for six hours more once it is gone.",
+        help="Removed committed offsets of the group, by cause; for six hours after the group is gone.",
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent=f"none went since serve began; the causes {' and '.join(CAUSES_FROM_0)} are 0 then",
+        absent=f"none removed since serve started; the causes {' and '.join(CAUSES_FROM_0)} begin at 0",
         example='increase(offsetlake_group_retired_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
@@ -139,7 +139,7 @@ OF_GROUPS: Final = (
 OF_TOPICS: Final = (
     Metric(
         name="group_topic_lag",
-        help="Records of a topic that a group has not read yet, over its partitions whose lag is known.",
+        help="Sum of the lag of the topic's partitions whose lag is known, in records.",
         level="topic",
         labels=_TOPIC,
         absent=_NO_LAG,
@@ -147,7 +147,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_lag_seconds",
-        help="The same as group_lag_seconds of the partitions of one topic.",
+        help="As group_lag_seconds, for the partitions of one topic.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
@@ -156,23 +156,23 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_lag_at_least",
-        help="The same as group_lag_at_least of the partitions of one topic.",
+        help="As group_lag_at_least, for the partitions of one topic.",
         level="topic",
         labels=_TOPIC,
-        absent="no lag is known, or that of all its partitions is, to the record and the second",
+        absent="no lag is known, or the reported lag is exact",
         example="offsetlake_group_topic_lag_seconds unless offsetlake_group_topic_lag_at_least",
     ),
     Metric(
         name="group_topic_position",
-        help="Sum of the offsets that a group has committed in a topic; it rises as fast as the group reads.",
+        help="Sum of the group's committed offsets in the topic; rises as fast as the group reads.",
         level="topic",
         labels=_TOPIC,
-        absent="no offset of it could be read",
+        absent="none of these offsets could be read",
         example="clamp_min(deriv(offsetlake_group_topic_position[10m]), 0)",
     ),
     Metric(
         name="group_topic_oldest_commit_timestamp_seconds",
-        help="When that partition of a topic was committed that was not committed for the longest time.",
+        help="Time of the last commit to the partition that has waited longest for one.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
@@ -180,15 +180,15 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_subscribed",
-        help="1 if a group subscribes to a topic of which it has committed offsets, 0 if it does not.",
+        help="1 if the group subscribes to the topic, else 0; only for topics with committed offsets.",
         level="topic",
         labels=_TOPIC,
-        absent="the group has no members, or it is not known to what they subscribe",
+        absent="the group has no members, or their subscriptions are unknown",
         example="offsetlake_group_topic_subscribed == 0",
     ),
     Metric(
         name="group_topic_offsets_below_log_start",
-        help="Committed offsets below the start of their log: what is to be read next is not there any more.",
+        help="Committed offsets below the log start: the next records to read were deleted.",
         level="topic",
         labels=_TOPIC,
         absent="there are none, or no log start is known",
@@ -196,7 +196,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_below_log_start_max",
-        help="How far these offsets are below the start of their log at most; 1 may be a marker.",
+        help="Largest distance of a committed offset below its log start; 1 may be a transaction marker.",
         level="topic",
         labels=_TOPIC,
         absent="there are none, or no log start is known",
@@ -204,7 +204,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_offsets_of_former_topic",
-        help="Committed offsets of a deleted topic of the same name: they point into another log.",
+        help="Committed offsets of a deleted topic of the same name; they point into another log.",
         level="topic",
         labels=_TOPIC,
         absent="there are none",
@@ -216,15 +216,15 @@ OF_TOPICS: Final = (
 OF_PARTITIONS: Final = (
     Metric(
         name="group_topic_partition_committed_offset",
-        help="The offset that a group has committed.",
+        help="Committed offset.",
         level="partition",
         labels=_PARTITION,
-        absent="none could be read",
+        absent="it could not be read",
         example='offsetlake_group_topic_partition_committed_offset{group="billing"}',
     ),
     Metric(
         name="group_topic_partition_lag",
-        help="Log end offset - committed offset; negative: the group is beyond the end of the log.",
+        help="Log end offset minus committed offset; negative if the latter is beyond the log end.",
         level="partition",
         labels=_PARTITION,
         absent=_NO_LAG,
@@ -232,7 +232,7 @@ OF_PARTITIONS: Final = (
     ),
     Metric(
         name="group_topic_partition_lag_seconds",
-        help="How long ago the end of the log went past what the group has committed.",
+        help="Time since the log end passed the committed offset.",
         level="partition",
         labels=_PARTITION,
         unit=SECONDS,
@@ -241,15 +241,15 @@ OF_PARTITIONS: Final = (
     ),
     Metric(
         name="group_topic_partition_lag_at_least",
-        help="1: the true lag in seconds may be longer than the series says; no series where it is not.",
+        help="1 if the actual lag in seconds may be larger than reported.",
         level="partition",
         labels=_PARTITION,
-        absent="no lag is known, or it is to the second",
+        absent="no lag is known, or the reported lag is exact",
         example="count by (group) (offsetlake_group_topic_partition_lag_at_least)",
     ),
     Metric(
         name="group_topic_partition_commit_timestamp_seconds",
-        help="When a group has committed the offset.",
+        help="Time of the commit.",
         level="partition",
         labels=_PARTITION,
         unit=SECONDS,
@@ -257,7 +257,7 @@ OF_PARTITIONS: Final = (
     ),
     Metric(
         name="topic_partition_log_start_offset",
-        help="Where the log of a topic partition starts.",
+        help="Log start offset of the topic partition.",
         level="partition",
         labels=("topic", "partition"),
         absent=_NOT_SAMPLED,
@@ -265,7 +265,7 @@ OF_PARTITIONS: Final = (
     ),
     Metric(
         name="topic_partition_log_end_offset",
-        help="Where the log of a topic partition ends.",
+        help="Log end offset of the topic partition.",
         level="partition",
         labels=("topic", "partition"),
         absent=_NOT_SAMPLED,
