@@ -42,10 +42,11 @@ def had_since(at: Source, groups: pa.Table, moment: int) -> HadSince:
     moment and others before it, each of which it has to be asked about alone."""
 
     def tell(rows: pa.Table, moments: Index) -> Index:
-        until = int(moments[0])
-        then = (
-            groups if until == moment else at.groups_before(pc.unique(rows["group"]).to_pylist(), until=until)
-        )
+        names, until = pc.unique(rows["group"]), int(moments[0])
+        if until == moment:
+            then = groups.filter(pc.is_in(groups["group"], value_set=names))
+        else:
+            then = at.groups_before(names.to_pylist(), until=until)
         return GroupsOverTime.of(then, np.full(len(then), until), at, until).had_since(rows, moments)
 
     return tell

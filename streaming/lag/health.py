@@ -128,7 +128,7 @@ class Judging:
         """Return what `facts` says of m positions that are not behind, without commits: it goes by their lag
         and the newest commit alone."""
         own = self._own.where(numbers)
-        reasons, statuses = reasons_at_rest(
+        reasons = reasons_at_rest(
             lags=from_numbers(self._lags[numbers], self._is_lag_known[numbers]),
             is_readable=own.is_readable,
             is_current=self._is_current[numbers],
@@ -137,7 +137,7 @@ class Judging:
         offset = from_numbers(own.offsets, own.is_readable)
         at = to_timestamps(from_numbers(within_reach(own.at, self._now)))
         said = {
-            "status": status_words(statuses),
+            "status": status_words(STATUS_OF[reasons]),
             "reason": reason_words(reasons),
             "commits": from_numbers(np.ones(len(numbers), np.int64)),
             "pace_is_known": from_mask(np.full(len(numbers), self._rules.min_commits <= 1)),

@@ -249,12 +249,12 @@ def judge(
 
 def reasons_at_rest(
     *, lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
-) -> tuple[Index, Index]:
-    """Return the reasons (numbers of `REASONS`) and statuses of m positions that are not behind: their lag
-    (null: not known) is no more than `min_lag`. Whatever they committed before, `judge` says the same."""
+) -> Index:
+    """Return the reasons (numbers of `REASONS`) of m positions that are not behind: their lag (null: not
+    known) is no more than `min_lag`. Whatever they committed before, `judge` says the same."""
     conditions = _of_now(lags, is_readable, is_current, rules)
-    reasons = np.select(list(conditions.values()), list(conditions))
-    return reasons, STATUS_OF[reasons]
+    reasons: Index = np.select(list(conditions.values()), list(conditions))
+    return reasons
 
 
 def _of_now(
