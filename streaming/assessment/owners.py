@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_mask, from_texts, to_mask
+from streaming.common.arrays import from_mask, from_texts, no_rows, to_mask
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.model.schemas import KEY
@@ -34,6 +34,8 @@ def owned_partitions(groups: pa.Table, at: Topics, moment: int) -> pa.Table:
     Topics that the log has only the ids of have the names that `with_topic_names` gives; those without are
     left out.
     """
+    if not len(groups):  # of nothing `combine_chunks` would import pandas
+        return no_rows(_OWNED)
     of_group, members = _flat(groups["members"])
     of_member, topics = _flat(_child(members, "assignment"))
     of_topic, partitions = _flat(_child(topics, "partitions"))
