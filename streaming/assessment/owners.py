@@ -13,6 +13,7 @@ from streaming.common.arrays import (
     from_mask,
     from_numbers,
     from_texts,
+    no_rows,
     numbers_or,
     to_numbers,
 )
@@ -44,6 +45,8 @@ def owned_partitions(groups: pa.Table, at: Topics, moment: int) -> pa.Table:
     Topics that the log has only the ids of have the names that `with_topic_names` gives; those without are
     left out.
     """
+    if not len(groups):  # of nothing `combine_chunks` would import pandas
+        return no_rows(_OWNED)
     of_group, members = _flat(groups["members"])
     of_member, topics = _flat(_child(members, "assignment"))
     of_topic, partitions = _flat(_child(topics, "partitions"))

@@ -57,7 +57,7 @@ REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
 """For requests that batches and heartbeats wait for: a silent broker must be reported within 15 seconds."""
 _GIVE_UP_EVERY_S: Final = 0.2
-_ASKED_TOGETHER: Final = 500  # partitions: 2,000 in one request took 54 ms, 5 requests at once 35 ms
+_ASKED_TOGETHER: Final = 200  # partitions: librdkafka looks each up among all of its request
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NO_OFFSET: Final = -1
@@ -260,17 +260,17 @@ class Broker:
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
         keys = list(partitions)
-        asked = [
-            self._ask_offsets(
-                keys[at : at + _ASKED_TOGETHER], spec, IsolationLevel.READ_UNCOMMITTED, timeout_s
-            )
-            for at in range(0, len(keys), _ASKED_TOGETHER)
-        ]
-        found = {
-            (one.topic, one.partition): offset_of(answer_of(future))
-            for futures in asked
-            for one, future in futures.items()
-        }
+        parts = [keys[at : at + _ASKED_TOGETHER] for at in range(0, len(keys), _ASKED_TOGETHER)]
+        asked = [self._ask_together(part, spec, timeout_s) for part in parts]
+        found = dict[tuple[str, int], int | str]()
+        for part, future in zip(parts, asked, strict=True):
+            answers = answer_of(future)
+            if isinstance(answers, KafkaException):
+                found |= dict.fromkeys(part, offset_of(answers))
+                continue
+            for one, answer in answers.items():
+                told = KafkaException(answer) if isinstance(answer, KafkaError) else answer
+                found[one.topic, one.partition] = offset_of(told)
         if any(answer in MOVED for answer in found.values()):
             self._learn_leaders()
         return found
@@ -310,6 +310,20 @@ class Broker:
         if not asked:
             return {}
         return self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+
+    def _ask_together(
+        self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, timeout_s: float
+    ) -> "Future[Any]":
+        """Ask for offsets as `AdminClient.list_offsets` does, but with one future for all partitions: one for
+        each takes four times as long as asking."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        asked = [TopicPartition(topic, number, int(spec._value)) for topic, number in partitions]
+        isolation = IsolationLevel.READ_UNCOMMITTED.value
+        super(AdminClient, self._admin).list_offsets(
+            asked, future, isolation_level_value=isolation, request_timeout=timeout_s
+        )
+        return future
 
     def _offsets(
         self, futures: "Mapping[TopicPartition, Future[Any]]"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -89,6 +90,16 @@ def spread(starts: Index, lengths: Index) -> tuple[Index, Index]:
     begins = np.cumsum(lengths) - lengths
     numbers: Index = np.arange(len(ranges)) + (starts - begins)[ranges]
     return ranges, numbers
+
+
+def scaled(column: pa.Array | pa.ChunkedArray, factor: int, missing: int) -> Index:
+    """Return n doubles times a factor as int64, cut off, with another number where they are null.
+
+    >>> scaled(pa.array([0.0015, None]), 1_000, -1).tolist()
+    [1, -1]
+    """
+    by = from_numbers(np.array([float(factor)]))[0]  # `pc.multiply` would import pandas for one of Python
+    return numbers_or(pc.multiply(column, by).cast(pa.int64(), safe=False), missing)
 
 
 def from_texts(texts: Sequence[str]) -> pa.Array:

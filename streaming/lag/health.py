@@ -10,7 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
+from streaming.common.arrays import (
+    Index,
+    Mask,
+    from_mask,
+    from_numbers,
+    from_texts,
+    numbers_or,
+    scaled,
+    to_mask,
+)
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
@@ -249,7 +258,7 @@ def group_health(rows: pa.Table) -> pa.Table:
     counts = [np.bincount(own, minlength=len(groups)) for own in (codes, codes[statuses != OK])]
     for name, count in zip(("partitions", "partitions_not_ok"), counts, strict=True):
         decides = decides.append_column(name, from_numbers(count.astype(np.int64)))
-    order = np.lexsort((ranks(groups), -_milliseconds(decides["lag_seconds"]), -statuses[worst]))
+    order = np.lexsort((ranks(groups), -scaled(decides["lag_seconds"], 1_000, NONE), -statuses[worst]))
     return take(decides.select(GROUP_HEALTH.names), order).cast(GROUP_HEALTH)
 
 
@@ -281,12 +290,6 @@ def facts(runs: Runs, judged: Judged) -> list[pa.Array]:
         from_numbers(runs.offsets[np.maximum(turns - 1, 0)], is_rewound),
         from_numbers(runs.offsets[turns], is_rewound),
     ]
-
-
-def _milliseconds(seconds: pa.ChunkedArray) -> Index:
-    """Return seconds as int64 milliseconds, -1 where they are null."""
-    thousand = from_numbers(np.array([1_000.0]))[0]  # `pc.multiply` would import pandas for one of Python
-    return numbers_or(pc.multiply(seconds, thousand).cast(pa.int64(), safe=False), NONE)
 
 
 # --- keys ------------------------------------------------------------------------------------------------

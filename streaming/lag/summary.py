@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, scaled, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
@@ -39,7 +39,7 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
     furthest behind first: by time, then by records."""
     codes, names = numbered(rows[by])
     lags, is_known = numbers_or(rows["lag"], 0), to_mask(rows["lag"].is_valid())
-    times = _in_us(rows["lag_seconds"])
+    times = scaled(rows["lag_seconds"], 1_000_000, NONE)
     partitions, others = numbers_or(rows["partition"], 0), ranks(rows["topic" if by == "group" else "group"])
     worst = leading(codes, -times, -lags, partitions, others)
     least = to_mask(rows["lag_is_at_least"]) | ~is_known | (times == NONE)
@@ -86,8 +86,3 @@ def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:
 
 
 _LAST: Final = 2**63 - 1
-
-
-def _in_us(seconds: pa.ChunkedArray) -> Index:
-    """Return seconds as int64 microseconds, `NONE` where they are null."""
-    return numbers_or(pc.multiply(seconds, 1e6).cast(pa.int64(), safe=False), NONE)

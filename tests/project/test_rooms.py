@@ -264,15 +264,18 @@ def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: s
     [
         "offsets --group billing",
         "offsets billing -t orders:0",
+        "offsets simple",
         "groups billing",
         "groups --list",
         "health billing",
+        "health simple",
+        "health",
     ],
 )
 def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
-    batch: Batch = {("billing", "orders", 0): offset(), "billing": group()}
+    batch: Batch = {("billing", "orders", 0): offset(), "billing": group(), ("simple", "orders", 0): offset()}
     append(tables, batch)
     tables.fold()
     append(tables, batch, live=batch)
