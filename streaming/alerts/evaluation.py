@@ -132,14 +132,19 @@ class Evaluator:
         rows = read_rows(at, at.completeness)
         is_new = after < at.progress.sequence
         dropped = at.drops(EXPIRED, after=after) if is_new else DROPS.empty_table()
-        return at.progress, rows, dropped, self._positions.look(at, rows.offsets, now, self._looked)
+        return (
+            at.progress,
+            rows,
+            dropped,
+            self._positions.look(at, rows.offsets, rows.groups, now, self._looked),
+        )
 
     def _looked_again(self, rows: "Rows", now: int) -> tuple[LagRows, Looked] | None:
         """Read what is new of lag while offsets and groups are the same."""
 
         def look(at: Snapshot) -> tuple[LagRows, Looked] | None:
             is_same = rows.about == _what_matters(at.completeness)
-            return self._positions.look(at, rows.offsets, now, self._looked) if is_same else None
+            return self._positions.look(at, rows.offsets, rows.groups, now, self._looked) if is_same else None
 
         return self._tables.ask(look, now=now) if self._positions.is_wanted else None
 

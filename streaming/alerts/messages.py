@@ -20,9 +20,8 @@ _NAMED: Final = 3
 def summary(episode: Episode) -> str:
     """Say in one sentence what is wrong, with the sentence of its rule."""
     finding = episode.finding
-    offsets = _counted(finding.facts.get("offsets", 0), "committed offset")
-    if "groups" in finding.facts:
-        offsets += f" of {_counted(finding.facts['groups'], 'group')}"
+    count = finding.facts.get("offsets", 0)
+    of_groups = f" of {_counted(finding.facts['groups'], 'group')}" if "groups" in finding.facts else ""
     sentence = rule_of(episode).sentence
     text = sentence if isinstance(sentence, str) else sentence(finding)
     return text.format_map(
@@ -30,7 +29,8 @@ def summary(episode: Episode) -> str:
             **{name: shown(fact) if isinstance(fact, str) else fact for name, fact in finding.facts.items()},
             "subject": shown(finding.subject),
             "place": shown(f"{finding.topic}-{finding.partition}"),
-            "offsets": offsets,
+            "offsets": _counted(count, "committed offset") + of_groups,
+            "partitions": _counted(count, "partition") + of_groups,
         }
     )
 

@@ -10,10 +10,14 @@ from streaming.alerts.rules.subjects import (
     HEALTH_RULES,
     LAG_RULE,
     LAG_RULES,
+    STOPPED_RULE,
     GroupPolicies,
 )
 from streaming.alerts.rules.view import LagRows, of_partitions
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.owners import with_assigned
+from streaming.assessment.uncommitted import is_uncommitted
+from streaming.common.arrays import where
 from streaming.lag.positions import MAX_AGE_MS, habits_by
 from streaming.lag.rules import HealthRules
 from streaming.model.schemas import OFFSETS
@@ -37,12 +41,13 @@ class Positions:
         self._health = health or HealthRules()
         self._habits = habits_by(self._health)
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
+        self._tells_of_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
 
     def look(
-        self, at: Snapshot, offsets: pa.Table, now: int, last: Looked | None
+        self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, last: Looked | None
     ) -> tuple[LagRows, Looked] | None:
-        """Read what the rules look at; None: there is nothing new since they `last` did, or nothing that can
-        be judged."""
+        """Read what the rules look at, given all offsets and groups; None: there is nothing new since they
+        `last` did, or nothing that can be judged."""
         completeness = at.completeness
         judged = completeness.complete
         if not self.is_wanted or not judged or at.log_ends is None:
@@ -52,15 +57,27 @@ class Positions:
             return None
         moment = min(now, completeness.read_until(judged))  # all commits that are judged are known
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)
-        return self._rows(at, own, moment), Looked(version, now)
+        if self._tells_of_uncommitted:
+            theirs = of_partitions(self._policies.with_on(groups, STOPPED_RULE), judged)
+            own = with_assigned(own, theirs, at, moment)
+        return self._rows(at, own, groups, moment), Looked(version, now)
 
-    def _rows(self, at: Snapshot, offsets: pa.Table, moment: int) -> LagRows:
+    def _rows(self, at: Snapshot, offsets: pa.Table, groups: pa.Table, moment: int) -> LagRows:
+        lacks_commit = is_uncommitted(offsets)
         facts = Facts(
             lag=True,
             lag_time=self._policies.has_on(LAG_RULE),
             sampling=True,
             health=self._policies.are_on(offsets, *HEALTH_RULES),
             former_topic=self._policies.are_on(offsets, FORMER_TOPIC_RULE),
+            log_start=self._tells_of_uncommitted,
+            owner=lacks_commit if self._tells_of_uncommitted else False,
         )
-        rows = assess(at, offsets, facts, moment=moment, terms=Terms(rules=self._health), habits=self._habits)
-        return LagRows(moment=moment, health=self._health, offsets=rows)
+        terms = Terms(rules=self._health)
+        rows = assess(at, offsets, facts, moment=moment, terms=terms, groups=groups, habits=self._habits)
+        return LagRows(
+            moment=moment,
+            health=self._health,
+            offsets=where(rows, ~lacks_commit),
+            uncommitted=where(rows, lacks_commit),
+        )

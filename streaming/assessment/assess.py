@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment import uncommitted
-from streaming.assessment.explained import explained, may_be_markers, with_lag_seconds_reason
-from streaming.assessment.owners import owned_partitions, with_owners
-from streaming.assessment.uncommitted import is_uncommitted, uncommitted_health
+from streaming.assessment.explained import may_be_markers, reasons_of_members, with_lag_seconds_reason
+from streaming.assessment.owners import OWNER, owned_partitions, with_owners
+from streaming.assessment.uncommitted import had_since, is_uncommitted, uncommitted_health
 from streaming.common.arrays import Index, Mask, from_mask, to_mask
+from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
-from streaming.lag.health import PARTITION_HEALTH, with_columns
+from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_columns
 from streaming.lag.lagging import lagging_since
 from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
@@ -62,6 +63,7 @@ class Facts:
     - `lag`: the columns `LAG`, but for the two of its time, which are null;
     - `lag_time`: lag_seconds and lag_is_at_least as well, for which older samples are read, and
       `lag_seconds_reason`: why lag_seconds is null although the lag is known;
+    - `log_start`: `log_start_offset`, where the log starts as of the same sample;
     - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
       health, or need not have been: the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
@@ -74,10 +76,11 @@ class Facts:
 
     lag: bool = False
     lag_time: bool = False
+    log_start: bool = False
     sampling: bool = False
     health: Some = False
     former_topic: Some = False
-    owner: bool = False
+    owner: Some = False
     expiry: int | None = None
 
 
@@ -111,15 +114,17 @@ def assess(
     asked, rows = _Asked(at, moment, terms or Terms(), habits, groups), offsets
     if facts.lag:
         within = asked.terms.max_age_ms
-        rows = offsets_with_lag(at, rows, moment=moment, max_age_ms=within, is_timed=facts.lag_time)
+        timed, starts = facts.lag_time, facts.log_start
+        rows = offsets_with_lag(
+            at, rows, moment=moment, max_age_ms=within, is_timed=timed, with_starts=starts
+        )
         if facts.lag_time:
             rows = with_lag_seconds_reason(rows, may_be_markers(at, rows, moment, asked.groups_of))
     if facts.sampling:
         rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
     rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)
     rows = _with(rows, _FORMER_TOPIC, facts.former_topic, asked.former_topic)
-    if facts.owner:
-        rows = with_owners(rows, owned_partitions(asked.groups_of(rows), at, moment))
+    rows = _with(rows, OWNER, facts.owner, asked.owner)
     if facts.expiry is not None:
         rows = expiry(rows, asked.groups_of(rows), facts.expiry, stalled=at.completeness.of_state(STALLED))
     return rows
@@ -169,17 +174,9 @@ class _Asked:
         lacks_commit = is_uncommitted(rows)
         if not lacks_commit.any():
             return self._of_committed(current)
-        bare = current.filter(from_mask(lacks_commit))
         found = [
             self._of_committed(current.filter(from_mask(~lacks_commit))),
-            uncommitted_health(
-                self.at,
-                bare,
-                self.groups_of(bare),
-                moment=self.moment,
-                max_age_ms=self.terms.max_age_ms,
-                rules=self.terms.rules,
-            ),
+            self._of_uncommitted(current.filter(from_mask(lacks_commit))),
         ]
         order = np.argsort(np.argsort(lacks_commit, kind="stable"), kind="stable")
         return take(pa.concat_tables(found), order)
@@ -194,15 +191,28 @@ class _Asked:
             habits=self.habits,
         )
         health = found.select(PARTITION_HEALTH.names)
-        return explained(self.at, rows, health, self.moment, self.groups_of)
+        statuses = status_numbers(health)
+        return given(health, reasons_of_members(self.at, rows, statuses, self.moment, self.groups_of))
+
+    def _of_uncommitted(self, rows: pa.Table) -> pa.Table:
+        rules, within = self.terms.rules, self.terms.max_age_ms
+        since = self.moment - rules.window_ms
+        sampled = self.at.ends_between(topics_in(rows), since=since, until=self.moment, within_ms=within)
+        had = had_since(self.at, self.groups_of(rows), self.moment)
+        moments = np.full(len(rows), self.moment, np.int64)
+        return uncommitted_health(self.at, rows, had, sampled, moments=moments, rules=rules)
 
     def former_topic(self, rows: pa.Table) -> pa.Table:
         seen = self.at.topics_over_time(topics_in(rows), as_of=self.moment)
         return pa.table([of_former_topic(rows, seen)], schema=_FORMER_TOPIC)
 
+    def owner(self, rows: pa.Table) -> pa.Table:
+        owned = owned_partitions(self.groups_of(rows), self.at, self.moment)
+        return with_owners(rows.select(KEY_NAMES), owned).select(OWNER.names)
+
     def is_sampled(self, rows: pa.Table) -> Mask:
         """What was missed while the brokers or the job were away is neither silence nor lag of a group."""
-        is_behind = to_mask(pc.greater(rows["lag"], self.terms.rules.min_lag))
+        is_behind = to_mask(pc.greater(rows["lag"], self.terms.rules.min_lag)) | is_uncommitted(rows)
         behind = rows.filter(from_mask(is_behind))
         since = self.moment - self.terms.rules.window_ms
         samples = Samples.of(

@@ -14,14 +14,16 @@ import pyarrow.compute as pc
 
 from streaming.assessment.owners import Topics, owned_partitions, with_owners
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
-from streaming.common.keys import KEY_NAMES
+from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNSUBSCRIBED_RULES, expiry
-from streaming.lag.health import given, has_stopped
+from streaming.lag.health import with_columns
 from streaming.lag.pauses import Reader
-from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, STATUSES
+from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, OK, STOPPED, UNKNOWN
+from streaming.lag.samples import NONE
+from streaming.model.schemas import OFFSETS
 
 LAG_SECONDS_REASON: Final = pa.field("lag_seconds_reason", pa.string())
 """Why lag_seconds is null although the lag is known; null: no such reason."""
@@ -88,7 +90,8 @@ def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: i
     their logs: of the time between the samples that saw it before and after."""
     last = pc.subtract(rows["log_end_offset"], from_numbers(np.ones(1, np.int64))[0])
     asked = rows.select(["topic", "partition"]).append_column("committed_offset", last)
-    crossed = at.crossings(asked, as_of=moment)
+    codes = key_codes(asked.columns)
+    crossed = take(at.crossings(take(asked, firsts(codes)), as_of=moment), codes)
     is_known = to_mask(crossed["below_at"].is_valid()) & to_mask(crossed["above_at"].is_valid())
     below, above = (numbers_or(to_milliseconds(crossed[name]), 0) for name in ("below_at", "above_at"))
     gap = above - below
@@ -96,24 +99,36 @@ def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: i
     return near
 
 
-def explained(at: Source, rows: pa.Table, health: pa.Table, moment: int, groups_of: AskGroups) -> pa.Table:
-    """Return what is said (schema `PARTITION_HEALTH`) of n rows with what members explain: who has stopped
-    before what may be markers is not known to have; topics that are not subscribed to tell nothing."""
-    is_stopped = has_stopped(health)
-    if is_stopped.any():
-        stopped = rows.filter(from_mask(is_stopped))
-        is_stopped[is_stopped] = may_be_markers(at, stopped, moment, groups_of)
-        health = given(health, is_stopped, MAY_BE_MARKERS)
-    is_asked = ~to_mask(pc.is_in(health["status"], value_set=from_texts(STATUSES[:2])))
-    if not is_asked.any():
-        return health
-    asked = rows.filter(from_mask(is_asked))
-    groups = groups_of(asked)
+def reasons_of_members(
+    at: Source, rows: pa.Table, statuses: Index, moment: int, groups_of: AskGroups
+) -> Index:
+    """Return the reasons (numbers of `REASONS`) that members give for n positions (with `KEY`, the columns
+    `LAG` and commit_timestamp) which have these statuses; `NONE`: they give none.
+
+    Who has stopped before what may be markers is not known to have; topics that are not subscribed to tell
+    nothing.
+    """
+    reasons = np.full(len(rows), NONE, np.int64)
+    stopped = np.flatnonzero(statuses == STOPPED)
+    if len(stopped):
+        may_be = may_be_markers(at, take(rows, stopped), moment, groups_of)
+        reasons[stopped[may_be]] = MAY_BE_MARKERS
+    asked = np.flatnonzero(~np.isin(statuses, (OK, UNKNOWN)) & (reasons == NONE))
+    if len(asked):
+        is_left = _is_not_subscribed(at, take(rows.select(KEY_NAMES), asked), moment, groups_of)
+        reasons[asked[is_left]] = NOT_SUBSCRIBED
+    return reasons
+
+
+def _is_not_subscribed(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
+    """Tell of n partitions whether their groups have members that do not subscribe to the topic, and none of
+    which has the partition."""
+    groups = groups_of(rows)
     running = groups.filter(from_mask(numbers_or(pc.list_value_length(groups["members"]), 0) > 0))
-    is_owned = _are_owned(at, asked, running, moment)
-    rules = expiry(asked, running, 0)["rule"]
-    is_none_of_theirs = np.zeros(len(rows), np.bool_)
-    is_none_of_theirs[is_asked] = ~is_owned & to_mask(
-        pc.is_in(rules, value_set=from_texts(sorted(UNSUBSCRIBED_RULES)))
+    unsaid = [field for field in OFFSETS if field.name not in KEY_NAMES]
+    bare = with_columns(
+        rows, pa.table([pa.nulls(len(rows), field.type) for field in unsaid], pa.schema(unsaid))
     )
-    return given(health, is_none_of_theirs, NOT_SUBSCRIBED)
+    rules = pc.is_in(expiry(bare, running, 0)["rule"], value_set=from_texts(sorted(UNSUBSCRIBED_RULES)))
+    is_left: Mask = to_mask(rules) & ~_are_owned(at, rows, running, moment)
+    return is_left

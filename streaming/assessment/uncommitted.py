@@ -1,18 +1,20 @@
 """The health of partitions that members of groups have, and that nothing is committed for."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.owners import Topics, owned_partitions
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
-from streaming.common.keys import KEY_NAMES, Numbering, firsts
+from streaming.assessment.owners import GroupsOverTime, Topics
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
+from streaming.common.keys import firsts, key_codes
+from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.health import PARTITION_HEALTH
-from streaming.lag.positions import Reader, topics_in
-from streaming.lag.rules import OK, REASONS, STATUSES, UNKNOWN, HealthRules, ends_before, judge_uncommitted
+from streaming.lag.health import PARTITION_HEALTH, reason_words, status_words
+from streaming.lag.positions import Reader
+from streaming.lag.rules import OK, STATUS_OF, UNKNOWN, HealthRules, ends_before, judge_uncommitted
 from streaming.lag.samples import NONE, Samples
 
 
@@ -30,31 +32,55 @@ def is_uncommitted(rows: pa.Table) -> Mask:
     )
 
 
-def uncommitted_health(
-    at: Source, rows: pa.Table, groups: pa.Table, *, moment: int, max_age_ms: int, rules: HealthRules
-) -> pa.Table:
-    """Return the columns `PARTITION_HEALTH` of n such partitions (with `KEY`, the columns `LAG` and
-    is_current), as they are at a moment (ms). `groups` (group and source_timestamp) are theirs.
+HadSince = Callable[[pa.Table, Index], Index]
+"""Tells since when (ms) groups had n partitions (with `KEY_NAMES`) at n moments (ms), as far as is known;
+`NONE`: they had not."""
 
-    Reads samples of the last window, and groups as of a window before where they have changed since.
+
+def had_since(at: Source, groups: pa.Table, moment: int) -> HadSince:
+    """Return how to ask a snapshot of a moment (ms), whose groups (schema `GROUPS`) are these, about that
+    moment and others before it, each of which it has to be asked about alone."""
+
+    def tell(rows: pa.Table, moments: Index) -> Index:
+        until = int(moments[0])
+        then = (
+            groups if until == moment else at.groups_before(pc.unique(rows["group"]).to_pylist(), until=until)
+        )
+        return GroupsOverTime.of(then, np.full(len(then), until), at, until).had_since(rows, moments)
+
+    return tell
+
+
+def uncommitted_health(
+    at: Source,
+    rows: pa.Table,
+    had: HadSince,
+    sampled: pa.Table,
+    *,
+    moments: Index,
+    rules: HealthRules,
+) -> pa.Table:
+    """Return the columns `PARTITION_HEALTH` of n such partitions (with `KEY`, log_end_offset and is_current),
+    each as it is at its moment (n ms). `sampled` are the samples of their logs, from a window before the
+    first moment on.
+
+    How groups were before is asked where they have changed in the last window.
     """
-    count, topics = len(rows), topics_in(rows)
+    count = len(rows)
     ends = numbers_or(rows["log_end_offset"], NONE)
-    sampled = at.ends_between(topics, since=moment - rules.window_ms, until=moment, within_ms=max_age_ms)
-    samples, moments = Samples.of(sampled), np.full(count, moment, np.int64)
+    samples, logs = Samples.of(sampled), Samples.of(_starts_in(sampled))
     before = ends_before(samples, samples.places.codes_of(rows), moments, rules)
-    starts = _starts(rows, sampled)
+    newest = logs.newest_until(logs.places.codes_of(rows), moments)
+    starts = np.append(logs.ends, NONE)[newest]
     is_open = (ends != NONE) & (starts != NONE) & (before - starts > rules.min_lag)
-    owned_at = np.full(count, NONE, np.int64)
-    owned_at[is_open] = _owned_at(
-        at, rows.filter(from_mask(is_open)), groups, moment=moment, window_ms=rules.window_ms
-    )
-    is_open &= owned_at != NONE
-    came_since = np.zeros(count, np.bool_)
-    came_since[is_open] = _came_since(
-        at, rows.filter(from_mask(is_open)), before[is_open] - 1, owned_at[is_open], moment
-    )
-    reasons, statuses = judge_uncommitted(
+    owned_at, came_since = np.full(count, NONE, np.int64), np.zeros(count, np.bool_)
+    some = np.flatnonzero(is_open)
+    owned_at[some] = _owned_at(had, take(rows, some), moments[some], rules.window_ms)
+    some = np.flatnonzero(is_open & (owned_at != NONE))
+    if len(some):
+        until = int(moments.max())
+        came_since[some] = _came_since(at, take(rows, some), before[some] - 1, owned_at[some], until)
+    reasons = judge_uncommitted(
         starts=starts,
         ends=ends,
         ends_before=before,
@@ -64,11 +90,11 @@ def uncommitted_health(
         is_current=to_mask(rows["is_current"]),
         rules=rules,
     )
-    is_told = ~np.isin(statuses, (OK, UNKNOWN))
+    statuses = STATUS_OF[reasons]
     found = {
-        "status": from_texts(STATUSES).take(from_numbers(statuses)),
-        "reason": from_texts([reason for reason, _ in REASONS]).take(from_numbers(reasons)),
-        "since": to_timestamps(from_numbers(owned_at, is_told)),
+        "status": status_words(statuses),
+        "reason": reason_words(reasons),
+        "since": to_timestamps(from_numbers(owned_at, ~np.isin(statuses, (OK, UNKNOWN)))),
         "commits": from_numbers(np.zeros(count, np.int64)),
         "pace_is_known": from_mask(np.zeros(count, np.bool_)),
     }
@@ -76,53 +102,38 @@ def uncommitted_health(
     return pa.table([(nothing | found)[name] for name in PARTITION_HEALTH.names], schema=PARTITION_HEALTH)
 
 
-def _starts(rows: pa.Table, sampled: pa.Table) -> Index:
-    """Return where the logs of n partitions start, by the newest samples that say so; `NONE`: not known."""
-    said = sampled.filter(pc.and_(sampled["log_start"].is_valid(), sampled["partition"].is_valid()))
-    order = np.argsort(-numbers_or(to_milliseconds(said["sampled_at"]), 0), kind="stable")
-    said = said.take(from_numbers(order))
-    places, codes = Numbering.of(said, ["topic", "partition"])
-    starts = np.append(numbers_or(said["log_start"], NONE)[firsts(codes)], NONE)
-    found: Index = starts[places.codes_of(rows)]
-    return found
+def _starts_in(sampled: pa.Table) -> pa.Table:
+    """Return samples of the starts of logs in the form of those of their ends."""
+    return sampled.set_column(sampled.column_names.index("log_end"), "log_end", sampled["log_start"])
 
 
-def _owned_at(at: Source, rows: pa.Table, groups: pa.Table, *, moment: int, window_ms: int) -> Index:
-    """Return since when (ms) groups are known to have n partitions; `NONE`: not for as long as a window.
+def _owned_at(had: HadSince, rows: pa.Table, moments: Index, window_ms: int) -> Index:
+    """Return since when (ms) groups are known to have n partitions at n moments (ms); `NONE`: not for as long
+    as a window.
 
     A group that has not changed since a moment had then what it has now. Those that have changed in the last
     window - consumers that are stuck are thrown out again and again - are looked up as of a window before,
     and of two, so that there is a time in which records can have come that have waited for a window since.
     (The log has no times of assignments, but it has one of each record about a group.)
     """
-    until = moment - window_ms
-    place = numbers_or(pc.index_in(rows["group"], value_set=groups["group"].combine_chunks()), NONE)
-    changed_at = np.append(numbers_or(to_milliseconds(groups["source_timestamp"]), NONE), NONE)[place]
-    owned_at: Index = np.where(changed_at <= until, changed_at, NONE)
-    others = np.flatnonzero(changed_at > until)
+    if not len(rows):
+        return moments
+    changed_at = had(rows, moments)
+    owned_at: Index = np.where(changed_at <= moments - window_ms, changed_at, NONE)
+    others = np.flatnonzero(changed_at > moments - window_ms)
     if len(others):
-        asked = rows.select(KEY_NAMES).filter(from_mask(changed_at > until))
-        late, early = (_had_by(at, asked, moment - many * window_ms) for many in (1, 2))
+        asked, then = take(rows, others), moments[others]
+        late, early = (had(asked, then - many * window_ms) for many in (1, 2))
         owned_at[others] = np.where((late != NONE) & (early != NONE), early, late)
     return owned_at
-
-
-def _had_by(at: Source, rows: pa.Table, until: int) -> Index:
-    """Return since when groups had n partitions at a past moment (ms), as far as the row of the group then
-    tells; `NONE`: they had not."""
-    then = at.groups_before(pc.unique(rows["group"]).to_pylist(), until=until)
-    owned = owned_partitions(then, at, until)
-    keys, codes = Numbering.of(owned, KEY_NAMES)
-    of_group = pc.index_in(owned["group"], value_set=then["group"].combine_chunks())
-    times = numbers_or(to_milliseconds(then["source_timestamp"]).take(of_group), NONE)
-    found: Index = np.append(np.minimum(times, until)[firsts(codes)], NONE)[keys.codes_of(rows)]
-    return found
 
 
 def _came_since(at: Source, rows: pa.Table, offsets: Index, owned_at: Index, moment: int) -> Mask:
     """Tell of n partitions whether the record at an offset of each came after the group had it."""
     columns = [rows["topic"], rows["partition"], from_numbers(offsets)]
-    passed = at.crossings(pa.table(columns, ["topic", "partition", "committed_offset"]), as_of=moment)
+    asked = pa.table(columns, ["topic", "partition", "committed_offset"])
+    codes = key_codes(asked.columns)
+    passed = take(at.crossings(take(asked, firsts(codes)), as_of=moment), codes)
     below_at = numbers_or(to_milliseconds(passed["below_at"]), NONE)
     came: Mask = (below_at != NONE) & (below_at >= owned_at)
     return came

@@ -16,6 +16,7 @@ from streaming.common.times import now_ms
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.jvm.log_file import roll_log
+from streaming.model.completeness import loading_in
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
@@ -135,7 +136,7 @@ class Housekeeping(threading.Thread):
                     roll_log(Path(self._settings.spark.log_file))
                 if beat.is_due() and not beating.succeeds(self.beat):
                     continue
-                waiting, is_loaded = self._writer.rows_since_fold, self._writer.progress.is_loaded
+                waiting, is_loaded = self._writer.rows_since_fold, not loading_in(self._writer.progress)
                 many = self._settings.tables.fold_rows
                 is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
                 if is_due and not folding.succeeds(self._writer.fold):

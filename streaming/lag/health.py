@@ -21,6 +21,7 @@ from streaming.lag.rules import (
     REASONS,
     REWOUND,
     STALLED,
+    STATUS_OF,
     STATUSES,
     STOPPED,
     WARNING,
@@ -28,9 +29,10 @@ from streaming.lag.rules import (
     Judged,
     ends_before,
     judge,
+    reasons_at_rest,
     waits_of,
 )
-from streaming.lag.runs import Commits, Runs
+from streaming.lag.runs import Commits, Runs, within_reach
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -122,6 +124,29 @@ class Judging:
         if "is_current" in positions.schema.names:
             self._is_current = to_mask(positions["is_current"])
 
+    def facts_at_rest(self, numbers: Index) -> pa.Table:
+        """Return what `facts` says of m positions that are not behind, without commits: it goes by their lag
+        and the newest commit alone."""
+        own = self._own.where(numbers)
+        reasons, statuses = reasons_at_rest(
+            lags=from_numbers(self._lags[numbers], self._is_lag_known[numbers]),
+            is_readable=own.is_readable,
+            is_current=self._is_current[numbers],
+            rules=self._rules,
+        )
+        offset = from_numbers(own.offsets, own.is_readable)
+        at = to_timestamps(from_numbers(within_reach(own.at, self._now)))
+        said = {
+            "status": status_words(statuses),
+            "reason": reason_words(reasons),
+            "commits": from_numbers(np.ones(len(numbers), np.int64)),
+            "pace_is_known": from_mask(np.full(len(numbers), self._rules.min_commits <= 1)),
+            **dict.fromkeys(("first_offset", "last_offset"), offset),
+            **dict.fromkeys(("first_at", "last_at"), at),
+        }
+        columns = [said.get(field.name, pa.nulls(len(numbers), field.type)) for field in PARTITION_HEALTH]
+        return pa.Table.from_arrays(columns, schema=PARTITION_HEALTH)
+
     def facts(
         self, numbers: Index, commits: Commits, samples: pa.Table, waits: Waits | None = None
     ) -> pa.Table:
@@ -169,20 +194,17 @@ def with_columns(rows: pa.Table, columns: pa.Table) -> pa.Table:
     return rows
 
 
-def given(health: pa.Table, some: Mask, reason: str) -> pa.Table:
-    """Return what is said (schema `PARTITION_HEALTH`) of n positions, some of which have another reason: one
-    of `REASONS` whose status is OK or UNKNOWN."""
-    if not some.any():
+def given(health: pa.Table, reasons: Index) -> pa.Table:
+    """Return what is said (schema `PARTITION_HEALTH`) of n positions, some of which have another reason: the
+    number of one of `REASONS` whose status is OK or UNKNOWN (`NONE`: the one they have)."""
+    is_some = reasons != NONE
+    if not is_some.any():
         return health
-    replaced = {"status": STATUSES[dict(REASONS)[reason]], "reason": reason}
-    is_some = from_mask(some)
+    replaced = {"status": status_words(STATUS_OF[reasons]), "reason": reason_words(reasons)}
+    replaced |= {name: pa.nulls(len(health), health.schema.field(name).type) for name in _OF_STATUS}
     columns = [
-        pc.if_else(is_some, from_texts([replaced[field.name]])[0], health[field.name])
-        if field.name in replaced
-        else pc.if_else(is_some, pa.scalar(None, field.type), health[field.name])
-        if field.name in _OF_STATUS
-        else health[field.name]
-        for field in health.schema
+        pc.if_else(from_mask(is_some), replaced[name], health[name]) if name in replaced else health[name]
+        for name in health.column_names
     ]
     return pa.table(columns, schema=health.schema)
 
@@ -192,14 +214,30 @@ _OF_STATUS: Final = ("since", "rewound_from", "rewound_to")
 
 def has_stopped(rows: pa.Table) -> Mask:
     """Tell which of n rows have the status STOPPED."""
-    return to_mask(pc.is_in(rows["status"], value_set=from_texts([STATUSES[STOPPED]])))
+    stopped: Mask = status_numbers(rows) == STOPPED
+    return stopped
+
+
+def status_numbers(rows: pa.Table) -> Index:
+    """Return the numbers of the statuses of n rows."""
+    return numbers_or(pc.index_in(rows["status"], value_set=from_texts(STATUSES)), NONE)
+
+
+def status_words(statuses: Index) -> pa.Array:
+    """Return n statuses, given their numbers."""
+    return from_texts(STATUSES).take(from_numbers(statuses))
+
+
+def reason_words(reasons: Index) -> pa.Array:
+    """Return n reasons, given their numbers; any where there is none."""
+    return from_texts([reason for reason, _ in REASONS]).take(from_numbers(np.maximum(reasons, 0)))
 
 
 def group_health(rows: pa.Table) -> pa.Table:
     """Return what is said of each group (schema `GROUP_HEALTH`), the worst first, from positions with the
     columns that `partition_health` appends."""
     codes, groups = numbered(rows["group"])
-    statuses = _numbers_of(rows["status"])
+    statuses = status_numbers(rows)
     worst = leading(
         codes,
         -statuses,
@@ -231,8 +269,8 @@ def facts(runs: Runs, judged: Judged) -> list[pa.Array]:
     since = np.select([statuses == status for status in since_by_status], list(since_by_status.values()))
     is_rewound = statuses == REWOUND
     return [
-        _words(STATUSES, statuses),
-        _words([reason for reason, _ in REASONS], judged.reasons),
+        status_words(statuses),
+        reason_words(judged.reasons),
         to_timestamps(from_numbers(since, np.isin(statuses, list(since_by_status)))),
         from_numbers(lasts - windows + 1),
         from_mask(judged.is_pace_known),
@@ -243,14 +281,6 @@ def facts(runs: Runs, judged: Judged) -> list[pa.Array]:
         from_numbers(runs.offsets[np.maximum(turns - 1, 0)], is_rewound),
         from_numbers(runs.offsets[turns], is_rewound),
     ]
-
-
-def _words(words: tuple[str, ...] | list[str], numbers: Index) -> pa.Array:
-    return from_texts(words).take(from_numbers(numbers))
-
-
-def _numbers_of(statuses: pa.ChunkedArray) -> Index:
-    return numbers_or(pc.index_in(statuses, value_set=from_texts(STATUSES)), NONE)
 
 
 def _milliseconds(seconds: pa.ChunkedArray) -> Index:

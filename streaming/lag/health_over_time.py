@@ -1,19 +1,30 @@
 """How the health of groups has changed: the rules applied to every moment of a past time."""
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import Index, from_numbers, numbers_or
-from streaming.common.keys import KEY_NAMES, numbered, ranks
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
+from streaming.common.keys import KEY_NAMES, Numbering, firsts, key_codes, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
-from streaming.lag.health import PARTITION_HEALTH, facts
+from streaming.lag.health import PARTITION_HEALTH, facts, status_numbers, with_columns
 from streaming.lag.log_ends import LAG, lag_of
 from streaming.lag.pauses import ASKED, Waits
-from streaming.lag.rules import STATUSES, STOPPED, HealthRules, Judged, ends_before, judge, waits_of
+from streaming.lag.rules import (
+    OK,
+    STATUSES,
+    STOPPED,
+    UNKNOWN,
+    HealthRules,
+    Judged,
+    ends_before,
+    judge,
+    waits_of,
+)
 from streaming.lag.runs import Runs
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
@@ -32,8 +43,33 @@ STATUS_CHANGES: Final = pa.schema(
 )
 """A change of the status of a group, with the facts of the partition that decided."""
 
+_TOLD: Final = pa.schema(
+    [field for field in STATUS_CHANGES if field.name not in ("at", "status_before", *KEY_NAMES)]
+)
+
 AskHabits = Callable[[pa.Table], Waits]
 """Gives the waits of positions (schema `ASKED`), a key as often as it has commits."""
+
+
+class Members(Protocol):
+    """What members of groups explain, at any moment (ms) of the time."""
+
+    @property
+    def keys(self) -> pa.Table:
+        """The partitions (columns `KEY_NAMES`) that they ever had; a key may come more than once."""
+
+    def had_since(self, rows: pa.Table, moments: Index) -> Index:
+        """Tell since when (ms) they had n partitions (columns `KEY_NAMES`) at n moments; `NONE`: they had
+        not."""
+
+    def reasons(self, rows: pa.Table, moments: Index, statuses: Index) -> Index:
+        """Return the reasons (numbers of `REASONS`) that they give for n positions (with `KEY`, the lag and
+        commit_timestamp) which have these statuses; `NONE`: they give none."""
+
+    def of_uncommitted(self, rows: pa.Table, moments: Index) -> pa.Table:
+        """Return the columns `PARTITION_HEALTH` of n partitions (with `KEY` and log_end_offset) that they
+        have and nothing is committed for."""
+
 
 _AT_ONCE: Final = 1_000_000  # positions that are judged at a time
 
@@ -46,6 +82,7 @@ def status_changes(
     max_age_ms: int,
     rules: HealthRules | None = None,
     habits: AskHabits | None = None,
+    members: Members | None = None,
 ) -> pa.Table:
     """Return how the status of groups changed from moment to moment (m int64 ms, sorted; schema
     `STATUS_CHANGES`), in the order of time.
@@ -53,13 +90,18 @@ def status_changes(
     `commits` (schema `COMMITS`) and `samples` are those of the whole time and of so long before it as makes
     windows: where they begin too late, the first status is UNKNOWN. Only what was known at a moment counts
     for it. A group without positions has no status; the last one it had stands until it has another.
-    `habits` are asked for how positions usually pause that would have stopped else.
+    `habits` are asked for how positions usually pause that would have stopped else, `members` for what they
+    explain, and for the partitions that they have and nothing is committed for.
     """
     rules = rules or HealthRules()
-    if not len(commits) or not len(moments):
+    if not len(moments):
         return STATUS_CHANGES.empty_table()
     sampled = Samples.of(samples)
     runs, keys_of = Runs.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
+    if members is not None:
+        keys_of = _with_others(keys_of, members.keys)
+    if not len(keys_of):
+        return STATUS_CHANGES.empty_table()
     by_group = np.argsort(numbered(keys_of["group"])[0], kind="stable")
     codes, groups = numbered(take(keys_of, by_group)["group"])
     places = sampled.places.codes_of(keys_of)[by_group]
@@ -70,96 +112,191 @@ def status_changes(
     found = [STATUS_CHANGES.empty_table()]
     for portion in _portions(moments, len(by_group)):
         at, keys = np.repeat(portion, len(by_group)), np.tile(by_group, len(portion))
-        view = _View(runs, sampled, keys, np.tile(places, len(portion)), at, max_age_ms, rules, waits)
+        looked = _Looked(keys_of, keys, np.tile(places, len(portion)), at)
+        said = [_said_of_committed(looked, runs, sampled, max_age_ms, rules, waits, members)]
+        if members is not None:
+            is_bare = np.ones(len(keys), np.bool_)
+            is_bare[said[0].numbers] = False
+            said.append(_said_of_uncommitted(looked, is_bare, sampled, max_age_ms, members))
+        view = _View(looked, said)
         statuses = view.ranks.reshape(len(portion), -1)
         for row, worst in enumerate(np.maximum.reduceat(statuses, starts, axis=1)):
             changed = np.flatnonzero((worst != NONE) & (worst != held))
             if len(changed):
                 own = (row * len(codes) + np.flatnonzero(codes == group) for group in changed)
                 deciding = [view.deciding(keys_of_group, in_order) for keys_of_group in own]
-                found.append(view.rows(keys_of, np.array(deciding), held[changed]))
+                found.append(view.rows(np.array(deciding), held[changed]))
                 held[changed] = worst[changed]
     return pa.concat_tables(found)
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """Keys at moments (n int64 each): the numbers of the keys, of their places among samples, and the moments
+    (ms). The first keys are those of the runs."""
+
+    keys_of: pa.Table
+    keys: Index
+    places: Index
+    at: Index
+
+    def at_some(self, numbers: Index) -> "_Looked":
+        """Return some."""
+        return _Looked(self.keys_of, self.keys[numbers], self.places[numbers], self.at[numbers])
+
+    @property
+    def named(self) -> pa.Table:
+        """The keys in words."""
+        return take(self.keys_of, self.keys)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is said of some of n keys at moments: `numbers` of these (m int64), their `statuses`, their `lags`
+    (`NONE`: not known), and rows about some of them (schema `_TOLD`)."""
+
+    numbers: Index
+    statuses: Index
+    lags: Index
+    told: Callable[[Index], pa.Table]
+
+
+def _said_of_committed(
+    looked: _Looked,
+    runs: Runs,
+    samples: Samples,
+    max_age_ms: int,
+    rules: HealthRules,
+    waits: "_LastWaits",
+    members: Members | None,
+) -> _Said:
+    """Judge the positions that were there."""
+    with_run = np.flatnonzero(looked.keys < len(runs.starts) - 1)
+    lasts = runs.last_until(looked.keys[with_run], looked.at[with_run])
+    is_there = (lasts != NONE) & ~np.append(runs.is_removed, np.False_)[lasts]
+    numbers, lasts = with_run[is_there], lasts[is_there]
+    own = looked.at_some(numbers)
+    newest, is_known = _newest(samples, own, max_age_ms)
+    sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
+    held = runs.written_until(own.keys, sampled_at)  # by the sample, not since
+    is_known &= (held != NONE) & np.append(runs.is_readable, np.False_)[held]
+    offsets = np.append(runs.offsets, 0)[held]
+    lags = lag_of(ends, offsets)
+    before = ends_before(samples, own.places, own.at, rules)
+
+    def judged_by(some: Index, waits: Waits) -> Judged:
+        return judge(
+            runs,
+            lasts[some],
+            own.at[some],
+            lags=from_numbers(lags[some], is_known[some]),
+            ends_before=before[some],
+            waits=waits,
+            is_current=np.ones(len(some), np.bool_),
+            rules=rules,
+        )
+
+    as_sampled = waits_of(runs, lasts, samples, own.places, own.at, max_age_ms, rules)
+    judged = judged_by(np.arange(len(lasts)), as_sampled)
+    stopped = np.flatnonzero(judged.statuses == STOPPED)
+    if waits.are_asked and len(stopped):
+        judged = judged.replaced(stopped, judged_by(stopped, waits.of(lasts[stopped])))
+    bad = np.flatnonzero(~np.isin(judged.statuses, (OK, UNKNOWN)))
+    if members is not None and len(bad):
+        columns = {
+            "lag": from_numbers(lags[bad], is_known[bad]),
+            "log_end_offset": from_numbers(ends[bad], is_known[bad]),
+            "ends_as_of": to_timestamps(from_numbers(sampled_at[bad])),
+            "commit_timestamp": to_timestamps(from_numbers(runs.at[lasts[bad]])),
+        }
+        some = own.at_some(bad)
+        rows = with_columns(some.named, pa.table(columns))
+        judged = judged.with_reasons(bad, members.reasons(rows, some.at, judged.statuses[bad]))
+
+    def told(some: Index) -> pa.Table:
+        columns = dict(zip(PARTITION_HEALTH.names, facts(runs, judged.at(some)), strict=True))
+        columns |= {
+            "committed_offset": columns["last_offset"],
+            "offset_as_of_ends": from_numbers(offsets[some], is_known[some]),
+            "log_end_offset": from_numbers(ends[some], is_known[some]),
+            "lag": from_numbers(lags[some], is_known[some]),
+        }
+        return pa.table([columns[name] for name in _TOLD.names], schema=_TOLD)
+
+    return _Said(numbers, judged.statuses, np.where(is_known, lags, NONE), told)
+
+
+def _said_of_uncommitted(
+    looked: _Looked, is_bare: Mask, samples: Samples, max_age_ms: int, members: Members
+) -> _Said:
+    """Judge the partitions that members had, of those that nothing was committed for."""
+    is_theirs = Numbering.of(members.keys, KEY_NAMES)[0].codes_of(looked.keys_of) != NONE
+    numbers = np.flatnonzero(is_bare & is_theirs[looked.keys])
+    own = looked.at_some(numbers)
+    numbers = numbers[members.had_since(own.named, own.at) != NONE]
+    own = looked.at_some(numbers)
+    newest, is_known = _newest(samples, own, max_age_ms)
+    ends = from_numbers(np.append(samples.ends, 0)[newest], is_known)
+    health = members.of_uncommitted(own.named.append_column("log_end_offset", ends), own.at)
+    columns = {field.name: pa.nulls(len(numbers), field.type) for field in _TOLD}
+    columns |= {"log_end_offset": ends, **{name: health[name] for name in health.column_names}}
+    rows = pa.table([columns[name] for name in _TOLD.names], schema=_TOLD)
+    lags = np.full(len(numbers), NONE, np.int64)
+    return _Said(numbers, status_numbers(health), lags, lambda some: take(rows, some))
+
+
+def _newest(samples: Samples, looked: _Looked, max_age_ms: int) -> tuple[Index, Mask]:
+    """Return the newest samples of n places at moments (numbers, or `NONE`), and which say something."""
+    newest = samples.newest_until(looked.places, looked.at)
+    return newest, (newest != NONE) & (looked.at - np.append(samples.at, 0)[newest] <= max_age_ms)
+
+
 class _View:
-    """The positions of keys at moments, judged: those that were there."""
+    """All that is said of keys at moments."""
 
-    def __init__(
-        self,
-        runs: Runs,
-        samples: Samples,
-        keys: Index,
-        places: Index,
-        at: Index,
-        max_age_ms: int,
-        rules: HealthRules,
-        waits: "_LastWaits",
-    ) -> None:
-        self._runs, self._keys, self._at = runs, keys, at
-        lasts = runs.last_until(keys, at)
-        self._present = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
-        self._lasts = lasts[self._present]
-        now, own = at[self._present], places[self._present]
-        newest = samples.newest_until(own, now)
-        sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
-        held = runs.written_until(keys[self._present], sampled_at)  # by the sample, not since
-        is_known = (newest != NONE) & (now - sampled_at <= max_age_ms) & (held != NONE)
-        is_known &= runs.is_readable[held]
-        self._ends, self._is_known = ends, is_known
-        self._held = runs.offsets[held]
-        lags = lag_of(ends, self._held)
-        before = ends_before(samples, own, now, rules)
-
-        def judged(some: Index, waits: Waits) -> Judged:
-            return judge(
-                runs,
-                self._lasts[some],
-                now[some],
-                lags=from_numbers(lags[some], is_known[some]),
-                ends_before=before[some],
-                waits=waits,
-                is_current=np.ones(len(some), np.bool_),
-                rules=rules,
-            )
-
-        as_sampled = waits_of(runs, self._lasts, samples, own, now, max_age_ms, rules)
-        self._judged = judged(np.arange(len(own)), as_sampled)
-        stopped = np.flatnonzero(self._judged.statuses == STOPPED)
-        if waits.are_asked and len(stopped):
-            self._judged = self._judged.replaced(stopped, judged(stopped, waits.of(self._lasts[stopped])))
-        self.ranks = np.full(len(keys), NONE, np.int64)
-        self.ranks[self._present] = self._judged.statuses
-        self._numbers = np.full(len(keys), NONE, np.int64)
-        self._numbers[self._present] = np.arange(len(self._present))
-        self._lags = np.full(len(keys), NONE, np.int64)
-        self._lags[self._present] = np.where(is_known, lags, NONE)
+    def __init__(self, looked: _Looked, said: Sequence[_Said]) -> None:
+        self._looked, self._said = looked, said
+        self.ranks = np.full(len(looked.keys), NONE, np.int64)
+        self._lags, self._places = self.ranks.copy(), self.ranks.copy()
+        first = 0
+        for one in said:
+            self.ranks[one.numbers], self._lags[one.numbers] = one.statuses, one.lags
+            self._places[one.numbers] = first + np.arange(len(one.numbers))
+            first += len(one.numbers)
 
     def deciding(self, own: Index, in_order: Index) -> int:
         """Return which of a group's keys at a moment decides, as `group_health` has it: the worst, of these
         the furthest behind, and of these the first one `in_order`."""
-        order = np.lexsort((in_order[self._keys[own]], -self._lags[own], -self.ranks[own]))
+        order = np.lexsort((in_order[self._looked.keys[own]], -self._lags[own], -self.ranks[own]))
         return int(own[order[0]])
 
-    def rows(self, keys_of: pa.Table, numbers: Index, before: Index) -> pa.Table:
+    def rows(self, numbers: Index, before: Index) -> pa.Table:
         """Return rows (schema `STATUS_CHANGES`) of some of the keys at moments; `before` are the statuses
         that their groups had."""
-        own = self._numbers[numbers]
-        some = self._judged.at(own)
-        names = pa.array(STATUSES, pa.string())
-        columns = dict(zip(PARTITION_HEALTH.names, facts(self._runs, some), strict=True))
-        keys = take(keys_of, self._keys[numbers])
-        is_known = self._is_known[own]
-        columns |= {name: keys[name] for name in KEY_NAMES}
+        own = self._looked.at_some(numbers)
+        columns = dict(zip(KEY_NAMES, own.named.columns, strict=True))
+        told = self._told(self._places[numbers])
+        columns |= {name: told[name] for name in told.column_names}
         columns |= {
-            "at": to_timestamps(from_numbers(self._at[numbers])),
-            "status_before": names.take(from_numbers(np.maximum(before, 0), before != NONE)),
-            "committed_offset": columns["last_offset"],
-            "offset_as_of_ends": from_numbers(self._held[own], is_known),
-            "log_end_offset": from_numbers(self._ends[own], is_known),
-            "lag": from_numbers(self._lags[numbers], is_known),
+            "at": to_timestamps(from_numbers(own.at)),
+            "status_before": from_texts(STATUSES).take(from_numbers(np.maximum(before, 0), before != NONE)),
         }
         return pa.table([columns[name] for name in STATUS_CHANGES.names], schema=STATUS_CHANGES)
+
+    def _told(self, places: Index) -> pa.Table:
+        found, orders, first = [_TOLD.empty_table()], [], 0
+        for one in self._said:
+            some = np.flatnonzero((places >= first) & (places < first + len(one.numbers)))
+            found.append(one.told(places[some] - first))
+            orders.append(some)
+            first += len(one.numbers)
+        return take(pa.concat_tables(found), np.argsort(np.concatenate(orders)))
+
+
+def _with_others(keys: pa.Table, others: pa.Table) -> pa.Table:
+    """Append those of other keys that are not among n different ones, each once."""
+    both = pa.concat_tables([keys, others])
+    return take(both, firsts(key_codes(both.columns)))
 
 
 class _LastWaits:

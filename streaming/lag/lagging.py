@@ -1,7 +1,8 @@
 """Since when positions lag: from which sample on every one of them found more lag than `min_lag`.
 
 At each sample the lag is that of the offset that was committed then. What is read goes back step by step, for
-those only that were behind in all that is known; it ends with a sample that found no such lag. Where none did
+those only that were behind in all that is known and may have older samples; it ends with one that found no
+such lag. Where none did
 - history or sampling begin later, the log is another one before, nothing was sampled for longer than samples
 count, or more would have to be read - the position lags "at least" since then.
 """
@@ -43,12 +44,12 @@ def lagging_since(
     (schema `LAGGING`)."""
     since, is_at_least = np.full(len(positions), NONE, np.int64), np.zeros(len(positions), np.bool_)
     lagging = to_mask(positions["lag"].is_valid()) & (numbers_or(positions["lag"], 0) > min_lag)
-    pending = np.flatnonzero(lagging)
+    pending, commits = np.flatnonzero(lagging), _CommitsSince(at)
     for reach, further in pairwise((*_REACHES_MS, 0)):
         if not len(pending):
             break
         asked = take(positions.select([*KEY_NAMES, "committed_offset", "topic_id"]), pending)
-        begun, is_open, rows = _begun(at, asked, moment - reach, moment, max_age_ms, min_lag)
+        begun, is_open, rows = _begun(at, asked, commits, moment - reach, moment, max_age_ms, min_lag)
         since[pending], is_at_least[pending] = begun
         pending = pending[is_open]
         if rows * (further / reach) * (len(pending) / len(asked)) > _MOST_ROWS:
@@ -58,8 +59,31 @@ def lagging_since(
     return pa.table(columns, schema=LAGGING)
 
 
+class _CommitsSince:
+    """What was written of commits, read step by step, each step further back, for fewer groups each time."""
+
+    def __init__(self, at: Reader) -> None:
+        self._at = at
+        self._since: int | None = None
+        self._held = list[pa.Table]()
+
+    def read(self, groups: list[str] | None, since: int) -> pa.Table:
+        """Return what was written of groups since a moment (ms), and more: what was read before."""
+        if self._since is None or since < self._since:
+            until = None if self._since is None else self._since - 1
+            self._held.append(self._at.commits(groups, since=since, until=until, in_order=False))
+            self._since = since
+        return pa.concat_tables(self._held)
+
+
 def _begun(
-    at: Reader, positions: pa.Table, since: int, until: int, max_age_ms: int, min_lag: int
+    at: Reader,
+    positions: pa.Table,
+    commits: _CommitsSince,
+    since: int,
+    until: int,
+    max_age_ms: int,
+    min_lag: int,
 ) -> tuple[tuple[Index, Mask], Mask, int]:
     """Return since when (ms) m positions lag and whether that is at least so, as samples of some time tell;
     of which older ones may tell more; and how much was read."""
@@ -72,7 +96,7 @@ def _begun(
     lasts = np.cumsum(lengths) - 1
     number, place = spread(starts, lengths)
     pairs = take(positions, number)
-    is_behind, is_known, read = _behind(at, pairs, samples, place, max_age_ms, min_lag)
+    is_behind, is_known, read = _behind(at, pairs, commits, samples, place, max_age_ms, min_lag)
     # where a stretch of lag begins, as far as is known
     before = np.maximum(place - 1, 0)
     is_first = place == starts[number]
@@ -88,23 +112,30 @@ def _begun(
     found[is_there] = begin[lasts[is_there]]
     at_of, is_told = np.append(samples.at[place], NONE), np.append(is_joined & was_known, True)
     found[~is_there] = len(number)
-    is_open = is_there & np.append(is_first, False)[found]
+    # a sample after `since` that is the first has none before it that counts: those are too old
+    is_open = is_there & np.append(is_first, False)[found] & (at_of[found] <= since)
     return (at_of[found], ~is_told[found]), is_open, len(number) + read
 
 
 def _behind(
-    at: Reader, pairs: pa.Table, samples: Samples, place: Index, max_age_ms: int, min_lag: int
+    at: Reader,
+    pairs: pa.Table,
+    commits: _CommitsSince,
+    samples: Samples,
+    place: Index,
+    max_age_ms: int,
+    min_lag: int,
 ) -> tuple[Mask, Mask, int]:
     """Tell of n positions at samples whether they were behind, and whether that is known; and how many
-    commits were read for it."""
+    commits are held for it."""
     is_known = samples.may_have_id(place, pairs["topic_id"])
     is_known &= samples.at[place] >= (at.whole_since() or 0)
     if not is_known.any():
         return is_known, is_known, 0
     ends = Ends(samples.at[place], samples.at[place], samples.ends[place], is_known, max_age_ms)
     first = int(ends.at[is_known].min())
-    commits = at.commits(groups_of(pairs), since=first + 1, in_order=False)
-    held = as_of_ends(pairs, ends, commits)["committed_offset"]
+    written = commits.read(groups_of(pairs), first + 1)
+    held = as_of_ends(pairs, ends, written)["committed_offset"]
     is_known &= to_mask(held.is_valid())
     is_behind: Mask = is_known & (lag_of(ends.ends, numbers_or(held, 0)) > min_lag)
-    return is_behind, is_known, len(commits)
+    return is_behind, is_known, len(written)

@@ -170,11 +170,15 @@ def behind(offsets: Index, min_lag: int) -> Index:
 
 def groups_of(positions: pa.Table) -> list[str] | None:
     """Return the groups of positions; None: they are so many that all are read, and chosen from."""
+    some = positions["group"].slice(0, _ROWS_FIRST)  # of very many positions the first ones mostly tell
+    if len(some) < len(positions) and len(some.unique()) > _MOST_NAMED:
+        return None
     groups: list[str] = positions["group"].unique().to_pylist()
     return groups if len(groups) <= _MOST_NAMED else None
 
 
 _MOST_NAMED: Final = 500
+_ROWS_FIRST: Final = 100_000
 
 
 def _usual_of(numbers: Index, waited: Index, gaps: Index, times: Index) -> Index:

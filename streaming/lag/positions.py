@@ -25,6 +25,8 @@ from streaming.lag.samples import NONE
 MAX_AGE_MS: Final = 5 * MINUTE_MS
 """Samples of log ends that are older say nothing of the lag."""
 
+_LAST: Final = 2**63 - 1
+
 
 class Reader(pauses.Reader, Protocol):
     """The tables at one moment: a snapshot of them."""
@@ -56,14 +58,31 @@ def topics_in(rows: pa.Table) -> list[str]:
 
 
 def offsets_with_lag(
-    at: Reader, offsets: pa.Table, *, moment: int, max_age_ms: int, is_timed: bool = True
+    at: Reader,
+    offsets: pa.Table,
+    *,
+    moment: int,
+    max_age_ms: int,
+    is_timed: bool = True,
+    with_starts: bool = False,
 ) -> pa.Table:
     """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms); unless `is_timed`
-    the two of the lag time are null, and no older samples are read for it."""
+    the two of the lag time are null, and no older samples are read for it. `with_starts` also adds
+    `log_start_offset`, as of the same samples, null where it is not known."""
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
     ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
-    return _with_lag(at, offsets, ends, moment, is_timed=is_timed)
+    rows = _with_lag(at, offsets, ends, moment, is_timed=is_timed)
+    return rows.append_column("log_start_offset", _starts(rows, newest)) if with_starts else rows
+
+
+def _starts(rows: pa.Table, newest: pa.Table) -> pa.ChunkedArray:
+    """Return where the logs of n rows with lag start, as the samples say which that is of."""
+    newest = newest.filter(newest["partition"].is_valid())
+    places, codes = Numbering.of(newest, ["topic", "partition"])
+    found = np.append(firsts(codes), NONE)[places.codes_of(rows)]
+    is_known = to_mask(rows["log_end_offset"].is_valid())
+    return take(newest.select(["log_start"]), np.where(is_known, found, NONE))["log_start"]
 
 
 def lag_of_steps(at: Reader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
@@ -94,7 +113,8 @@ def _written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
     says something of lag, as `as_of_ends` takes it."""
     if not ends.is_known.any():
         return rows.slice(0, 0)
-    return at.commits(groups_of(rows), since=int(ends.at[ends.is_known].min()) + 1, in_order=False)
+    oldest = int(np.min(ends.at, where=ends.is_known, initial=_LAST))
+    return at.commits(groups_of(rows), since=oldest + 1, in_order=False)
 
 
 def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
@@ -129,7 +149,7 @@ def with_health(
     commits = _CommitsBack(at, behind, pending)
     no_samples = at.ends_between([], since=moment, until=moment, within_ms=0)
     numbers = [np.flatnonzero(~is_behind)]
-    found = [judging.facts(numbers[0], commits.held, no_samples)]
+    found = [judging.facts_at_rest(numbers[0])]
     sampled = [no_samples]
     is_pace_known, too_few = np.full(len(positions), rules.min_commits <= 1), from_texts(TOO_FEW_COMMITS)
     for reach in reaches:

@@ -20,7 +20,7 @@ it: an older end would make those seem caught up who are less behind than sample
 What cannot be known is UNKNOWN, before any rule that would need it.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -41,18 +41,15 @@ OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 TOO_FEW_COMMITS: Final = ("too few commits", "commits span too short a time")
 """The reasons why older commits are looked for."""
 
-NOT_SUBSCRIBED: Final = "group does not subscribe to the topic"
-MAY_BE_MARKERS: Final = "unread records may be transaction markers"
-"""Reasons that the members of a group give (`streaming.assessment.explained`)."""
-
 REASONS: Final = (
     ("caught up", OK),
     ("caught up recently", OK),
     ("catching up", OK),
     ("keeps pace", OK),
     ("usual pause", OK),
-    (NOT_SUBSCRIBED, OK),
-    (MAY_BE_MARKERS, UNKNOWN),
+    # that members give (`streaming.assessment.explained`)
+    ("group does not subscribe to the topic", OK),
+    ("unread records may be transaction markers", UNKNOWN),
     ("newer commits may be unread", UNKNOWN),
     ("newest commit could not be read", UNKNOWN),
     ("log end unknown", UNKNOWN),
@@ -77,8 +74,8 @@ REASONS: Final = (
     _CATCHING_UP,
     _KEEPS_PACE,
     _PAUSES,
-    _NOT_SUBSCRIBED,
-    _MAY_BE_MARKERS,
+    NOT_SUBSCRIBED,
+    MAY_BE_MARKERS,
     _NOT_READ,
     _UNREADABLE,
     _NO_END,
@@ -96,7 +93,9 @@ REASONS: Final = (
     _NONE_AND_WAITING,
 ) = range(len(REASONS))
 
-_STATUS_OF: Final = np.array([status for _, status in REASONS])
+STATUS_OF: Final = np.array([status for _, status in REASONS])
+"""The status of each reason, by their numbers."""
+
 _ROUNDED: Final = 1  # ends between samples are whole numbers
 _POINTS: Final = 10  # of a window, as Burrow has ten commits
 _SEEN_FOR: Final = 2  # of these: for so long the lag has to grow
@@ -155,7 +154,7 @@ class Judged:
     @property
     def statuses(self) -> Index:
         """The status of each, a number of `STATUSES`."""
-        statuses: Index = _STATUS_OF[self.reasons]
+        statuses: Index = STATUS_OF[self.reasons]
         return statuses
 
     def at(self, numbers: Index) -> Self:
@@ -168,6 +167,12 @@ class Judged:
         for name, values in both.items():
             values[numbers] = getattr(other, name)
         return type(self)(**both)
+
+    def with_reasons(self, numbers: Index, reasons: Index) -> Self:
+        """Return the same, but that some have other reasons (`NONE`: the one they have)."""
+        own = self.reasons.copy()
+        own[numbers] = np.where(reasons == NONE, own[numbers], reasons)
+        return replace(self, reasons=own)
 
 
 def judge(
@@ -224,13 +229,7 @@ def judge(
     grows = ~is_equal & ~was_unknown & ~keeps & (falls == 0) & (seen >= max(2, rules.min_commits))
     grows &= moments - runs.at[windows] >= rules.window_ms * _SEEN_FOR // _POINTS
 
-    lag, is_lag_known = numbers_or(lags, 0), to_mask(lags.is_valid())
-    conditions = {
-        _NOT_READ: ~is_current,
-        _UNREADABLE: ~runs.is_readable[lasts],
-        _NO_END: ~is_lag_known,
-        _BEYOND_END: lag < 0,
-        _CAUGHT_UP: lag <= rules.min_lag,
+    conditions = _of_now(lags, runs.is_readable[lasts], is_current, rules) | {
         _SILENT: is_silent & (ends_before != NONE) & is_waited_for,
         _END_WAS_UNKNOWN: is_silent & (ends_before == NONE),
         _WENT_BACK: is_rewound,
@@ -248,6 +247,30 @@ def judge(
     return Judged(reasons, windows, lasts, np.where(is_rewound, turns, NONE), has_enough)
 
 
+def reasons_at_rest(
+    *, lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
+) -> tuple[Index, Index]:
+    """Return the reasons (numbers of `REASONS`) and statuses of m positions that are not behind: their lag
+    (null: not known) is no more than `min_lag`. Whatever they committed before, `judge` says the same."""
+    conditions = _of_now(lags, is_readable, is_current, rules)
+    reasons = np.select(list(conditions.values()), list(conditions))
+    return reasons, STATUS_OF[reasons]
+
+
+def _of_now(
+    lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
+) -> dict[int, Mask]:
+    """Return the conditions of reasons, in order, that come before any rule about older commits."""
+    lag = numbers_or(lags, 0)
+    return {
+        _NOT_READ: ~is_current,
+        _UNREADABLE: ~is_readable,
+        _NO_END: ~to_mask(lags.is_valid()),
+        _BEYOND_END: lag < 0,
+        _CAUGHT_UP: lag <= rules.min_lag,
+    }
+
+
 def judge_uncommitted(
     *,
     starts: Index,
@@ -258,9 +281,9 @@ def judge_uncommitted(
     moments: Index,
     is_current: Mask,
     rules: HealthRules,
-) -> tuple[Index, Index]:
-    """Return the reasons (numbers of `REASONS`) and statuses of m partitions that members have and nothing is
-    committed for.
+) -> Index:
+    """Return the reasons (numbers of `REASONS`) of m partitions that members have and nothing is committed
+    for.
 
     `starts` and `ends` are those of their logs, `ends_before` the ends a window before (`NONE`: not known);
     `owned_at` is since when (ms) the group is known to have them (`NONE`: it is not). A consumer that begins
@@ -276,8 +299,8 @@ def judge_uncommitted(
         _NOT_YET: ~is_owned | ~is_there,
         _NONE_AND_WAITING: came_since,
     }
-    reasons = np.select(list(conditions.values()), list(conditions), _NONE_OF_THERE)
-    return reasons, _STATUS_OF[reasons]
+    reasons: Index = np.select(list(conditions.values()), list(conditions), _NONE_OF_THERE)
+    return reasons
 
 
 def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRules) -> Index:

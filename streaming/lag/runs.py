@@ -149,7 +149,7 @@ class Runs:
             commits = commits.where(np.lexsort((commits.order, commits.keys)))
         codes, offsets, is_readable = commits.keys, commits.offsets, commits.is_readable
         low, span = until - _LONGEST_MS, _LONGEST_MS + 1
-        times = np.clip(commits.at, low, until)
+        times = within_reach(commits.at, until)
         ranked = np.maximum.accumulate(codes * span + (times - low))
         at = ranked - codes * span + low
         starts = np.searchsorted(codes, np.arange(len(places) + 1))
@@ -248,6 +248,12 @@ class Runs:
     def _place(self, keys: Index, moments: Index) -> Index:
         place: Index = keys * self._span + np.clip(moments - self._low, 0, self._span - 1)
         return place
+
+
+def within_reach(times: Index, until: int) -> Index:
+    """Return times of commits (ms) as they count at a moment (ms): none after it, none too long before."""
+    clipped: Index = np.clip(times, until - _LONGEST_MS, until)
+    return clipped
 
 
 def counted(mask: Mask) -> Index:

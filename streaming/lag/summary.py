@@ -75,8 +75,9 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
 
 
 def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:
-    """Return for n rows of `lag_by` the positions that are furthest behind: n of the rows it summed up, null
-    where none is behind."""
+    """Return for n rows of `lag_by` the positions that are furthest behind (`KEY`, committed_offset, topic_id
+    and lag): n of the rows it summed up, null where none is behind."""
+    rows = rows.select([*KEY_NAMES, "committed_offset", "topic_id", "lag"])
     rows = rows.filter(pc.greater(rows["lag"], from_numbers(np.zeros(1, np.int64))[0]))
     own, other = (by, "worst_topic") if by == "group" else ("worst_group", by)
     asked = pa.table([summed[own], summed[other], summed["worst_partition"]], KEY_NAMES)

@@ -61,8 +61,8 @@ class Completeness:
         be read that was not. `stalled`: an open transaction hides what comes after. `unanswered`: its leader
         does not say where it ends; what it last said was read.
         """
-        partition = self.progress.partitions.get(number)
-        if partition is None or not partition.loaded:
+        partition = self.progress.partitions.get(number, PartitionProgress())
+        if not partition.loaded:
             return LOADING
         if self.progress.rebuild is not None:
             return REBUILDING
@@ -81,12 +81,17 @@ class Completeness:
     def states(self) -> dict[int, str]:
         """The state of each offsets partition; before the last of those known, also of those of which nothing
         is known."""
-        return {number: self.state(number) for number in numbers_of(self.progress)}
+        return {number: self.state(number) for number in all_partitions(self.progress)}
 
     @property
     def loading(self) -> frozenset[int]:
         """The offsets partitions that are `loading`, whatever the moment."""
         return loading_in(self.progress)
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The offsets partitions that are not `loading`."""
+        return frozenset(all_partitions(self.progress)) - self.loading
 
     @cached_property
     def complete(self) -> frozenset[int]:
@@ -116,9 +121,10 @@ class Completeness:
         return min(moments, default=self.progress.heartbeat)
 
 
-def numbers_of(progress: Progress) -> list[int]:
-    """Return the offsets partitions that there are: those of which something is known, and all before."""
-    return list(range(max(progress.partitions, default=-1) + 1))
+def all_partitions(progress: Progress) -> dict[int, PartitionProgress]:
+    """Return how far each offsets partition was read: those of which something is known, and all before."""
+    known = progress.partitions
+    return {number: known.get(number, PartitionProgress()) for number in range(max(known, default=-1) + 1)}
 
 
 def read_until(partition: PartitionProgress, progress: Progress) -> int:
@@ -132,7 +138,4 @@ def read_until(partition: PartitionProgress, progress: Progress) -> int:
 
 def loading_in(progress: Progress) -> frozenset[int]:
     """Return the offsets partitions that are `loading`."""
-    known = progress.partitions
-    return frozenset(
-        number for number in numbers_of(progress) if number not in known or not known[number].loaded
-    )
+    return frozenset(number for number, one in all_partitions(progress).items() if not one.loaded)

@@ -218,11 +218,6 @@ class Progress:
     batch_ms: int | None = None
     alerts_evaluated_at: int | None = None
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether every partition has once been read to the end that it had when reading began."""
-        return all(partition.loaded for partition in self.partitions.values())
-
     def with_positions(self, positions: Mapping[int, int], now: int | None = None) -> "Progress":
         """Return the progress after a batch that ended at these positions (at `now`, ms; None: not known)."""
         moved = {

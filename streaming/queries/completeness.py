@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_texts, numbers_or
+from streaming.common.arrays import from_numbers, from_texts, numbers_or, to_mask, where
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import in_words, iso
 from streaming.common.timestamps import to_milliseconds
@@ -19,6 +20,7 @@ from streaming.model.completeness import (
     STALLED,
     UNANSWERED,
     Completeness,
+    all_partitions,
 )
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress
@@ -101,10 +103,8 @@ class AsOf:
 
     def of_loaded(self, rows: pa.Table) -> pa.Table:
         """Return the rows (with `source_partition`) of offsets partitions that had been read to their end."""
-        if not self.loading:
-            return rows
-        partitions = pa.array(self.loading, pa.int32())
-        return rows.filter(pc.invert(pc.is_in(rows["source_partition"], value_set=partitions)))
+        loaded = np.array(sorted(self.completeness.loaded), np.int32)
+        return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=from_numbers(loaded))))
 
     @property
     def is_loading(self) -> bool:
@@ -135,7 +135,7 @@ class AsOf:
     def is_partial(self) -> bool:
         """Whether there is an offsets partition, one that the answer touches or not, that was not read to its
         end yet: names may be missing."""
-        return not self.progress.partitions or not self.progress.is_loaded
+        return not self.progress.partitions or bool(self.completeness.loading)
 
     def with_log_ends(self, asked_at: int) -> Self:
         """Return it for an answer with log end offsets for which the brokers were asked at a moment (ms)."""
@@ -307,7 +307,7 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
     """
     count = partition_count(progress)
     if groups is None or not count:
-        return frozenset(progress.partitions)
+        return frozenset(all_partitions(progress))
     return frozenset(offsets_partitions(from_texts(list(groups)), count).tolist())
 
 

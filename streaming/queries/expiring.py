@@ -83,9 +83,7 @@ def expiring(
     """Return from one snapshot what `list_expiring` does."""
     named, moment = list(groups) or None, at.moment
     about = AsOf.at(named, at)
-    known = pa.array(sorted(at.progress.partitions.keys() - set(about.loading)), pa.int32())
-    held = of_topics(at.offsets(named), topics)
-    offsets = held.filter(pc.is_in(held["source_partition"], value_set=known))
+    offsets = of_topics(about.of_loaded(at.offsets(named)), topics)
     retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
     facts = Facts(former_topic=True, expiry=retention_ms)
     rows = assess(at, offsets, facts, moment=moment, groups=at.groups(named))

@@ -1,6 +1,6 @@
 """What is read for questions about lag, on one snapshot; and the positions that commits are added to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,8 +15,6 @@ from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH, group_health
 from streaming.lag.log_ends import LAG, TIMED
-from streaming.lag.pauses import Waits
-from streaming.lag.positions import habits_by
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import OFFSETS, TIMESTAMP
@@ -102,11 +100,11 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
     return [np.flatnonzero(of_row == number) for number in np.unique(of_row)], int(samples.sum())
 
 
-def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int) -> pa.Table:
-    """Read the positions of groups at a moment (ms) as commits (schema `COMMITS`); none if history starts
-    later."""
+def base_commits(at: Snapshot, about: AsOf, groups: Sequence[str] | None, moment: int) -> pa.Table:
+    """Read the positions of groups at a moment (ms), as far as has been read, as commits (schema `COMMITS`);
+    none if history starts later."""
     try:
-        offsets = at.as_of(moment).offsets(groups)
+        offsets = about.of_loaded(at.as_of(moment).offsets(groups))
     except HistoryGoneError:
         return COMMITS.empty_table()
     is_readable = pc.is_null(offsets["unreadable_source_offset"])
@@ -118,14 +116,6 @@ def base_commits(at: Snapshot, groups: Sequence[str] | None, moment: int) -> pa.
         from_mask(np.zeros(len(offsets), np.bool_)),
     ]
     return pa.table(columns, COMMITS.names).cast(COMMITS)
-
-
-def habits_in(
-    at: Snapshot, rules: HealthRules, max_age_ms: int, *, until: int
-) -> Callable[[pa.Table], Waits]:
-    """Return how to ask a snapshot how long records usually wait, as of a moment (ms)."""
-    habits = habits_by(rules, max_age_ms)
-    return lambda positions: habits.read(at, positions, moment=until)
 
 
 def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:

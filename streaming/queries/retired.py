@@ -22,7 +22,7 @@ from streaming.tables.tables import Tables
 
 PRINTED: Final = pa.schema(
     [
-        *(field for field in REMOVALS if field.name != "sequence"),
+        *(field for field in REMOVALS if field.name not in ("sequence", "source_partition")),
         pa.field("committed_offset", pa.int64()),  # the current offset; null = nothing was committed since
     ]
 )
@@ -67,7 +67,9 @@ def retired(
 ) -> Listing:
     """Return from one snapshot what `list_retired` does."""
     named, starts_at = list(groups) or None, at.starts_after(since)
-    gone, offsets = of_topics(at.removals(named), topics), of_topics(at.offsets(named), topics)
+    about = AsOf.at(named, at)
+    gone = of_topics(about.of_loaded(at.removals(named)), topics)
+    offsets = of_topics(at.offsets(named), topics)
     live = offsets.select([*KEY_NAMES, "committed_offset"])
     live = live.append_column("is_back", pa.repeat(True, len(live)))
     gone = gone.append_column("is_last", _is_last(gone))
@@ -77,7 +79,7 @@ def retired(
     rows = rows.set_column(rows.schema.get_field_index("is_back"), RETIRED.field("is_back"), is_back)
     return Listing(
         rows.sort_by(_NEWEST_FIRST),
-        AsOf.at(named, at),
+        about,
         remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
     )
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streaming.common.times import from_ms
+from streaming.model.completeness import all_partitions
 from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.model.totals import COUNTERS
@@ -50,7 +51,7 @@ def partitions(about: AsOf) -> pa.Table:
             "loaded": partition.loaded,
             "held_back_since": from_ms(partition.held_back_since),
         }
-        for number, partition in sorted(about.progress.partitions.items())
+        for number, partition in all_partitions(about.progress).items()
     ]
     return pa.Table.from_pylist(rows, STATUS)
 

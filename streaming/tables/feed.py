@@ -13,6 +13,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, PAUSES, TIMESTAMP
+from streaming.tables.folding import value_columns
 from streaming.tables.select import is_one_of, names, select, written_after, written_until
 
 HISTORY: Final = pa.schema(
@@ -49,6 +50,7 @@ REMOVALS: Final = pa.schema(
         pa.field("removed_at", TIMESTAMP),  # of the record that removed it
         CHANGES.field("cause"),  # one of `causes.CAUSES`
         CHANGES.field("sequence"),  # of the batch: which of two removals came later, whatever the clocks say
+        CHANGES.field("source_partition"),
     ]
 )
 """What is read of removed offsets for people."""
@@ -90,6 +92,9 @@ GROUP_STEPS: Final = pa.schema(
     ]
 )
 """What is read of groups over time; `source_offset` and `sequence` null: before the first change kept."""
+
+GROUPS_OVER_TIME: Final = pa.schema([*GROUPS, ("written_at", TIMESTAMP)])
+"""How groups were from a moment on (by the job's clock); null: they were removed then."""
 
 ASSIGNED_PARTITIONS: Final = pa.schema(
     [KEY[1], ("topic_id", pa.string()), KEY[2]]  # of a topic the log has the name or the id
@@ -260,6 +265,23 @@ def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     return rows.cast(GROUP_STEPS)
 
 
+def groups_between(
+    changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int
+) -> pa.Table:
+    """Read how groups were after what was written between two moments (ms), these included, up to a sequence:
+    rows of schema `GROUPS_OVER_TIME`, in the order of the log."""
+    rows = select(
+        f"""
+        SELECT {value_columns("groups", "after")}, "batch_time" AS "written_at" FROM changes
+        WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {written_after(since - 1)}
+            AND {written_until(until)} AND {"true" if groups is None else is_one_of("group", groups)}
+        ORDER BY "sequence"
+        """,
+        changes=changes,
+    )
+    return rows.cast(GROUPS_OVER_TIME)
+
+
 # --- the offsets that were removed -----------------------------------------------------------------------
 
 
@@ -294,7 +316,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)}, "before"['committed_offset'] AS "removed_offset",
-            "source_timestamp" AS "removed_at", "cause", "sequence"
+            "source_timestamp" AS "removed_at", "cause", "sequence", "source_partition"
         FROM changes WHERE {" AND ".join(conditions)}
         """,
         changes=changes,

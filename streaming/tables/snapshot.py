@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.common.arrays import from_texts, no_rows
+from streaming.common.arrays import from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
+from streaming.common.timestamps import to_timestamps
 from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY
@@ -20,6 +22,7 @@ from streaming.tables.feed import (
     drops_between,
     first_set,
     group_steps,
+    groups_between,
     keys_in,
     partitions_assigned,
     partitions_committed,
@@ -262,6 +265,22 @@ class Snapshot:
             return self.as_of(until).groups(groups)
         except HistoryGoneError:
             return no_rows(GROUPS)
+
+    def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:
+        """Read how groups (None: all) were from one moment (ms) to another: rows of schema
+        `GROUPS_OVER_TIME`, those of a group in order; what is older than the history that is kept is not
+        known."""
+        try:
+            before = self.as_of(since).groups(groups)
+        except HistoryGoneError:
+            before = no_rows(GROUPS)
+        at = to_timestamps(from_numbers(np.full(len(before), since, np.int64)))
+
+        def changed(of: Sequence[str] | None) -> pa.Table:
+            up_to = self.progress.sequence
+            return groups_between(self._changes, of, up_to=up_to, since=since + 1, until=until)
+
+        return pa.concat_tables([before.append_column("written_at", at), _of(groups, changed)])
 
     def keys(self, groups: Sequence[str] | None = None, *, among: Among) -> pa.Table:
         """Read the keys (columns `KEY_NAMES`; for groups the last two are null) that are `among` these,

@@ -475,3 +475,79 @@ def test_lag_time_is_a_duration_or_off(given: str, held: int) -> None:
 def test_lag_time_of_zero_is_refused() -> None:
     with pytest.raises(MisuseError, match="lag_seconds: expected a duration above 0"):
         alert_settings(lag_seconds="0s")
+
+
+# --- partitions that nothing was ever committed for ------------------------------------------------------
+
+
+def having(*partitions: int, **member: Any) -> dict[str, Any]:
+    """A group whose one member has partitions of the topic."""
+    assigned = [{"topic": "orders", "topic_id": None, "partitions": list(partitions)}]
+    return WITH_MEMBERS | {"members": [MEMBER | member | {"assignment": assigned}]}
+
+
+@pytest.fixture
+def stuck(lake: Lake) -> World:
+    """The member of g has got its partition now."""
+    world = World(lake, alert_settings(group_stopped="on"))
+    lake.set_group("g", **having(0))
+    return world
+
+
+def test_a_partition_without_commits_is_told_once_until_something_is_committed(stuck: World) -> None:
+    assert stuck.pass_minutes(10) == []
+    (opened,) = stuck.pass_minutes(8)
+    assert (opened.rule, opened.finding.group, opened.opened_at - START) == (GROUP_STOPPED.id, "g", 11 * M)
+    assert (opened.finding.topic, opened.finding.partition) == PLACE
+    assert opened.finding.facts == {
+        "offsets": 1,
+        "assigned_since": "2023-11-14T22:13:20.000Z",
+        "member": "app-1/10.0.0.1",
+        "waiting": 10_000 + 11 * 60,
+    }
+    assert summary(opened) == (
+        'group "g": records are waiting in 1 partition without any commit: orders-0 has '
+        "been assigned since 2023-11-14T22:13:20.000Z or longer, now to app-1/10.0.0.1; when this was "
+        "noticed 10660 records waited"
+    )
+    stuck.commit("g", group_value=None)
+    assert rules_of(stuck.pass_minutes(1)) == [(GROUP_STOPPED.id, False)]
+
+
+def test_it_closes_when_no_member_has_the_partition(stuck: World) -> None:
+    assert rules_of(stuck.pass_minutes(15)) == [(GROUP_STOPPED.id, True)]
+    stuck.lake.set_group("g", **having(0, client_id="app-2"))
+    assert stuck.pass_minutes(4) == []  # it is not known yet whether that one does better
+    stuck.lake.set_group("g")
+    assert rules_of(stuck.pass_minutes(1)) == [(GROUP_STOPPED.id, False)]
+
+
+def test_it_is_not_told_of_what_is_not_known_or_not_certain(stuck: World) -> None:
+    stuck.lake.set_group("nameless", **having(0, client_id=None, client_host=None))
+    stuck.lake.set_group("unsampled", **having(1))
+    stuck.lake.sample({("orders", 2): 500}, at=range(START - 20 * M, START, M))
+    for _ in range(15):
+        stuck.lake.set_group("latest", **having(2)) if stuck.lake.now == START else None
+        stuck.lake.sample({("orders", 2): 500})
+        stuck.pass_minutes(1)
+    told = {one.finding.group: summary(one) for one in stuck.lake.episodes(GROUP_STOPPED.id)}
+    assert set(told) == {"g", "nameless"}
+    assert "now to a member of unknown name;" in told["nameless"]
+
+
+def test_a_gap_of_samples_opens_nothing_about_it(stuck: World) -> None:
+    assert stuck.pass_minutes(5) == []
+    assert stuck.pass_minutes(7, samples=False) == []
+    assert stuck.pass_minutes(9) == []
+    assert rules_of(stuck.pass_minutes(3)) == [(GROUP_STOPPED.id, True)]
+
+
+def test_other_rules_say_nothing_of_it(stuck: World) -> None:
+    stuck.settings = ALL_ON
+    stuck.restart()
+    assert rules_of(stuck.pass_minutes(15)) == [(GROUP_STOPPED.id, True)]
+    stuck.commit("g", behind=-500, group_value=None)
+    assert rules_of(stuck.pass_minutes(2)) == [(GROUP_STOPPED.id, False), (OFFSET_BEYOND_LOG_END.id, True)]
+    stuck.lake.drop("g", PLACE, cause="removed")
+    again = rules_of(stuck.pass_minutes(1))
+    assert again == [(GROUP_STOPPED.id, True), (OFFSET_BEYOND_LOG_END.id, False)]

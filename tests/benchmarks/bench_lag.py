@@ -18,7 +18,7 @@ from streaming.common.times import MINUTE_MS, day_of, from_ms
 from streaming.common.timestamps import to_timestamps
 from streaming.maintenance.samples import join_samples
 from streaming.model.progress import PartitionEnds, Progress
-from streaming.model.schemas import LOG_ENDS
+from streaming.model.schemas import CHANGES, LOG_ENDS
 from streaming.queries.lag import LagQueries
 from streaming.settings.model import OFFSETS_TOPIC, AlertSettings
 from streaming.settings.reading import read_settings
@@ -96,7 +96,8 @@ def _all_on() -> AlertSettings:
 
 
 def fill(tables: Tables, offsets: int, groups: int, *, is_all_behind: bool) -> None:
-    """Commit every offset once, and a fifth of them ten times in the last 20 minutes; fold all."""
+    """Commit every offset once, and a fifth of them ten times in the last 20 minutes; fold all, after a
+    heartbeat."""
     tables.create()
     keys = np.arange(offsets)
     is_behind = np.full(offsets, is_all_behind) | (keys % groups % 100 == 0)
@@ -105,6 +106,9 @@ def fill(tables: Tables, offsets: int, groups: int, *, is_all_behind: bool) -> N
     for minute in range(20, 0, -2):
         at = NOW - minute * MINUTE_MS
         _commit(tables, often, groups, np.full(len(often), end_at(at) - 60 * is_all_behind), at)
+    progress = replace(tables.progress(), heartbeat=NOW)
+    ends = {number: PartitionEnds(own.position, own.position) for number, own in progress.partitions.items()}
+    tables.append_changes(CHANGES.empty_table(), progress.with_ends(ends, NOW), is_batch=False)
     tables.fold()
 
 
@@ -127,7 +131,7 @@ def _commit(tables: Tables, keys: Any, groups: int, committed: Any, at: int) -> 
     positions = dict.fromkeys(range(PARTITIONS), sequence)
     ends = {number: PartitionEnds(sequence, sequence) for number in positions}
     progress = Progress(topic=OFFSETS_TOPIC, batch_id=sequence, sequence=sequence, batch_time=at)
-    progress = replace(progress, heartbeat=NOW).with_positions(positions).with_ends(ends, NOW)
+    progress = replace(progress, heartbeat=at).with_positions(positions).with_ends(ends, at)
     made, _ = change_rows(changes_of(rows, count), sequence=sequence, batch_time=at)
     tables.append_changes(made, progress, is_batch=True)
 

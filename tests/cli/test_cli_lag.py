@@ -186,6 +186,18 @@ def test_who_is_furthest_behind_comes_first(rows: Json) -> None:
     assert [(row["partitions_behind"], row["partitions_unknown"]) for row in found] == [(1, 0)] * 3 + [(0, 1)]
 
 
+def test_a_lag_time_of_at_least_nothing_is_not_told(tmp_path: Path, offsetlake: Any) -> None:
+    """One partition is caught up, of the other nothing is known."""
+    world = LagTables(tmp_path, now_ms() - 5_000)
+    end = offset(committed_offset=world.end_at(MINUTES), commit_timestamp=world.now)
+    append(world.tables, {("half", "orders", 0): end, ("half", "gone", 0): offset()}, now=world.now)
+    command = ("lag", "half", "--table-root", world.tables.root)
+    (row,) = json.loads(offsetlake(*command, "--output", "json").out)
+    assert (row["lag"], row["lag_seconds"], row["lag_is_at_least"]) == (0, 0.0, True)
+    heads, line = (one.split() for one in offsetlake(*command, "--wide").out.splitlines()[:2])
+    assert dict(zip(heads, line, strict=True))["LAG-TIME"] == "-"
+
+
 def test_lag_may_be_asked_for_by_topic_and_narrowed_down(ask: Any, rows: Json) -> None:
     by_topic = rows("lag", "--by", "topic")
     assert [(row["topic"], row["worst_group"], row["partitions"]) for row in by_topic] == [

@@ -46,7 +46,7 @@ def filled(root: Path) -> tuple[Tables, Batch]:
     }
     second: Batch = {name: group(protocol=name, subscribed_topics=[name]) for name in NAMES}
     third: Batch = {(name, TOPIC, 1): offset(committed_offset=n + 100) for n, name in enumerate(NAMES)}
-    append(tables, first | second, partitions={0: PartitionProgress(loaded=True)})
+    append(tables, first | second, partitions={3: PartitionProgress(loaded=True)})
     tables.fold()
     append(tables, third)
     return tables, replay([first, second, third])

@@ -24,7 +24,7 @@ MUCH = "SELECT repeat('x', 1000) AS x FROM generate_series(1, 1000)"
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     tables = Tables(str(tmp_path_factory.mktemp("tables")))
     tables.create()
-    read = {0: PartitionProgress(position=2, loaded=True)}
+    read = {3: PartitionProgress(position=2, loaded=True)}
     append(tables, {("g", "t", 0): offset(), "g": group()}, partitions=read)
     return tables.root
 

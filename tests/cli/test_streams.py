@@ -12,7 +12,7 @@ import pytest
 from table_batches import append, group, offset
 
 from streaming.cli.main import COMMANDS
-from streaming.model.progress import PartitionProgress
+from streaming.model.progress import PartitionProgress, Retention
 from streaming.tables.tables import Tables
 
 ROOT: Final = Path(__file__).parents[2]
@@ -67,14 +67,20 @@ def machine_formats() -> dict[str, list[str]]:
     return found
 
 
+KEPT = Retention(
+    retention_ms=7 * 86_400_000, check_interval_ms=600_000, source="broker", read_at=0, known_since=0
+)
+
+
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Commands about tables whose job is silent, of which each says so on standard error."""
     folder = tmp_path_factory.mktemp("streams")
     tables = Tables(str(folder / "tables"))
     tables.create()
-    read = {0: PartitionProgress(position=2, loaded=True)}
-    append(tables, {(NAME, "t", 0): offset(metadata=NAME), NAME: group()}, partitions=read)
+    read = {3: PartitionProgress(position=2, loaded=True)}
+    batch = {(NAME, "t", 0): offset(metadata=NAME), NAME: group()}
+    append(tables, batch, partitions=read, retention=KEPT)
     records = folder / "records.jsonl"
     key = b"\0\1" + b"".join(len(text).to_bytes(2) + text for text in (NAME.encode(), b"t")) + bytes(4)
     records.write_text(json.dumps({"key": key.hex(), "value": None}) + "\n")

@@ -1,7 +1,7 @@
 """What health says of consumers that commit as the usual clients do: a table of patterns, and the status that
 is expected over time. Each is judged by the function that every view uses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -12,10 +12,11 @@ from followed_tables import FollowedTables
 from sampled_logs import Log
 from watched_groups import World
 
+from streaming.assessment.assess import Terms
+from streaming.assessment.over_time import assess_health_changes, first_needed
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag.health import group_health
-from streaming.lag.health_over_time import status_changes
-from streaming.lag.positions import MAX_AGE_MS, habits_by
+from streaming.lag.positions import habits_by
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 
@@ -74,6 +75,12 @@ class Case:
     until: int
     looks: int = 4
     groups: dict[str, Any] = field(default_factory=dict)
+    """All the time; or, with `since`, from these moments (ms from `START`) on."""
+    since: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def tables(self) -> FollowedTables:
+        then = {START + at: groups for at, groups in self.since.items()}
+        return FollowedTables(self.world(), groups_since=then or {0: self.groups})
 
     def moments(self) -> Iterator[tuple[int, str]]:
         stops = [*(at for at, _ in self.expected[1:]), self.until]
@@ -135,6 +142,13 @@ def members_of(name: str, *topics: str, members: list[Any] | None = None) -> dic
             "members": [{**one, "assignment": assigned}] if members is None else members,
         }
     }
+
+
+def with_other(world: World) -> World:
+    """Add a topic of whose log the group keeps up with the end."""
+    log = Log(SECONDLY.produced, topic="other")
+    world.sampled(log, START - D, START + 3 * H)
+    return world.committed(follows(log, -3 * H, 3 * H, every=30 * S), ("g", "other", 0))
 
 
 CASES = [
@@ -317,14 +331,14 @@ CASES = [
     Case(
         "the same, and what three aborted records and their marker left",
         lambda: on(ABORTED, [(ABORTED.end_at(at), at + 200) for at in PRODUCED]),
-        [(-3 * H, "OK"), (5 * M, ANY), (30 * M, "UNKNOWN")],
+        [(-2 * H, "OK"), (5 * M, ANY), (30 * M, "UNKNOWN")],
         30 * H,
         groups=members_of("g", "t"),
     ),
     Case(
         "the same, when its members are gone",
         lambda: on(ABORTED, [(ABORTED.end_at(at), at + 200) for at in PRODUCED]),
-        [(-3 * H, "OK"), (5 * M, ANY), (30 * M, "STOPPED")],
+        [(-2 * H, "OK"), (5 * M, ANY), (30 * M, "STOPPED")],
         30 * H,
     ),
     Case(
@@ -336,10 +350,59 @@ CASES = [
     ),
     Case(
         "records come to a topic that the group does not subscribe to any more",
-        lambda: on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=30 * S), days=1),
+        lambda: with_other(on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=30 * S), days=1)),
         [(-H, "OK")],
         3 * H,
         groups=members_of("g", "other"),
+    ),
+    Case(
+        "it subscribes to another one when records have waited for half an hour",
+        lambda: with_other(on(SECONDLY, follows(SECONDLY, -3 * H, 0, every=30 * S), days=1)),
+        [(-H, "OK"), (12 * M, "STOPPED"), (30 * M, "OK")],
+        3 * H,
+        since={-2 * H: members_of("g", "t", "other"), 30 * M: members_of("g", "other")},
+    ),
+    Case(
+        "what aborted records left, and its members leave after an hour",
+        lambda: on(ABORTED, [(ABORTED.end_at(at), at + 200) for at in PRODUCED]),
+        [(-2 * H, "OK"), (5 * M, ANY), (30 * M, "UNKNOWN"), (H, "STOPPED")],
+        3 * H,
+        since={-3 * H: members_of("g", "t"), H: members_of("g", members=[])},
+    ),
+    Case(
+        "a consumer that is stuck on its first poll, until its member leaves",
+        lambda: World().sampled(SECONDLY, START - H, START + 3 * H),
+        [(0, "UNKNOWN"), (10 * M, ANY), (11 * M, "STOPPED")],
+        2 * H,
+        since={0: members_of("g", "t"), 2 * H: members_of("g", members=[])},
+    ),
+    Case(
+        "one that begins at the end of a log to which nothing comes",
+        lambda: World().sampled(sparse(-H), START - 2 * H, START + 3 * H),
+        [(0, "UNKNOWN"), (10 * M, "WARNING")],
+        2 * H,
+        since={0: members_of("g", "t")},
+    ),
+    Case(
+        "one that is stuck on its first poll, and is thrown out of its group every 3 min",
+        lambda: World().sampled(SECONDLY, START - H, START + 3 * H),
+        [(0, "UNKNOWN"), (11 * M, ANY), (24 * M, "STOPPED")],
+        2 * H,
+        since={at: members_of("g", "t") for at in range(0, 2 * H, 3 * M)},
+    ),
+    Case(
+        "one that is stuck on its first poll, and then commits",
+        lambda: on(SECONDLY, follows(SECONDLY, H, 2 * H, every=30 * S), days=1),
+        [(0, "UNKNOWN"), (10 * M, ANY), (11 * M, "STOPPED"), (H, ANY), (62 * M, "OK")],
+        2 * H,
+        since={0: members_of("g", "t")},
+    ),
+    Case(
+        "a partition of two is committed, of the other nothing",
+        lambda: with_other(World().sampled(SECONDLY, START - 3 * H, START + 3 * H)),
+        [(0, "UNKNOWN"), (10 * M, ANY), (11 * M, "STOPPED")],
+        2 * H,
+        since={0: members_of("g", "t", "other")},
     ),
     Case(
         "they come to one that it subscribed to, and it has no members",
@@ -388,14 +451,23 @@ JITTER = (0, 7, -9, 4, 10, -10, 5, 9, -4)
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_status_over_time(case: Case) -> None:
-    tables = FollowedTables(case.world(), groups_now=case.groups)
+    tables = case.tables()
     found = [
         (at / M, expected, row["status"], row["reason"])
         for at, expected in case.moments()
-        for row in tables.judged(START + at)
+        for row in group_health(tables.assessed(START + at)).to_pylist()
     ]
     assert [one for one in found if one[1] != one[2]] == []
     assert len(found) >= case.looks
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_past_has_the_same_status_over_time(case: Case) -> None:
+    """As `health --since` has it, which judges all moments at once."""
+    looked = list(case.moments())
+    changes = changes_of(case.tables(), [START + at for at, _ in looked], HealthRules())
+    found = [[*(status for since, status, _ in changes if since <= at / M), None][-2] for at, _ in looked]
+    assert found == [expected for _, expected in looked]
 
 
 ONE_LATER = Log([*PRODUCED, START + 5 * M])
@@ -418,7 +490,7 @@ def test_lag_time_is_not_told_where_there_may_be_nothing_but_markers(
 ) -> None:
     world = on(log, [(log.end_at(at), at + 200) for at in PRODUCED[:-1]], every=10 * S)
     world.committed([(log.end_at(PRODUCED[-1]), PRODUCED[-1] + 200)])
-    tables = FollowedTables(world, groups_now=members_of("g", "t") if members else {})
+    tables = FollowedTables(world, groups_since={0: members_of("g", "t") if members else {}})
     [row] = tables.judged(START + 5 * H)
     assert row["lag"] > 0
     assert row["lag_seconds_reason"] == expected
@@ -431,7 +503,7 @@ def test_a_topic_that_is_not_subscribed_to_does_not_decide() -> None:
     other = Log(SECONDLY.produced, topic="other")
     world.sampled(other, START - D, START + 2 * H)
     world.committed([(100, at) for at in range(START - H, START + H, 30 * S)], ("g", "other", 0))
-    tables = FollowedTables(world, groups_now=members_of("g", "other"))
+    tables = FollowedTables(world, groups_since={0: members_of("g", "other")})
     rows = {row["topic"]: row["status"] for row in tables.judged(START + H)}
     assert rows == {"t": "OK", "other": "STALLED"}
     [group] = group_health(tables.assessed(START + H)).to_pylist()
@@ -475,18 +547,14 @@ def test_a_topic_that_was_made_anew_is_no_rewind(
     assert ("REWOUND" in {status for _, status, _ in changes}) == expected
 
 
-def changes_of(tables: FollowedTables, moments: range, rules: HealthRules) -> list[tuple[float, str, str]]:
+def changes_of(
+    tables: FollowedTables, moments: Sequence[int], rules: HealthRules
+) -> list[tuple[float, str, str]]:
     """Return how the status changed, as `health --since` has it."""
     tables.now = moments[-1]
-    habits = habits_by(rules)
-    commits = tables.commits(None, since=moments[0] - D - 10 * M).select(COMMITS.names)
-    found = status_changes(
-        commits,
-        tables.ends_between(None, since=moments[0] - D - 10 * M, until=moments[-1], within_ms=MAX_AGE_MS),
-        moments=np.array(moments),
-        max_age_ms=MAX_AGE_MS,
-        rules=rules,
-        habits=lambda positions: habits.read(tables, positions, moment=moments[-1]),
+    commits = tables.commits(None, since=first_needed(moments[0], rules)).select(COMMITS.names)
+    found = assess_health_changes(
+        tables, commits, None, moments=np.array(moments), terms=Terms(rules=rules)
     ).to_pylist()
     return [((row["at"].timestamp() * S - START) / M, row["status"], row["reason"]) for row in found]
 
@@ -499,15 +567,19 @@ def changes_of(tables: FollowedTables, moments: range, rules: HealthRules) -> li
         "an hourly batch of 6 min with 12 commits that is five hours old, then no more",
         "a second outage of the same length",
         "an outage in working hours, of a topic in which nothing comes at night",
+        "it subscribes to another one when records have waited for half an hour",
+        "what aborted records left, and its members leave after an hour",
+        "a consumer that is stuck on its first poll, until its member leaves",
+        "one that is stuck on its first poll, and is thrown out of its group every 3 min",
     ],
 )
 def test_the_past_is_judged_as_the_present_was(name: str) -> None:
     (case,) = (case for case in CASES if case.name == name)
-    tables = FollowedTables(case.world())
+    tables = case.tables()
     moments = range(START + case.expected[0][0], START + case.until, 7 * M)
     held, expected = None, []
     for now in moments:
-        (row,) = tables.judged(now)
+        (row,) = group_health(tables.assessed(now)).to_pylist()
         if row["status"] != held:
             held = row["status"]
             expected.append(((now - START) / M, held, row["reason"]))

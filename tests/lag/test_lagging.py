@@ -167,6 +167,11 @@ def test_so_little_lag_is_none(world: World) -> None:
 
 LONG = {
     "since long": Case([(-6 * HOUR_MS, 0)], (-5 * HOUR_MS, True), sampled=[(-5 * HOUR_MS, -1), (0, 20 * M)]),
+    "since longer": Case(
+        [(-12 * HOUR_MS, 0), (-2 * HOUR_MS, 10)],
+        (-11 * HOUR_MS, True),
+        sampled=[(-11 * HOUR_MS, -1), (0, 20 * M)],
+    ),
     "shortly": CASES["stopped"],
     "well": CASES["caught up"],
 }
@@ -185,6 +190,7 @@ def test_older_samples_are_read_for_those_that_lag_for_so_long(
 
     monkeypatch.setattr(Snapshot, "ends_between", told)
     assert {name: world.since(name) for name in LONG} == {name: case.since for name, case in LONG.items()}
-    assert asked == [(["since long"], 1), (["since long"], 8), (["since long"], 72), (["shortly"], 1)]
+    long, longer = ["since long"], ["since longer"]
+    assert asked == [(long, 1), (long, 8), (longer, 1), (longer, 8), (longer, 72), (["shortly"], 1)]
     monkeypatch.setattr(lagging, "_MOST_ROWS", 1)
     assert world.since("since long") == (-40 * M, True)

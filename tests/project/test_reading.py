@@ -33,7 +33,7 @@ def _warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Tables("warehouse")
     tables.create()
     now = now_ms()
-    progress = Progress().with_positions({0: 5}).with_ends({0: PartitionEnds(5, 5)}, now=now)
+    progress = Progress().with_positions({3: 5}).with_ends({3: PartitionEnds(5, 5)}, now=now)
     append(tables, LIVE, topic=OFFSETS_TOPIC, partitions=progress.partitions)
     beat(tables, now)
     tables.fold()

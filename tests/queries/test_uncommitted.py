@@ -138,3 +138,20 @@ def test_what_is_about_commits_alone_has_none_of_them(tables: Tables, queries: L
     assert [one.committed_offset for one in fetched.groups["stuck"].partitions] == [-1, 130]
     assert len(OffsetQueries(tables).list_offsets(["stuck"], as_of=at(30)).rows) == 1
     assert queries.restore(["stuck", "late"], as_of=at(30)).rows["partition"].to_pylist() == [1]
+
+
+def test_how_they_came_to_it_ends_with_what_health_says(queries: LagQueries) -> None:
+    changes = queries.health_changes(None, since=at(0), until=at(30)).rows.to_pylist()
+    ends = {row["group"]: row for row in changes}
+    deciding = ("status", "topic", "partition")
+    assert {name: [row[one] for one in deciding] for name, row in ends.items()} == {
+        row["group"]: [row[one] for one in deciding] for row in queries.health(as_of=at(30)).rows.to_pylist()
+    }
+    of_stuck = [(row["at"], row["status"], row["reason"]) for row in changes if row["group"] == "stuck"]
+    assert of_stuck == [(at(0), "UNKNOWN", NOT_YET), (at(10), "WARNING", THERE), (at(11), "STOPPED", WAIT)]
+
+
+def test_changes_of_some_topics_have_no_others(queries: LagQueries) -> None:
+    asked = [TopicPartitions("busy", frozenset({1}))]
+    rows = queries.health_changes(["stuck", "late"], asked, since=at(0), until=at(30)).rows
+    assert {(row["group"], row["partition"]) for row in rows.to_pylist()} == {("stuck", 1)}

@@ -10,12 +10,14 @@ from sampled_logs import CROSSED, SAMPLES, timed
 from watched_groups import Key, World
 
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import no_rows
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.completeness import Completeness
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.model.schemas import GROUPS, OFFSETS, PAUSES
+from streaming.tables.feed import GROUPS_OVER_TIME
 from streaming.tables.log_ends import TOPICS_OVER_TIME
 
 COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])
@@ -31,7 +33,8 @@ class FollowedTables:
     world: World
     now: int = 0
     kept_since: int = 0
-    groups_now: dict[str, Any] = field(default_factory=dict)
+    groups_since: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """How all groups are from a moment (ms) on."""
     asked_for_pauses: list[Sequence[str] | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -101,6 +104,9 @@ class FollowedTables:
             place, between = (row["topic"], row["partition"]), dict.fromkeys(CROSSED.names)
             own = self._samples.get(place, [])
             stop = bisect_right(self._sampled.get(place, []), min(as_of, self.now))
+            if row["committed_offset"] is None:
+                found.append(between)
+                continue
             above = bisect_right(self._ends.get(place, []), row["committed_offset"], 0, stop)
             if above:
                 between |= {"below_at": own[above - 1]["sampled_at"], "below_end": own[above - 1]["log_end"]}
@@ -119,15 +125,30 @@ class FollowedTables:
         return timed(rows, OFFSETS)
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
+        return self.groups_before(groups, until=self.now)
+
+    def groups_before(self, groups: Sequence[str] | None, *, until: int) -> pa.Table:
+        since = max((at for at in self.groups_since if at <= until), default=None)
+        rows = [] if since is None else self._groups_at(since, groups)
+        return timed([row for row in rows if row["members"] is not None], GROUPS)
+
+    def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:
         rows = [
-            {**dict.fromkeys(GROUPS.names), "group": name, **row}
-            for name, row in self.groups_now.items()
+            {**row, "written_at": at}
+            for at in sorted(self.groups_since)
+            for row in self._groups_at(at, groups)
+            if at <= until
+        ]
+        return timed(rows, GROUPS_OVER_TIME)
+
+    def _groups_at(self, since: int, groups: Sequence[str] | None) -> list[dict[str, Any]]:
+        known, now = sorted({name for some in self.groups_since.values() for name in some}), self.groups_since
+        said = {"source_timestamp": since, "source_partition": 0}
+        return [
+            {**dict.fromkeys(GROUPS.names), "group": name, **said, **now[since].get(name, {})}
+            for name in known
             if groups is None or name in groups
         ]
-        return timed(rows, GROUPS)
-
-    def groups_before(self, groups: list[str], *, until: int) -> pa.Table:
-        return no_rows(GROUPS)  # nothing is known of the past of groups
 
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
         return no_rows(TOPICS_OVER_TIME)
@@ -150,7 +171,8 @@ class FollowedTables:
         """Return what every view says of the positions at a moment (ms)."""
         self.now = now
         facts, terms = Facts(lag=True, lag_time=True, health=True), Terms(rules=rules or HealthRules())
-        return assess(self, self.offsets(), facts, moment=now, terms=terms, **more)
+        rows = with_assigned(self.offsets(), self.groups(), self, now)
+        return assess(self, rows, facts, moment=now, terms=terms, **more)
 
     def judged(self, now: int, rules: HealthRules | None = None, **more: Any) -> list[dict[str, Any]]:
         """Return the same as rows."""

@@ -19,6 +19,7 @@ from grid_world import PASSWORDS, World, client_properties
 from history_checks import check_history, table_offsets
 from job_process import SETTINGS, JobProcess
 
+from streaming.model.completeness import loading_in
 from streaming.tables.tables import Tables
 
 KEPT_MS: Final = 4_000
@@ -366,7 +367,7 @@ def _settle(cell: Cell) -> None:
         tables = cell.job.tables
         if are_there(tables):
             progress = tables.progress()
-            is_done = progress.is_loaded and progress.rebuild is None
+            is_done = not loading_in(progress) and progress.rebuild is None
             if is_done and table_offsets(tables) == cell.world.offsets():
                 return
         if time.monotonic() > limit:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streaming.common.times import DAY_MS, FIRST_MS, LAST_MS
-from streaming.model.progress import Progress
+from streaming.model.progress import PartitionProgress, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import change_rows
@@ -57,15 +57,25 @@ def append(
     )
     rows, _ = change_rows(changes, sequence=sequence, batch_time=now)
     after = replace(newest, query_id=QUERY, batch_id=batch_id, sequence=sequence, batch_time=now)
-    after = replace(after, heartbeat=now, **changed)
+    known = {"partitions": newest.partitions or {3: PartitionProgress(loaded=True)}}
+    after = with_all_partitions(replace(after, heartbeat=now, **(known | changed)))
     tables.append_changes(rows, after, is_batch=True)
     return after
 
 
 def beat(tables: Tables, now: int, **changed: Any) -> None:
     """Append a heartbeat as the job does; `changed` of the progress."""
-    progress = replace(tables.progress(), heartbeat=now, **changed)
+    progress = with_all_partitions(replace(tables.progress(), heartbeat=now, **changed))
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)
+
+
+def with_all_partitions(progress: Progress) -> Progress:
+    """Let those offsets partitions before the last one that are not given be as it is: a job knows all. Of
+    those that are given as None nothing is known."""
+    known: dict[int, Any] = dict(progress.partitions)
+    last = max(known, default=-1)
+    every = {number: known.get(number, known[last]) for number in range(last + 1)}
+    return replace(progress, partitions={number: one for number, one in every.items() if one is not None})
 
 
 def live_on(tables: Tables, since: int, until: int) -> None:

@@ -346,7 +346,7 @@ def test_a_partition_of_which_nothing_is_known_is_loading_to_kafkas_clients(tmp_
         {"g": group(source_partition=0)},
         now=now,
         topic="copy",
-        partitions={0: read(now, 0), 2: read(now, 0)},
+        partitions={0: read(now, 0), 1: None, 2: read(now, 0)},
     )
     view = view_of(World(tables=tables, now=now, expected=FINE))
     assert answer_groups({}, view)["errorCode"] == LOADING

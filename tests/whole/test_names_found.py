@@ -119,7 +119,7 @@ def written(root: Path) -> Tables:
     tables = Tables(str(root))
     tables.create()
     groups: Batch = {name: group(protocol=name, subscribed_topics=[name]) for name in NAMES}
-    append(tables, offsets_of(NAMES, TOGETHER) | groups, partitions={0: PartitionProgress(loaded=True)})
+    append(tables, offsets_of(NAMES, TOGETHER) | groups, partitions={3: PartitionProgress(loaded=True)})
     for start in range(0, len(NAMES), 6):
         append(tables, offsets_of(sorted(NAMES)[start : start + 6], APART))
     return tables

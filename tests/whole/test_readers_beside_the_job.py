@@ -44,7 +44,7 @@ def write_and_maintain(tables: Tables) -> None:
 def test_no_question_fails_or_sees_part_of_a_batch(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
-    loaded = Progress().with_positions({0: 0}).with_ends({0: PartitionEnds(0, 0)}, now=0)
+    loaded = Progress().with_positions({3: 0}).with_ends({3: PartitionEnds(0, 0)}, now=0)
     append(tables, {}, now=T0, topic=OFFSETS_TOPIC, partitions=loaded.partitions)
     queries = OffsetQueries(tables)
     asked, newest = 0, 0

@@ -52,12 +52,12 @@ def _judgement(
     order: Sequence[tuple[str, str]],
     facts: Facts,
     evidence: Callable[[Worst], str] = lambda worst: worst.source,
-    keeps_facts: bool = False,
+    keeps: Callable[[Worst, Finding], bool] = lambda *_: False,
 ) -> Judgement:
     """Return what a rule says of n positions, given which of them it finds, and which it cannot judge.
 
-    An open episode stays while it `lingers` in a position of its subject. With `keeps_facts` it has those of
-    its opening: others would change with every round of samples.
+    An open episode stays while it `lingers` in a position of its subject. Where it `keeps` what was found it
+    has the facts of its opening: others would change with every round of samples.
     """
     policies = GroupPolicies(settings)
     found = list(worst_of_each_subject(rows.filter(from_mask(is_found)), policies, order=order))
@@ -69,8 +69,9 @@ def _judgement(
     def finding(worst: Worst) -> Finding:
         now = worst.finding(WARNING, {**worst.counts(), **facts(worst)}, evidence=evidence(worst))
         held = view.known.get((rule, worst.subject))
-        is_held = keeps_facts and held is not None and held.finding.severity == now.severity
-        return held.finding if is_held and held is not None else now
+        if held is None or held.finding.severity != now.severity or not keeps(worst, held.finding):
+            return now
+        return held.finding
 
     return Judgement(
         findings=[finding(worst) for worst in found],
@@ -112,13 +113,16 @@ def _judge_health(
     status: int,
     facts: Facts,
     evidence: Callable[[Worst], str],
+    keeps: Callable[[Worst, Finding], bool] = lambda *_: False,
 ) -> Judgement:
     if view.lag is None:
         return _nothing_new(settings, rule)
-    rows = GroupPolicies(settings).with_on(view.lag.offsets, rule)
+    own = [view.lag.offsets, view.lag.uncommitted] if status == STOPPED else [view.lag.offsets]
+    rows = GroupPolicies(settings).with_on(pa.concat_tables(own), rule)
     is_whole = to_mask(rows["is_sampled"])
     # what was committed lately has not stopped, whatever else is not known of it
     is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
+    by_place = [("topic", "ascending"), ("partition", "ascending")]
     return _judgement(
         view,
         settings,
@@ -126,11 +130,10 @@ def _judge_health(
         rows,
         is_found=is_whole & _has_status(rows, status),
         is_unknown=(~is_whole | _has_status(rows, UNKNOWN)) & (is_silent | (status != STOPPED)),
-        order=[("last_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
-        if status == STOPPED
-        else [("topic", "ascending"), ("partition", "ascending")],
+        order=[("since", "ascending"), *by_place] if status == STOPPED else by_place,
         facts=facts,
         evidence=evidence,
+        keeps=keeps,
     )
 
 
@@ -139,26 +142,63 @@ def _has_status(rows: pa.Table, status: int) -> Mask:
 
 
 def _judge_group_stopped(view: View, settings: AlertSettings) -> Judgement:
-    """Find groups that no longer commit while records wait for them."""
+    """Find groups that no longer commit while records wait for them, or never did."""
     return _judge_health(
         view,
         settings,
         STOPPED_RULE,
         STOPPED,
-        lambda worst: {
-            "committed_offset": worst.row["committed_offset"],
-            "last_commit_at": text(worst.row["last_at"]),
-        },
-        lambda worst: worst.source,
+        _facts_of_stopped,
+        lambda worst: worst.source if _is_committed(worst) else f"{_name(worst)} {worst.row['since']}",
+        # of a partition without commits it is told how many records waited when that was noticed
+        lambda worst, held: (
+            not _is_committed(worst) and "waiting" in held.facts and _name(worst) == _name_of(held)
+        ),
     )
 
 
-GROUP_STOPPED: Final = Rule(
-    id=STOPPED_RULE,
-    judge=_judge_group_stopped,
-    sentence="{subject}: records are waiting without new commits for {offsets}; for the longest time for "
-    "{place}, {committed_offset}, since {last_commit_at}",
-)
+def _facts_of_stopped(worst: Worst) -> Mapping[str, Any]:
+    row = worst.row
+    if _is_committed(worst):
+        return {"committed_offset": row["committed_offset"], "last_commit_at": text(row["last_at"])}
+    start = row["log_start_offset"]
+    named = [row[name] for name in ("client_id", "host") if row[name] is not None]
+    return {
+        "assigned_since": text(row["since"]),
+        "member": "".join(named) or None,
+        "waiting": None if start is None else row["log_end_offset"] - start,
+    }
+
+
+def _is_committed(worst: Worst) -> bool:
+    return worst.row["committed_offset"] is not None
+
+
+def _name(worst: Worst) -> str:
+    return f"{worst.row['topic']}-{worst.row['partition']}"
+
+
+def _name_of(finding: Finding) -> str:
+    return f"{finding.topic}-{finding.partition}"
+
+
+def _stopped_sentence(finding: Finding) -> str:
+    facts = finding.facts
+    if "waiting" not in facts:
+        return (
+            "{subject}: records are waiting without new commits for {offsets}; for the longest time for "
+            "{place}, {committed_offset}, since {last_commit_at}"
+        )
+    member = "{member}" if facts["member"] else "a member of unknown name"
+    is_known = facts["waiting"] is not None
+    waiting = "{waiting} records waited" if is_known else "it was not known how many records waited"
+    return (
+        "{subject}: records are waiting in {partitions} without any commit: {place} has "
+        f"been assigned since {{assigned_since}} or longer, now to {member}; when this was noticed {waiting}"
+    )
+
+
+GROUP_STOPPED: Final = Rule(id=STOPPED_RULE, judge=_judge_group_stopped, sentence=_stopped_sentence)
 
 
 def _judge_group_stalled(view: View, settings: AlertSettings) -> Judgement:
@@ -169,7 +209,7 @@ def _judge_group_stalled(view: View, settings: AlertSettings) -> Judgement:
         STALLED_RULE,
         STALLED,
         lambda worst: {"committed_offset": worst.row["committed_offset"]},
-        lambda worst: f"{worst.row['topic']}-{worst.row['partition']} at {worst.row['committed_offset']}",
+        lambda worst: f"{_name(worst)} at {worst.row['committed_offset']}",
     )
 
 
@@ -258,7 +298,7 @@ def _judge_offset_beyond_log_end(view: View, settings: AlertSettings) -> Judgeme
             "committed_offset": worst.row["offset_as_of_ends"],
             "log_end_offset": worst.row["log_end_offset"],
         },
-        keeps_facts=True,
+        keeps=lambda *_: True,
     )
 
 
@@ -354,7 +394,7 @@ def _judge_lag_seconds(view: View, settings: AlertSettings) -> Judgement:
             "lag_seconds": round(worst.row["lag_seconds"]),
             "lag_is_at_least": worst.row["lag_is_at_least"],
         },
-        keeps_facts=True,
+        keeps=lambda *_: True,
     )
 
 

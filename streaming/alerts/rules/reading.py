@@ -123,8 +123,9 @@ def _is_stalled(number: int, view: View) -> bool:
 def _is_not_read(episode: Episode, view: View) -> bool:
     """Tell whether the offsets partition of an episode exists, and is not current for another reason."""
     number = episode.finding.partition or 0
-    is_known, completeness = number in view.progress.partitions, view.completeness
-    return is_known and (completeness.is_silent or completeness.state(number) not in (CURRENT, STALLED))
+    completeness = view.completeness
+    is_there = number in completeness.states
+    return is_there and (completeness.is_silent or completeness.state(number) not in (CURRENT, STALLED))
 
 
 PARTITION_STALLED: Final = Rule(

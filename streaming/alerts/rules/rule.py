@@ -16,9 +16,9 @@ class Rule:
 
     `judge` finds what is wrong. `sentence` is the message about a finding (or gives it, where findings are of
     several kinds), with the names of its facts in braces, and `{subject}`, `{place}` (the worst topic
-    partition) and `{offsets}` (how many offsets of how many groups). `labels` are those by which Alertmanager
-    distinguishes alerts of this rule, besides severity and group. With `remembers_closed` the rule knows the
-    newest episode of each subject after its closing too; maintenance never drops those
+    partition), `{offsets}` and `{partitions}` (how many of how many groups). `labels` are those by which
+    Alertmanager distinguishes alerts of this rule, besides severity and group. With `remembers_closed` the
+    rule knows the newest episode of each subject after its closing too; maintenance never drops those
     (`schemas.UNKNOWN_RECORD_VERSION`).
     """
 

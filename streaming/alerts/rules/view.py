@@ -22,11 +22,16 @@ from streaming.model.progress import Progress
 @dataclass(frozen=True, kw_only=True)
 class LagRows:
     """The offsets of groups that rules about lag are on for, assessed as of a `moment` (ms): lag, sampling,
-    and health and former topics where a rule is on that goes by them."""
+    and health and former topics where a rule is on that goes by them.
+
+    `uncommitted` are the partitions, with the same columns, that members of groups have and nothing is
+    committed for, where a rule is on that tells of them; also with `log_start_offset` and `OWNER`.
+    """
 
     moment: int
     health: HealthRules
     offsets: pa.Table
+    uncommitted: pa.Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,7 @@ def cannot_be_judged(view: View) -> Callable[[Episode], bool]:
 
     A summary needs all partitions; so does a group of a partition that the topic no longer has.
     """
-    known, judged = view.progress.partitions, view.judged
+    known, judged = view.completeness.states, view.judged
     is_all = judged >= known.keys() and bool(judged)
 
     def tell(episode: Episode) -> bool:

@@ -92,12 +92,14 @@ def shortened(moment: str, today: str) -> str:
     return moment[11:19] if moment.startswith(today) else f"{moment[:10]} {moment[11:16]}"
 
 
-def span_of(seconds: float, *, is_at_least: bool) -> str:
-    """Write a duration, with a sign where it may be longer.
+def span_of(seconds: float, *, is_at_least: bool) -> str | None:
+    """Write a duration, with a sign where it may be longer; None where that says nothing.
 
-    >>> span_of(93_784.5, is_at_least=False), span_of(29.2, is_at_least=True)
-    ('1d 02:03:04', '>= 00:00:29')
+    >>> span_of(93_784.5, is_at_least=False), span_of(29.2, is_at_least=True), span_of(0, is_at_least=True)
+    ('1d 02:03:04', '>= 00:00:29', None)
     """
+    if is_at_least and seconds < 1:
+        return None
     return f"{'>= ' if is_at_least else ''}{as_clock(int(seconds * 1_000))}"
 
 

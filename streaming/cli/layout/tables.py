@@ -6,6 +6,7 @@ from itertools import chain
 from math import inf
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
@@ -21,7 +22,7 @@ from streaming.cli.layout.lines import (
     lines_of,
 )
 from streaming.cli.plain_values import plain_values
-from streaming.common.arrays import from_texts
+from streaming.common.arrays import from_mask, from_texts
 
 _SECONDS: Final = "lag_seconds"
 _IS_AT_LEAST: Final = "lag_is_at_least"
@@ -68,9 +69,8 @@ def _spanned(rows: pa.Table, form: Form) -> pa.Table:
     if form.is_own or _SECONDS not in rows.column_names:
         return rows
     values = zip(rows[_SECONDS].to_pylist(), rows[_IS_AT_LEAST].to_pylist(), strict=True)
-    texts = from_texts([span_of(seconds or 0, is_at_least=bool(flag)) for seconds, flag in values])
-    spans = pc.if_else(rows[_SECONDS].is_valid(), texts, pa.nulls(len(rows), pa.string()))
-    return rows.set_column(rows.column_names.index(_SECONDS), _SECONDS, spans)
+    texts = [None if one is None else span_of(one, is_at_least=bool(flag)) for one, flag in values]
+    return rows.set_column(rows.column_names.index(_SECONDS), _SECONDS, _texts(texts))
 
 
 def _with_since(rows: pa.Table, form: Form, today: date | None = None) -> pa.Table:
@@ -79,8 +79,13 @@ def _with_since(rows: pa.Table, form: Form, today: date | None = None) -> pa.Tab
         return rows
     values = zip(plain_values(rows[_SINCE]), rows[_SINCE_IS_AT_LEAST].to_pylist(), strict=True)
     texts = [None if moment is None else since_of(moment, today, is_at_least=flag) for moment, flag in values]
-    column = pa.array(texts, pa.string()) if any(texts) else pa.nulls(len(rows), pa.string())
-    return rows.set_column(rows.column_names.index(_SINCE), _SINCE, column)
+    return rows.set_column(rows.column_names.index(_SINCE), _SINCE, _texts(texts))
+
+
+def _texts(texts: list[str | None]) -> pa.Array:
+    """Return n texts; `pa.array` would import pandas."""
+    is_there = from_mask(np.array([text is not None for text in texts], np.bool_))
+    return pc.if_else(is_there, from_texts([text or "" for text in texts]), pa.nulls(len(texts), pa.string()))
 
 
 def _counted(rows: pa.Table, form: Form) -> pa.Table:

@@ -16,6 +16,7 @@ from streaming.assessment.assess import (
     assess_lag_of_steps,
     assess_lagging,
 )
+from streaming.assessment.over_time import assess_health_changes, first_needed
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
@@ -23,7 +24,6 @@ from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.former_topic import contradictions, is_of_other_log
 from streaming.lag.health import group_health, with_columns
-from streaming.lag.health_over_time import status_changes
 from streaming.lag.log_ends import with_log_ends
 from streaming.lag.positions import MAX_AGE_MS, topics_in
 from streaming.lag.restoring import restored
@@ -194,16 +194,14 @@ class SnapshotLagQueries:
         """Return how the status of groups changed between two moments (ms)."""
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
-        first = start - self.rules.long_silence_ms - self.rules.window_ms
-        commits, about = self._commits(groups, topics, since=first, until=end)
-        samples = self.at.ends_between(topics_in(commits), since=first, until=end, within_ms=self.max_age_ms)
-        rows = status_changes(
+        commits, about = self._commits(groups, topics, since=first_needed(start, self.rules), until=end)
+        rows = assess_health_changes(
+            self.at,
             commits,
-            samples,
+            groups,
             moments=moments,
-            max_age_ms=self.max_age_ms,
-            rules=self.rules,
-            habits=lag_rows.habits_in(self.at, self.rules, self.max_age_ms, until=end),
+            terms=Terms(max_age_ms=self.max_age_ms, rules=self.rules),
+            chosen=lambda keys: of_topics(about.of_loaded(keys), topics),
         )
         return Answer(rows, about, about.loading_of(groups))
 
@@ -300,9 +298,9 @@ class SnapshotLagQueries:
         until: int,
     ) -> tuple[pa.Table, AsOf]:
         """Read what groups committed between two moments (ms), and their positions before."""
-        base = lag_rows.base_commits(self.at, groups, since)
-        rows = self.at.commits(groups, since=since + 1)
         about = AsOf.at(groups, self.at)
+        base = lag_rows.base_commits(self.at, about, groups, since)
+        rows = self.at.commits(groups, since=since + 1)
         is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
         rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
         return of_topics(pa.concat_tables([base, rows]), topics), about

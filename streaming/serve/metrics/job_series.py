@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from streaming.expiry.cause_names import CAUSES
+from streaming.model.completeness import all_partitions
 from streaming.model.progress import PartitionProgress
 from streaming.serve.metrics.admission import Withheld
 from streaming.serve.metrics.catalogue import BY_NAME
@@ -89,9 +90,9 @@ def _facts(source: Source) -> Iterator[Series]:
 
 
 def _partitions(source: Source) -> Iterator[Series]:
-    known = sorted(source.picture.progress.partitions.items())
+    partitions = all_partitions(source.picture.progress).items()
     for name, of in _OF_PARTITION.items():
-        values = {str(number): value for number, one in known if (value := of(one)) is not None}
+        values = {str(number): value for number, one in partitions if (value := of(one)) is not None}
         yield _labelled(name, {"source_partition": list(values)}, values.values())
 
 

@@ -17,7 +17,7 @@ from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
 from streaming.common.partitions import offsets_partition
 from streaming.lag.positions import MAX_AGE_MS
-from streaming.model.completeness import Completeness, loading_in
+from streaming.model.completeness import Completeness, all_partitions, loading_in
 from streaming.model.progress import Progress
 from streaming.queries.completeness import partition_count
 from streaming.serve.picture.changes import Changes
@@ -99,7 +99,7 @@ class Picture:
             return held
         if self._partition_count:
             return offsets_partition(group, self._partition_count)
-        return next(iter(self.progress.partitions)) if len(self.progress.partitions) == 1 else None
+        return 0 if all_partitions(self.progress).keys() == {0} else None
 
     @cached_property
     def _partition_count(self) -> int:

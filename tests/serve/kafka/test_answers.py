@@ -129,7 +129,7 @@ def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -
 def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables: Tables) -> None:
     names = {kafka.partition_of(name, 3): name for name in "abcdefgh"}
     held = {names[number]: group(source_partition=number) for number in (0, 2)}
-    fill(tables, held, partitions={0: LOADED, 2: LOADED})  # of 3
+    fill(tables, held, partitions={0: LOADED, 1: None, 2: LOADED})
     with listening(tables) as door, Client(door.bootstrap) as client:
         assert set(errors_about(client, names[1]).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
         assert errors_about(client, names[2])["describe"] == Error.NONE

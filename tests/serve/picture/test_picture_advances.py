@@ -17,6 +17,7 @@ from pictures import (
 from table_batches import GROUPS, OFFSETS, Batch, append, beat, group, in_one_partition, optional
 
 from streaming.common.arrays import Index
+from streaming.model.progress import PartitionProgress
 from streaming.serve.picture import assigned, reading, texts
 from streaming.serve.picture.assigned import Assignments
 from streaming.serve.picture.follower import Follower
@@ -68,6 +69,7 @@ def test_an_advanced_picture_is_the_whole_one_and_what_the_tables_answer(
             patched.setattr(texts, "_SPARE_TEXTS", -1)
             patched.setattr(reading, "_MANY_ROWS", 2)
         follower = Follower(tables, complain)
+        append(tables, {}, partitions={ord("g"): PartitionProgress(loaded=True)})  # of all groups
         assert follower.look()
         for step in steps:
             do(step, tables, follower)
