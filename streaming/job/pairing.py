@@ -34,7 +34,7 @@ def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Setti
         return
     raise MisuseError(
         f"table root {settings.tables.root} and checkpoint {checkpoint.path} do not belong together: "
-        f"expected the checkpoint of query {progress.query_id or '(none)'}, found that of query "
+        f"expected the checkpoint of query {progress.query_id or '(none)'}, found the one of query "
         f"{checkpoint.query_id() or '(none)'}. Use the pair that belongs together; if the checkpoint is "
         "lost, `offsetlake rebuild` creates a new one and keeps the tables."
     )

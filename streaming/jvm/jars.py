@@ -63,9 +63,9 @@ class JarError(OffsetlakeError):
     def others(cls, conf: JarSet, difference: str, log: Path) -> "JarError":
         """Say that the registry gave other jars than those listed, and what to do."""
         return cls(
-            f"retrieving the {conf} jars of {ivy_file()}: {difference}. None was put in place. Run it again; "
-            "if it comes again, the registry or a mirror has another file than the one that this release was "
-            f"made with: ask who runs it. Ivy's whole log: {log}"
+            f"retrieving the {conf} jars of {ivy_file()}: {difference}. None was installed. Try again; if "
+            "it persists, the registry or a mirror has a file other than the one of this release: contact "
+            f"its operator. Ivy's whole log: {log}"
         )
 
     @classmethod

@@ -25,7 +25,7 @@ class ForeignFileError(OffsetlakeError):
         return cls(
             f"{what}: expected that {path} belongs to {_name_of(os.geteuid())} or root, found that it "
             f"belongs to {_name_of(found.st_uid)}, who could run code as this process. {instead}, or remove "
-            "it; if you trust what is in it, change its owner (chown)."
+            "it; if you trust its content, change its owner (chown)."
         )
 
     @classmethod
@@ -34,7 +34,7 @@ class ForeignFileError(OffsetlakeError):
         return cls(
             f"{what}: expected that only its owner may write {path}, found mode "
             f"{stat.S_IMODE(found.st_mode):04o} (owner {_name_of(found.st_uid)}): others could run code as "
-            f"this process. {instead}; if you trust what is in it, let nobody else write it (chmod go-w)."
+            f"this process. {instead}; if you trust its content, remove write access of others (chmod go-w)."
         )
 
 

@@ -34,7 +34,7 @@ _WRITTEN_KEY: Final = b"offsetlake.written"  # bytes of earlier changes to the s
 _BASE_KEY: Final = b"offsetlake.base"  # digest of the base that the changes belong to
 
 
-MIXED: Final = "state of the job: expected what one run has written, found parts of two"
+MIXED: Final = "state of the job: expected the data of one run, found parts of two"
 """How the message of `MixedStateError` begins, which comes to the driver as text."""
 
 

@@ -18,8 +18,8 @@ def refuse_other_format(table: DeltaTable, where: str) -> None:
         found = int(said)
     except ValueError:
         raise MisuseError(
-            f"table {where}: expected a number as its property {FORMAT_PROPERTY}, found {said!r}. Give it "
-            f"the format that it was written in (this release writes {TABLES_FORMAT})."
+            f"table {where}: expected a number as its property {FORMAT_PROPERTY}, found {said!r}. Set it "
+            f"to the format of the table (this release writes {TABLES_FORMAT})."
         ) from None
     if found != TABLES_FORMAT:
         raise OtherFormatError(f"table {where}", expected=TABLES_FORMAT, found=found)

@@ -204,7 +204,7 @@ class TestRetrieval:
         fake_java(java_home, run=other)
         listed, found = (sha256(text).hexdigest() for text in (name.encode(), b"other"))
         with pytest.raises(
-            JarError, match=f"expected SHA-256 {listed} of {name}, found {found}. None was put in place."
+            JarError, match=f"expected SHA-256 {listed} of {name}, found {found}. None was installed."
         ):
             ensure_jars("connector", cache=cache)
         assert {entry.name for entry in cache.iterdir()} == {"ivy", "ivy-connector.log"}

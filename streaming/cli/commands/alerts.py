@@ -133,7 +133,7 @@ def _failures(progress: "Progress", created_at: int, late_ms: int, now: int) -> 
     at = progress.alerts_evaluated_at
     if progress.heartbeat - now > _LATE_MS:
         return [
-            f"expected a heartbeat of the past, found that of {iso(progress.heartbeat)}: correct the clock "
+            f"expected a heartbeat in the past, found one of {iso(progress.heartbeat)}: correct the clock "
             "of the job's machine or of this one; until then it is not known whether a job runs"
         ]
     if progress.heartbeat - (created_at if at is None else at) <= late_ms:

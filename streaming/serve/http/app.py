@@ -39,8 +39,8 @@ _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """What is answered without a token: it says yes or no."""
 
 _OTHER_NAME: Final = (
-    "expected a request to this machine under a name of its own (localhost, 127.0.0.1, [::1]), found another "
-    "Host; give offsetlake serve --token-file, or --behind-proxy if a proxy lets in only those who may ask\n"
+    "expected this machine in the header Host (localhost, 127.0.0.1, [::1]), found another host; start "
+    "offsetlake serve with --token-file, or with --behind-proxy if a proxy restricts access\n"
 )
 
 _HOME: Final = (

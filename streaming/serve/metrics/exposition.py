@@ -129,12 +129,12 @@ def _constants(settings: MetricsSettings) -> dict[str, Constant]:
         if name in (OWN_LABELS | taken) - {CLUSTER_NAME}:
             raise MisuseError(
                 f"metrics.labels: expected names that no metric uses, found {name!r}, which is a label of "
-                "ours. Rename that label."
+                "offsetlake. Rename that label."
             )
         if name in _OF_PROMETHEUS:
             raise MisuseError(
                 "metrics.labels: expected names that neither Prometheus nor the rules in conf/prometheus "
-                f"set, found {name!r}. Rename that label, or set it where Prometheus is told of the target."
+                f"set, found {name!r}. Rename it, or set it in the scrape configuration of Prometheus."
             )
     return {name: Constant(label_value(value)) for name, value in settings.labels.items()}
 

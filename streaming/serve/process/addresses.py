@@ -25,12 +25,12 @@ def others_at(text: str) -> list[str]:
         found = socket.getaddrinfo(*address(text), type=socket.SOCK_STREAM)
     except UnicodeError as error:  # labels of a name have one to 63 letters
         raise MisuseError(
-            f"listening on {text}: expected a host's name or its address, found what is no name "
-            f"({error}). Give one of this machine, such as 127.0.0.1."
+            f"listening on {text}: expected a host name or an address, found an invalid name "
+            f"({error}). Use one of this machine, such as 127.0.0.1."
         ) from error
     except OSError as error:
         raise DoorError(
-            f"listening on {text}: its host is not known ({error.strerror}). Give an address of this "
+            f"listening on {text}: its host is unknown ({error.strerror}). Use an address of this "
             "machine instead, such as 127.0.0.1."
         ) from error
     hosts = [str(one[4][0]).partition("%")[0] for one in found]

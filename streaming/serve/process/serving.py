@@ -55,7 +55,7 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
     http = settings.serve.http
     if not doors and not http.listen:
         raise MisuseError(
-            "serving: expected a door to open, found none. Give --http HOST:PORT, such as 127.0.0.1:8720, or "
+            "serving: expected a listener, found none. Add --http HOST:PORT, such as 127.0.0.1:8720, or "
             "--kafka HOST:PORT, such as 127.0.0.1:9192."
         )
     token = _token(http)
@@ -174,8 +174,8 @@ def _token(http: HttpDoor) -> str | None:
     if others and not http.token_file and http.behind_proxy != "on":
         raise MisuseError(
             f"listening on {http.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
-            f"{others[0]}, which other machines can reach. Give --token-file with a token that they have to "
-            "send, or --behind-proxy if a proxy in front lets in only those who may ask."
+            f"{others[0]}, which other machines can reach. Add --token-file with a token that clients must "
+            "send, or --behind-proxy if a proxy in front restricts access."
         )
     return token_in(http.token_file) if http.token_file else None
 
@@ -186,8 +186,8 @@ def _listening(door: KafkaDoor) -> Address:
     if others:
         raise MisuseError(
             f"listening on {door.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
-            f"{others[0]}. Clients are not authenticated, so other machines are not answered; let them come "
-            "through a tunnel (ssh -L), and give --advertise what they then connect to."
+            f"{others[0]}. Clients are not authenticated, so other machines are not allowed. Use a tunnel "
+            "(ssh -L), and set --advertise to the address that they then connect to."
         )
     return address(door.listen)
 
@@ -198,8 +198,8 @@ def _advertised(door: KafkaDoor) -> Address | None:
     place = address(door.advertise)
     if _means_any(place.host) or not place.port:
         raise MisuseError(
-            f"advertising {door.advertise}: expected what clients can connect to, found an address that "
-            "means any. Give the host and port that they use."
+            f"advertising {door.advertise}: expected an address that clients can connect to, found a "
+            "wildcard. Use their host and port."
         )
     return place
 

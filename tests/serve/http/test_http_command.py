@@ -53,17 +53,17 @@ def test_metrics_before_anything_was_read_are_none(offsetlake: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--no-http"], 2, "expected a door to open, found none"),
+        (["--no-http"], 2, "expected a listener, found none"),
         (["--no-http", "--http", "127.0.0.1:1"], 2, "--no-http: expected no other option about HTTP"),
         (["--no-http", "--behind-proxy"], 2, "--no-http: expected no other option about HTTP"),
         (["--http", "8720"], 2, "--http: expected host:port"),
         (
             ["--http", "0.0.0.0:0"],
             2,
-            "Give --token-file with a token that they have to send, or --behind-proxy",
+            "Add --token-file with a token that clients must send, or --behind-proxy",
         ),
         (["--http", "[::]:0"], 2, "which other machines can reach"),
-        (["--http", "nowhere.invalid:1"], 1, "its host is not known"),
+        (["--http", "nowhere.invalid:1"], 1, "its host is unknown"),
         (["--token-file", "/nowhere/token"], 2, "token file /nowhere/token: expected a file with one line"),
         (["--http", "192.0.2.1:0", "--behind-proxy"], 1, "expected an address of this machine"),
     ],
