@@ -1,12 +1,14 @@
 """Rounds of questions where the logs of topic partitions begin and end, each with the ids of their topics.
 
 Which id the end of a log belongs to is certain only if the topic had it before and after the end was asked
-for. So each round ends with the ids, which the next one begins with: a round asks for everything once.
+for. So each round ends with the ids, which the next one begins with. Ids cost most of a round: of very many
+topics, only those are asked for of which an end fell or failed, and of the others a part in each round.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from streaming.brokers.broker import Broker
@@ -14,6 +16,12 @@ from streaming.brokers.facts import TopicState
 
 STARTS_EVERY: Final = 10
 """Log starts are asked for in every so many rounds: they cost as much as log ends, and move less often."""
+
+IDS_AT_ONCE: Final = 100
+"""Up to so many topics, all ids are asked for in each round."""
+
+IDS_EVERY: Final = 6
+"""Each of more topics is asked for its id at least every so many rounds."""
 
 LIMIT_MS: Final = 15_000
 """Log ends that took longer say nothing of the moment at which they were asked for: requests time out before,
@@ -33,12 +41,14 @@ class Round:
     """What brokers answered: the state of topics, and by partition the log end, or Kafka's name of the error.
 
     `sampled_at` (ms) is the moment before log ends were asked for.
-    `starts` are log starts as they were last asked for, up to `STARTS_EVERY` rounds ago. Topics without an
-    answer are left out; so are log ends of topics that were not the same before and after.
+    `starts` are log starts as they were last asked for, up to `STARTS_EVERY` rounds ago; `topics` are up to
+    `IDS_EVERY` rounds old, but those that were `asked` for after the log ends. Topics without an answer are
+    left out; so are log ends of topics that were not the same before and after.
     """
 
     sampled_at: int
     topics: Mapping[str, TopicState]
+    asked: Collection[str]
     ends: Mapping[Partition, int | str]
     starts: Mapping[Partition, int]
 
@@ -49,7 +59,8 @@ class LogEndReader:
     def __init__(self, broker: Broker, clock: Callable[[], int]) -> None:
         self._broker = broker
         self._clock = clock
-        self._known: dict[str, TopicState] = {}
+        self._known: dict[str, TopicState] = {}  # those that were asked for longest ago first
+        self._ends: Mapping[Partition, int | str] = {}
         self._starts: dict[Partition, int] = {}
         self._count = 0
 
@@ -73,8 +84,10 @@ class LogEndReader:
         ends = self._broker.log_offsets(asked, earliest=False)
         is_quick = watch.is_within(LIMIT_MS)
         started = self._broker.log_offsets(self._to_start(asked), earliest=True)
-        after = self._broker.topics(wanted)
-        self._known, self._count = after, self._count + 1
+        chosen = self._to_identify(wanted, before, ends)
+        after = {topic: state for topic, state in before.items() if topic in wanted - chosen}
+        after |= self._broker.topics(chosen)
+        self._known, self._ends, self._count = after, ends, self._count + 1
         same = {topic for topic in partitions if topic in after and _is_same(before.get(topic), after[topic])}
         self._starts = {
             key: start
@@ -84,7 +97,25 @@ class LogEndReader:
         kept = {key: end for key, end in ends.items() if key[0] in same}
         if not is_quick or not watch.is_within(ROUND_LIMIT_MS):
             return None
-        return Round(sampled_at=watch.began_at, topics=after, ends=kept, starts=self._starts)
+        return Round(
+            sampled_at=watch.began_at,
+            topics=after,
+            asked=chosen & after.keys(),
+            ends=kept,
+            starts=self._starts,
+        )
+
+    def _to_identify(
+        self, wanted: set[str], before: Mapping[str, TopicState], ends: Mapping[Partition, int | str]
+    ) -> set[str]:
+        """Choose the topics to ask for: those that may be others now, and as many more as are due."""
+        chosen = wanted - before.keys()
+        for key, end in ends.items():
+            last = self._ends.get(key)
+            if isinstance(end, str) or (isinstance(last, int) and end < last):
+                chosen.add(key[0])
+        due = max(IDS_AT_ONCE, -(-len(wanted) // IDS_EVERY))
+        return chosen.union(islice((topic for topic in before if topic in wanted), due))
 
     def _to_start(self, asked: Collection[Partition]) -> list[Partition]:
         is_due = self._count % STARTS_EVERY == 0

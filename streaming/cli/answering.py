@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, print_answer, tables_of, topics_of
@@ -33,14 +33,14 @@ _MOST_NAMED: Final = 5
 class Question:
     """What a command asks the tables: the names that were given, and how the answer must be.
 
-    Names are looked for `among` these.
+    Names are looked for `among` these; `assigned`: live ones, and the partitions that members have.
     """
 
     settings: Settings
     asking: Asking
     groups: tuple[str, ...] = ()
     topics: "tuple[TopicPartitions, ...]" = ()
-    among: "Among" = "live"
+    among: "Among | Literal['assigned']" = "live"
 
     @classmethod
     def of(
@@ -50,7 +50,7 @@ class Question:
         groups: tuple[str, ...] = (),
         topics: tuple[str, ...] = (),
         *,
-        among: "Among" = "live",
+        among: "Among | Literal['assigned']" = "live",
     ) -> Self:
         """Make it of the options of a command."""
         wanted = tuple(topics_of(topics))
@@ -93,7 +93,8 @@ class Asked:
         """The names that were given, as they are found."""
         from streaming.queries.names import Search
 
-        names = partial(self.offsets.names, among=self.question.among)
+        among = self.question.among
+        names = self.lag.names if among == "assigned" else partial(self.offsets.names, among=among)
         return Search(self.question.groups, self.question.topics, names, _past(self.offsets))
 
     @property

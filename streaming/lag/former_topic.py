@@ -54,7 +54,13 @@ def is_of_other_log(moves: pa.Table, over_time: pa.Table) -> Mask:
     as for `of_former_topic`).
     """
     differs = pc.not_equal(moves["topic_id_before"], moves["topic_id"])
-    return np.where(to_mask(differs.is_valid()), to_mask(differs), _may_be_other(moves, over_time))
+    return np.where(are_ids_known(moves), to_mask(differs), _may_be_other(moves, over_time))
+
+
+def are_ids_known(moves: pa.Table) -> Mask:
+    """Tell of n commits whether they and the ones before them say the ids of their topics: then nothing else
+    decides (`is_of_other_log`)."""
+    return to_mask(pc.is_valid(pc.not_equal(moves["topic_id_before"], moves["topic_id"])))
 
 
 def _may_be_other(moves: pa.Table, over_time: pa.Table) -> Mask:

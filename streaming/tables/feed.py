@@ -102,7 +102,8 @@ ASSIGNED_PARTITIONS: Final = pa.schema(
 """Topic partitions that members of groups have."""
 
 EVENTS: Final = ("first", "commit", "rewind", "retired")
-"""What a step of a position can be: the first commit of a key, one forward or in place, one back, its end."""
+"""What a step of a position can be: the first commit of a key, one forward or in place, one back, its end. As
+read, a commit to a topic that was made anew is one back: `list_history` calls it `commit`."""
 
 _STEPS_READ: Final = pa.schema(
     [*[field for field in HISTORY if field.name != "step"], ("earlier", pa.int64())]

@@ -27,6 +27,7 @@ from table_batches import Batch, append, beat, group, offset
 from streaming.cli.answering import former_topics
 from streaming.cli.watching import fitting
 from streaming.common.times import MINUTE_MS, iso, now_ms
+from streaming.tables.tables import Tables
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 RECREATED = "the topic was recreated after the commit: the offset belongs to another log"
@@ -374,6 +375,22 @@ def test_health_has_the_worst_first_and_why(rows: Json) -> None:
         0,
         1230,
     )
+
+
+@pytest.mark.parametrize("command", ["lag", "health"])
+@pytest.mark.parametrize("topic", ["new*", "new-one", "new-one:1"])
+def test_a_topic_that_is_only_assigned_is_found(
+    tmp_path: Path, offsetlake: Any, command: str, topic: str
+) -> None:
+    tables = Tables(str(tmp_path))
+    tables.create()
+    assigned = [{"topic": "new-one", "topic_id": None, "subtopology": None, "partitions": [1]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": assigned}
+    append(tables, {("g", "t", 0): offset(), "g": group(members=[member])}, now=now_ms())
+    arguments = ("--topic", topic, "--table-root", tables.root, "--output", "json")
+    ended = offsetlake(command, *arguments)
+    assert (ended.code, [row["group"] for row in json.loads(ended.out)]) == (0, ["g"])
+    assert "new" not in ended.err
 
 
 def test_health_may_be_narrowed_down_by_status(ask: Any, rows: Json) -> None:

@@ -342,7 +342,7 @@ def test_rounds_that_are_always_too_slow_are_said_once(broker: LocalBroker, tabl
 
 
 def answered(at: int, ends: dict[tuple[str, int], int | str], **topics: TopicState) -> Round:
-    return Round(sampled_at=at, topics=topics, ends=ends, starts={("t", 0): 5})
+    return Round(sampled_at=at, topics=topics, asked=topics, ends=ends, starts={("t", 0): 5})
 
 
 def of_id(topic_id: str | None) -> TopicState:

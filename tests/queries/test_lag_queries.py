@@ -1,5 +1,6 @@
 """Lag and health, asked of real tables: as they are now, as they were, and along the way."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from streaming.queries.bound import lag
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
 from streaming.tables.feed import HISTORY
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 T0 = 1_700_000_000_000 // MINUTE_MS * MINUTE_MS
@@ -235,7 +237,12 @@ OTHER_LOG = {
 
 @pytest.mark.parametrize(("before", "after", "seen", "event"), OTHER_LOG.values(), ids=OTHER_LOG)
 def test_a_topic_made_anew_is_no_rewind(
-    tmp_path: Path, before: str | None, after: str | None, seen: list[str], event: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    before: str | None,
+    after: str | None,
+    seen: list[str],
+    event: str,
 ) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
@@ -259,7 +266,16 @@ def test_a_topic_made_anew_is_no_rewind(
     assert events() == ["first", event]
     for asked in ("commit", "rewind"):
         assert events(asked) == ([event] if asked == event else [])
+    asked_of = list[object]()
+    read = Snapshot.topics_over_time
+
+    def reading(self: Snapshot, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
+        asked_of.append(topics)
+        return read(self, topics, as_of=as_of)
+
+    monkeypatch.setattr(Snapshot, "topics_over_time", reading)
     assert queries.rewinds(["g"], since=at(-1)).rows.num_rows == (event == "rewind")
+    assert len(asked_of) == (before is None)  # ids that are known decide
 
 
 def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None:

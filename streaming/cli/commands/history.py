@@ -67,7 +67,8 @@ def history(
 ) -> int:
     """Show how the positions of groups moved, one line per batch.
 
-    Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset;
+    Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset
+    in the same topic (the first commit to a recreated topic is a `commit`);
     `retired` is the removal of the offset, with its cause. LAG and LAG-TIME are as of that batch, and left
     out if computing them would take minutes. With only --event rewind, BY shows possible originators.
 

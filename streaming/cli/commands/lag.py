@@ -112,7 +112,7 @@ def _print_lag(
         found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
         return rows, found, summed["lag"].null_count if least != (None, None) else 0
 
-    rows, found, unknown = Question.of(settings, asking, groups, topics).ask(answer)
+    rows, found, unknown = Question.of(settings, asking, groups, topics, among="assigned").ask(answer)
     found.show(rows, output, _FORMS[by])
     remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
     return found.tell([*found.why_no_lag(output), *remarks])
@@ -167,7 +167,7 @@ def health(
             "--as-of is one moment."
         )
     settings = settings_of(config, table_root=table_root)
-    question = Question.of(settings, asking, groups, topics, among="history" if first else "live")
+    question = Question.of(settings, asking, groups, topics, among="history" if first else "assigned")
     start, end = to_ms(first), asking.now if last is None else to_ms(last)
     rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))
     form = forms.STATUS_CHANGES if first else forms.HEALTH

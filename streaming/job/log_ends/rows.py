@@ -45,8 +45,8 @@ class RowMaker:
         at = answer.sampled_at
         self._noted = dict(self._written)
         rows = [_sample(answer, topic, number, end) for (topic, number), end in answer.ends.items()]
-        for topic, state in answer.topics.items():
-            rows += self._of_topic(at, topic, state)
+        for topic in answer.asked:
+            rows += self._of_topic(at, topic, answer.topics[topic])
         self._noted = {topic: one for topic, one in self._noted.items() if at - one.seen_at < DAY_MS}
         rows.sort(key=lambda row: (row[1], -1 if row[3] is None else row[3], row[0]))
         return _as_table(rows)

@@ -24,7 +24,9 @@ from streaming.tables.tables import Tables
 
 _FORGET_MS: Final = HOUR_MS  # after so long, what is committed no more is noticed
 _FIRST_PAUSE_S: Final = 5.0  # while nothing is committed
-_SHARE: Final = 100  # of a core: what a round takes of it, 100 times as long is waited
+_SHARE: Final = (
+    200  # 1 % of a core: librdkafka's threads take as much as this one, which is waited for so long
+)
 _MOST_PAUSE_S: Final = 60.0
 _END_LIMIT_S: Final = 15.0
 _NAMED: Final = 3

@@ -17,12 +17,13 @@ from streaming.assessment.assess import (
     assess_lagging,
 )
 from streaming.assessment.over_time import assess_health_changes, first_needed
+from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.former_topic import contradictions, is_of_other_log
+from streaming.lag.former_topic import are_ids_known, contradictions, is_of_other_log
 from streaming.lag.health import group_health, with_columns
 from streaming.lag.log_ends import with_log_ends
 from streaming.lag.positions import MAX_AGE_MS, topics_in
@@ -37,9 +38,9 @@ from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.queries import sorted_by
 from streaming.queries.completeness import AsOf
-from streaming.queries.names import TopicPartitions, of_topics
+from streaming.queries.names import Names, TopicPartitions, of_topics
 from streaming.tables.feed import EVENTS
-from streaming.tables.log_ends import NEWEST_ENDS
+from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME
 from streaming.tables.snapshot import Snapshot
 
 _MOST_MOMENTS: Final = 100_000
@@ -170,6 +171,13 @@ class SnapshotLagQueries:
         table, about = self._along(table, "at", about, assess_lag_along)
         return Answer(table, about, about.loading_of(groups))
 
+    def names(self, groups: Sequence[str] | None = None) -> Names:
+        """Return the names that lag and health may be of: the live ones, and the topics and partitions that
+        members have without a commit."""
+        keys = self.at.keys(groups, among="live")
+        assigned = with_assigned(keys.slice(0, 0), self.at.groups(groups), self.at, self.at.moment)
+        return Names.of(pa.concat_tables([keys, assigned]))
+
     # --- health ----------------------------------------------------------------------------------------
 
     def health(self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()) -> Answer:
@@ -243,7 +251,9 @@ class SnapshotLagQueries:
     def _of_other_log(self, rewinds: pa.Table) -> Mask:
         if not len(rewinds):
             return np.zeros(0, np.bool_)
-        return is_of_other_log(rewinds, self.at.topics_over_time(topics_in(rewinds), as_of=self.at.moment))
+        untold = topics_in(rewinds.filter(from_mask(~are_ids_known(rewinds))))
+        seen = self.at.topics_over_time(untold, as_of=self.at.moment) if untold else no_rows(TOPICS_OVER_TIME)
+        return is_of_other_log(rewinds, seen)
 
     # --- topics made anew, and positions put back ------------------------------------------------------
 
