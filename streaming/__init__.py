@@ -1,7 +1,7 @@
 """From Kafka's offsets topic to tables, queries and alerts.
 
 `decode_record` is the vectorized pandas UDF for raw records of the topic, `Tables` the tables under one root,
-`OffsetQueries` the questions that can be asked of them. docs/architecture.md shows the rooms.
+`OffsetQueries` the questions that can be asked of them. docs/architecture.md shows the packages.
 """
 
 from typing import TYPE_CHECKING

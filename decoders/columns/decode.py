@@ -15,13 +15,13 @@ from decoders.columns.cursor import Array, Arrays, BinaryColumn, Faults, Ints
 from decoders.columns.failures import Failures, spread_texts
 from decoders.columns.field_kinds import Shape, shape_of
 from decoders.columns.messages import FieldColumn, Fields, read_message
-from decoders.columns.plan import Part, Plan, is_any_of, plan_of
+from decoders.columns.plan import ColumnPlan, Part, is_any_of, plan_of
 from decoders.errors import DecodeError
 from decoders.formats.record_type import RecordType, RecordTypes
 from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16
 from decoders.rows.documents import KeyReader, key_reader
-from decoders.rows.reference import PREFIX_BYTES, Search
+from decoders.rows.reference import PREFIX_BYTES, FaultSearch
 
 # Rows are decoded in blocks, whose arrays nearly stay in the processor's cache. The texts of a column, which
 # treble at worst when bytes become U+FFFD, must stay under Arrow's 2 GiB: they do where all bytes together
@@ -60,7 +60,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
     read_key = _READ_KEY if record_types is RECORD_TYPES else key_reader(record_types)
     key_array, value_array = _unchunked(keys), _unchunked(values)
     is_small = key_array.nbytes + value_array.nbytes > FEW_BYTES
-    search = Search()
+    search = FaultSearch()
     block_rows = SMALL_BLOCK_ROWS if is_small else BLOCK_ROWS
     blocks = [
         _decode_block(
@@ -89,10 +89,10 @@ def _unchunked(column: Arrays) -> Array:
 def _decode_block(
     keys: BinaryColumn,
     values: BinaryColumn,
-    plan: Plan,
+    plan: ColumnPlan,
     record_types: RecordTypes,
     read_key: KeyReader,
-    search: Search,
+    search: FaultSearch,
 ) -> pa.Table:
     count = len(keys)
     prefix = shape_of(INT16)
@@ -206,7 +206,7 @@ def _read_alone(
     keys: BinaryColumn,
     values: BinaryColumn,
     read_key: KeyReader,
-    search: Search,
+    search: FaultSearch,
     failures: Failures,
 ) -> tuple[list[str | None], list[int]]:
     """The documents of k rows, read one by one (None: a failure), and which of them (0 to k - 1) have no

@@ -73,7 +73,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ColumnPlan:
     """The columns of the decoded table: those that keys fill, and those that values fill, by their shapes.
 
     `keys` and `values` are those of tabular types. `groups` are the first fields of the keys of other types.
@@ -93,7 +93,7 @@ class Plan:
         return pa.schema([*_RECORD_COLUMNS, *fields, *OUTCOME_COLUMNS])
 
 
-def plan_of(record_types: RecordTypes) -> Plan:
+def plan_of(record_types: RecordTypes) -> ColumnPlan:
     """Derive the plan from a record table; `TypeError` if a field of a tabular type cannot be a column."""
     keys = [
         Part(key, type_ids, None, _key_columns(key))
@@ -118,7 +118,7 @@ def plan_of(record_types: RecordTypes) -> Plan:
             for version, value in kind.values.items()
         ).items()
     ]
-    return Plan(
+    return ColumnPlan(
         keys=keys,
         groups=groups,
         values=values,

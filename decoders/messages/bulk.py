@@ -58,7 +58,7 @@ class Columns:
 
 
 @dataclass
-class Plan:
+class MessagePlan:
     """A message of `size` bytes that are yet to be made."""
 
     size: int
@@ -80,7 +80,7 @@ class Plan:
             beyond = data[size:]
 
 
-def plan_of(layout: Struct, body: Message) -> Plan:
+def plan_of(layout: Struct, body: Message) -> MessagePlan:
     """The plan of a message that may have `Columns` in it.
 
     Raises `UnwritableError`; what else the writer of fields that are not columns raises is `UNWRITABLE`.
@@ -94,7 +94,7 @@ def plan_of(layout: Struct, body: Message) -> Plan:
         else:
             rows.add_constant(writer_of(alone)(body))
     rows.add_constant(writer_of(_tags_of(layout))(body))
-    plan = Plan(int(rows.sizes()[0]))
+    plan = MessagePlan(int(rows.sizes()[0]))
     rows.place(np.zeros(1, np.int64), plan)
     return plan
 
@@ -130,7 +130,7 @@ class _Children:
         sizes: Ints = np.diff(self.firsts)
         return sizes
 
-    def place(self, at: Ints, plan: Plan) -> None:
+    def place(self, at: Ints, plan: MessagePlan) -> None:
         """Put the array of struct i to byte `at[i]`."""
         self.rows.place(np.repeat(at - self.firsts[:-1], self.counts) + self.ends[:-1], plan)
 
@@ -165,7 +165,7 @@ class _Rows:
             total += sizes
         return total
 
-    def place(self, at: Ints, plan: Plan) -> None:
+    def place(self, at: Ints, plan: MessagePlan) -> None:
         """Put struct i to byte `at[i]`."""
         for part, sizes in self.parts:
             if isinstance(part, _Children):

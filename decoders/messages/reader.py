@@ -37,7 +37,7 @@ from decoders.formats.wire import (
 )
 from decoders.rows.runtime import compact_length, long_text, varint
 from decoders.rows.source import (
-    Source,
+    FunctionSource,
     counted,
     refuse_impossible_count,
     unless_short,
@@ -62,7 +62,7 @@ _NAMES: Final = {
 }
 
 
-class Read(Protocol):
+class ReadMessage(Protocol):
     """Reads a message."""
 
     def __call__(self, data: bytes, at: int) -> tuple[Message, int]:
@@ -70,19 +70,19 @@ class Read(Protocol):
 
 
 @cache
-def reader_of(layout: Struct, most: int | None = None) -> Read:
+def reader_of(layout: Struct, most: int | None = None) -> ReadMessage:
     """The function that reads a message of at most so many elements; written and compiled once."""
     source = _ReaderSource("def read(data, at):", dict(_NAMES), is_bounded=most is not None)
     if most is not None:
         source.add(f"left = {most}")
     message = _write(layout, "message", source)
     source.add("if at > len(data):", "    raise IndexError", f"return {message}, at")
-    read: Read = source.compiled()
+    read: ReadMessage = source.compiled()
     return read
 
 
 @dataclass
-class _ReaderSource(Source):
+class _ReaderSource(FunctionSource):
     """A function that reads; `is_bounded`: it counts in `left` how many elements there may still be."""
 
     is_bounded: bool = False

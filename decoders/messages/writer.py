@@ -43,7 +43,7 @@ from decoders.formats.wire import (
     Text,
     Uuid,
 )
-from decoders.rows.source import Source
+from decoders.rows.source import FunctionSource
 
 Write = Callable[[Any], bytes]
 
@@ -127,7 +127,7 @@ _NAMES: Final = {
 
 
 @dataclass
-class _WriterSource(Source):
+class _WriterSource(FunctionSource):
     """A function that writes: a run is what `struct` packs at once, expressions and their letters."""
 
     def end_run(self) -> None:
@@ -143,7 +143,7 @@ class _WriterSource(Source):
 
 
 @singledispatch
-def _write(declaration: Construct, value: str, name: str, source: Source) -> None:
+def _write(declaration: Construct, value: str, name: str, source: FunctionSource) -> None:
     """Write what writes a declared thing whose value is an expression.
 
     The variables that it needs begin with `name`.
@@ -153,17 +153,17 @@ def _write(declaration: Construct, value: str, name: str, source: Source) -> Non
 
 @_write.register(Integer)
 @_write.register(Boolean)
-def _(declaration: Integer | Boolean, value: str, name: str, source: Source) -> None:
+def _(declaration: Integer | Boolean, value: str, name: str, source: FunctionSource) -> None:
     source.add_fixed(value, declaration.fmtstr[-1])
 
 
 @_write.register
-def _(declaration: Uuid, value: str, name: str, source: Source) -> None:
+def _(declaration: Uuid, value: str, name: str, source: FunctionSource) -> None:
     source.add(f"add(uuid({value}))")
 
 
 @_write.register
-def _(declaration: Text, value: str, name: str, source: Source) -> None:
+def _(declaration: Text, value: str, name: str, source: FunctionSource) -> None:
     with _unless_null(declaration, value, name, source):
         source.add(f"{name} = {name}.encode()")
         _write_length(declaration.length, name, source, long="text_length")
@@ -171,14 +171,14 @@ def _(declaration: Text, value: str, name: str, source: Source) -> None:
 
 
 @_write.register
-def _(declaration: Blob, value: str, name: str, source: Source) -> None:
+def _(declaration: Blob, value: str, name: str, source: FunctionSource) -> None:
     with _unless_null(declaration, value, name, source):
         _write_length(declaration.length, name, source)
         source.add(f"add({name})")
 
 
 @contextmanager
-def _unless_null(declaration: Counted, value: str, name: str, source: Source) -> Iterator[None]:
+def _unless_null(declaration: Counted, value: str, name: str, source: FunctionSource) -> Iterator[None]:
     """Write what puts a value into a variable, and null; this context writes what writes anything else."""
     source.add(f"{name} = {value}")
     if not declaration.nullable:
@@ -190,7 +190,7 @@ def _unless_null(declaration: Counted, value: str, name: str, source: Source) ->
         yield
 
 
-def _write_length(length: Construct, name: str, source: Source, *, long: str = "compact") -> None:
+def _write_length(length: Construct, name: str, source: FunctionSource, *, long: str = "compact") -> None:
     if isinstance(length, CompactLength):
         source.add(f"add(short[count] if (count := len({name})) < {_MOST} else {long}(count))")
     else:
@@ -198,7 +198,7 @@ def _write_length(length: Construct, name: str, source: Source, *, long: str = "
 
 
 @_write.register
-def _(declaration: Sequence, value: str, name: str, source: Source) -> None:
+def _(declaration: Sequence, value: str, name: str, source: FunctionSource) -> None:
     with _unless_null(declaration, value, name, source):
         _write_length(declaration.length, name, source)
         if isinstance(declaration.element, Integer):
@@ -210,18 +210,18 @@ def _(declaration: Sequence, value: str, name: str, source: Source) -> None:
 
 
 @_write.register
-def _(declaration: Struct, value: str, name: str, source: Source) -> None:
+def _(declaration: Struct, value: str, name: str, source: FunctionSource) -> None:
     for field in declaration.subcons:
         _write(field.subcon, _value_of(field, value), f"{name}_{field.name}", source)
 
 
 @_write.register
-def _(declaration: Default, value: str, name: str, source: Source) -> None:
+def _(declaration: Default, value: str, name: str, source: FunctionSource) -> None:
     _write(declaration.subcon, value, name, source)
 
 
 @_write.register
-def _(declaration: FlexibleStruct, value: str, name: str, source: Source) -> None:
+def _(declaration: FlexibleStruct, value: str, name: str, source: FunctionSource) -> None:
     _write.dispatch(Struct)(declaration, value, name, source)
     if not declaration.tags:
         source.add_fixed(f"no tags of {name}", "x")
@@ -244,7 +244,7 @@ def _value_of(field: Renamed, message: str) -> str:
 
 
 @_write.register
-def _(declaration: NullableStruct, value: str, name: str, source: Source) -> None:
+def _(declaration: NullableStruct, value: str, name: str, source: FunctionSource) -> None:
     source.add(f"{name} = {value}")
     marker = declaration.marker
     with source.block(f"if {name} is None:"):

@@ -47,7 +47,7 @@ from decoders.formats.wire import (
 )
 from decoders.rows.runtime import NAMES, formats
 from decoders.rows.source import (
-    Source,
+    FunctionSource,
     counted,
     refuse_impossible_count,
     unless_short,
@@ -56,7 +56,7 @@ from decoders.rows.source import (
 )
 
 
-class Read(Protocol):
+class ReadRow(Protocol):
     """Reads a message."""
 
     def __call__(self, data: bytes, at: int, before: str = "") -> tuple[str, int]:
@@ -64,14 +64,14 @@ class Read(Protocol):
 
 
 @cache
-def reader_of(declaration: Struct, prefix: str = "", suffix: str = "") -> Read:
+def reader_of(declaration: Struct, prefix: str = "", suffix: str = "") -> ReadRow:
     """The function that reads a message; written and compiled once. Its JSON has text around it."""
-    source = Source('def read(data, at, before=""):', dict(NAMES))
+    source = FunctionSource('def read(data, at, before=""):', dict(NAMES))
     message = _write(declaration, "message", source)
     source.add("if at > len(data):", "    raise IndexError")
     source.add(f"message = f'{{before}}{_literal(prefix)}{message}{_literal(suffix)}'")
     source.add(r'return (with_kafkas_escapes(message) if "\\u" in message else message), at')
-    read: Read = source.compiled()
+    read: ReadRow = source.compiled()
     return read
 
 
@@ -84,7 +84,7 @@ def _literal(text: str) -> str:
 
 
 @singledispatch
-def _write(declaration: Construct, name: str, source: Source) -> str:
+def _write(declaration: Construct, name: str, source: FunctionSource) -> str:
     """Write what reads a declared thing at `at`, and return how its JSON stands in an f-string.
 
     The variables that it needs begin with `name`.
@@ -93,29 +93,29 @@ def _write(declaration: Construct, name: str, source: Source) -> str:
 
 
 @_write.register
-def _(declaration: Renamed, name: str, source: Source) -> str:
+def _(declaration: Renamed, name: str, source: FunctionSource) -> str:
     return _write(declaration.subcon, name, source)
 
 
 @_write.register
-def _(declaration: Default, name: str, source: Source) -> str:
+def _(declaration: Default, name: str, source: FunctionSource) -> str:
     return _write(declaration.subcon, name, source)
 
 
 @_write.register
-def _(declaration: Integer, name: str, source: Source) -> str:
+def _(declaration: Integer, name: str, source: FunctionSource) -> str:
     source.add_fixed(name, declaration.fmtstr[-1])
     return f"{{{name}}}"
 
 
 @_write.register
-def _(declaration: Uuid, name: str, source: Source) -> str:
+def _(declaration: Uuid, name: str, source: FunctionSource) -> str:
     source.add(f"{name} = data[at : (at := at + 16)]")
     return f'"{{uuids[{name}]}}"'
 
 
 @_write.register
-def _(declaration: Text, name: str, source: Source) -> str:
+def _(declaration: Text, name: str, source: FunctionSource) -> str:
     short = f'{name} = quoted(data[at : (at := at + count)].decode("utf-8", "{AS_JAVA}"))'
     with unless_short(declaration, source, short):  # noqa: SIM117
         with counted(declaration, name, source, null='"null"'):
@@ -124,14 +124,14 @@ def _(declaration: Text, name: str, source: Source) -> str:
 
 
 @_write.register
-def _(declaration: Blob, name: str, source: Source) -> str:
+def _(declaration: Blob, name: str, source: FunctionSource) -> str:
     with counted(declaration, name, source, null='"null"'):
         source.add(f"{name} = base64(data[at : at + length])", "at += length")
     return f"{{{name}}}"
 
 
 @_write.register
-def _(declaration: Sequence, name: str, source: Source) -> str:
+def _(declaration: Sequence, name: str, source: FunctionSource) -> str:
     if isinstance(declaration.element, Integer):
         _write_integers(declaration, declaration.element, name, source)
     else:
@@ -140,7 +140,7 @@ def _(declaration: Sequence, name: str, source: Source) -> str:
     return f"{{{name}}}"
 
 
-def _write_integers(declaration: Sequence, element: Integer, name: str, source: Source) -> None:
+def _write_integers(declaration: Sequence, element: Integer, name: str, source: FunctionSource) -> None:
     """Write what reads `length` integers."""
     size, letter = element.length, element.fmtstr[-1]
     source.names[f"formats_{letter}"] = formats(letter)
@@ -153,7 +153,7 @@ def _write_integers(declaration: Sequence, element: Integer, name: str, source: 
         source.add(f'{name} = integers(length, "{letter}", data, at)', f"at += {size} * length")
 
 
-def _write_elements(declaration: Construct, name: str, source: Source) -> None:
+def _write_elements(declaration: Construct, name: str, source: FunctionSource) -> None:
     """Write what reads `length` elements of any kind; more than there are bytes are refused at once."""
     refuse_impossible_count(source)
     with source.block("if length:"):
@@ -167,12 +167,12 @@ def _write_elements(declaration: Construct, name: str, source: Source) -> None:
 
 
 @_write.register
-def _(declaration: Struct, name: str, source: Source) -> str:
+def _(declaration: Struct, name: str, source: FunctionSource) -> str:
     return f"{{{{{_write_fields(declaration, name, source)}}}}}"
 
 
 @_write.register
-def _(declaration: FlexibleStruct, name: str, source: Source) -> str:
+def _(declaration: FlexibleStruct, name: str, source: FunctionSource) -> str:
     fields = _write_fields(declaration, name, source)
     tags = _write_tags(declaration, name, source)
     if not tags:
@@ -182,12 +182,12 @@ def _(declaration: FlexibleStruct, name: str, source: Source) -> str:
     return f"{{{{{fields}{''.join(f'{{{tag}}}' for tag in tags)}}}}}"
 
 
-def _write_fields(declaration: Struct, name: str, source: Source) -> str:
+def _write_fields(declaration: Struct, name: str, source: FunctionSource) -> str:
     fields = [(field.name, _write(field, f"{name}_{field.name}", source)) for field in declaration.subcons]
     return ",".join(f'"{field}":{content}' for field, content in fields)
 
 
-def _write_tags(declaration: FlexibleStruct, name: str, source: Source) -> list[str]:
+def _write_tags(declaration: FlexibleStruct, name: str, source: FunctionSource) -> list[str]:
     """Write what reads a section of tagged fields into variables, and return these.
 
     Each holds `,"name":content`, or nothing where the field is absent or holds its default.
@@ -200,7 +200,7 @@ def _write_tags(declaration: FlexibleStruct, name: str, source: Source) -> list[
     return variables
 
 
-def _write_tag(field: Renamed, name: str, source: Source) -> None:
+def _write_tag(field: Renamed, name: str, source: FunctionSource) -> None:
     """Write what reads the content of a tagged field."""
     content = _write(field, name, source)
     source.add(f"{name} = f',\"{field.name}\":{content}'")
@@ -216,7 +216,7 @@ def _default_text(field: Renamed) -> str:
 
 
 @_write.register
-def _(declaration: NullableStruct, name: str, source: Source) -> str:
+def _(declaration: NullableStruct, name: str, source: FunctionSource) -> str:
     write_number(declaration.marker, "marker", source)
     with source.block(f"if marker > {declaration.null}:"):
         content = _write(declaration.subcon, name, source)

@@ -16,13 +16,13 @@ from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16, FlexibleStruct
 from decoders.rows.compiler import reader_of
 from decoders.rows.key_cache import KeyCache
-from decoders.rows.reference import PREFIX_BYTES, Search, parse_message, read_key, read_value
+from decoders.rows.reference import PREFIX_BYTES, FaultSearch, parse_message, read_key, read_value
 from decoders.rows.runtime import with_kafkas_escapes
 from decoders.rows.source import UNREADABLE
 
 # What is known of a key: the text of the record up to its value, and what makes the whole of that text and
 # the value (None for a tombstone); a search is for what is wrong with it.
-ReadValue = Callable[[str, bytes | None, Search], str]
+ReadValue = Callable[[str, bytes | None, FaultSearch], str]
 KeyReader = KeyCache[bytes | None, tuple[str, ReadValue]]
 
 
@@ -33,7 +33,7 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
     '{"key":{"type":2,"data":{"group":"g"}},"value":null}'
     """
     before_value, read_value = key_reader(record_types)[key]
-    return read_value(before_value, value, Search())
+    return read_value(before_value, value, FaultSearch())
 
 
 def key_reader(record_types: RecordTypes) -> KeyReader:
@@ -57,7 +57,7 @@ def _value_reader(record_type: RecordType) -> ReadValue:
         for version, declaration in record_type.values.items()
     }
 
-    def read(before_value: str, value: bytes | None, search: Search) -> str:
+    def read(before_value: str, value: bytes | None, search: FaultSearch) -> str:
         if value is None:
             return f"{before_value}null}}"
         try:
@@ -92,7 +92,7 @@ def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, i
     try:
         return reader_of(section)(data, at)
     except UNREADABLE:
-        Search().parse(section, data, at)  # raises what is wrong
+        FaultSearch().parse(section, data, at)  # raises what is wrong
         raise
 
 

@@ -46,7 +46,7 @@ def parse_message(declaration: Struct, data: bytes, at_byte: int = 0) -> Message
 
 
 @dataclass
-class Search:
+class FaultSearch:
     """Finds what is wrong with messages, within a bound for each message and one for all of them.
 
     Faults of ordinary messages are always found. `reads_left` bounds all longer searches together.

@@ -20,7 +20,7 @@ UNREADABLE: Final = (IndexError, struct.error)  # what the functions raise for b
 
 
 @dataclass
-class Source:
+class FunctionSource:
     """A function in the making: its first line, the lines so far, and the names that they refer to."""
 
     header: str
@@ -65,7 +65,7 @@ class Source:
 
 
 @contextmanager
-def unless_short(declaration: Counted, source: Source, *short: str) -> Iterator[None]:
+def unless_short(declaration: Counted, source: FunctionSource, *short: str) -> Iterator[None]:
     """What is written in this context reads content of any length; the `short` lines are the fast path for
     content of few (`count`) bytes or elements.
     """
@@ -84,7 +84,7 @@ def unless_short(declaration: Counted, source: Source, *short: str) -> Iterator[
 
 
 @contextmanager
-def counted(declaration: Counted, name: str, source: Source, *, null: str) -> Iterator[None]:
+def counted(declaration: Counted, name: str, source: FunctionSource, *, null: str) -> Iterator[None]:
     """What is written in this context reads content of `length` bytes or elements; `null` is what a variable
     holds that is null.
     """
@@ -95,14 +95,14 @@ def counted(declaration: Counted, name: str, source: Source, *, null: str) -> It
         yield
 
 
-def refuse_impossible_count(source: Source) -> None:
+def refuse_impossible_count(source: FunctionSource) -> None:
     """Write what refuses more elements (`length`) than there are bytes, before any is made."""
     with source.block("if length > len(data) - at:"):
         source.add("raise IndexError")
 
 
 def write_tags(
-    declaration: FlexibleStruct, name: str, source: Source, write_tag: Callable[[Renamed], None]
+    declaration: FlexibleStruct, name: str, source: FunctionSource, write_tag: Callable[[Renamed], None]
 ) -> None:
     """Write what reads a section of tagged fields; `write_tag` writes what reads the content of each."""
     with source.block("if data[at]:"):
@@ -122,25 +122,25 @@ def write_tags(
 
 
 @singledispatch
-def write_number(declaration: Construct, name: str, source: Source) -> None:
+def write_number(declaration: Construct, name: str, source: FunctionSource) -> None:
     """Write what reads a number that is not shown into a variable."""
     raise TypeError(f"{declaration!r} is not a number")
 
 
 @write_number.register
-def _(declaration: Integer, name: str, source: Source) -> None:
+def _(declaration: Integer, name: str, source: FunctionSource) -> None:
     source.add_fixed(name, declaration.fmtstr[-1])
 
 
 @write_number.register
-def _(declaration: Varint, name: str, source: Source) -> None:
+def _(declaration: Varint, name: str, source: FunctionSource) -> None:
     source.add(f"{name} = data[at]", "at += 1")
     with source.block(f"if {name} > 0x7F:"):  # more than one byte: seldom
         source.add(f"{name}, at = varint(data, at - 1)")
 
 
 @write_number.register
-def _(declaration: CompactLength, name: str, source: Source) -> None:
+def _(declaration: CompactLength, name: str, source: FunctionSource) -> None:
     source.add(f"{name} = data[at] - 1", "at += 1")
     with source.block(f"if {name} > 0x7E:"):  # more than one byte: seldom
         source.add(f"{name}, at = compact_length(data, at - 1)")

@@ -17,7 +17,7 @@ from streaming.alerts.episodes import SEVERITIES, Severity
 from streaming.alerts.pauses import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.receivers import DeliveryError, Receiver
 from streaming.alerts.table import AlertState, AlertTable, Delivery, Told
-from streaming.common.patience import Complaints
+from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
@@ -29,7 +29,7 @@ _MOST_IN_A_ROW: Final = 20
 """After so many refusals, and nothing taken in between, the rest of these messages is left for a while."""
 
 
-class Courier:
+class Notifier:
     """Delivers pending news to one receiver, and repeats open alerts if the receiver requires it.
 
     `clock` dates deliveries; `steady` (s), which is never set, times pauses and repetitions. A receiver that
@@ -50,7 +50,7 @@ class Courier:
         self._alerts = alerts
         self._receiver = receiver
         self._say = say
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._clock = clock
         self._steady = steady
         self._unnoted: dict[str, Delivery] = {}  # arrived, but not noted yet: not to be sent again for that
@@ -75,9 +75,9 @@ class Courier:
             is_known = isinstance(error, OffsetlakeError | DeltaError | OSError)
             failure = str(error) if is_known else f"{type(error).__name__}: {error}"
         if is_done and failure is None:
-            self._complaints.settle(about, f"{about} are delivered again")
+            self._problems.settle(about, f"{about} are delivered again")
         elif failure is not None:
-            self._complaints.make(about, f"{about} cannot be delivered, retrying: {failure}")
+            self._problems.make(about, f"{about} cannot be delivered, retrying: {failure}")
         return is_done and failure is None
 
     @property
@@ -222,12 +222,12 @@ class Courier:
             self._unnoted = {}
 
 
-class CourierThread(threading.Thread):
-    """Delivers to one receiver whenever it is woken, and when the courier has something to deliver again."""
+class NotifierThread(threading.Thread):
+    """Delivers to one receiver whenever it is woken, and when the notifier has something to deliver again."""
 
-    def __init__(self, courier: Courier, name: str) -> None:
+    def __init__(self, notifier: Notifier, name: str) -> None:
         super().__init__(name=f"offsetlake-alerts-{name}", daemon=True)
-        self._courier = courier
+        self._notifier = notifier
         self._news = threading.Event()
         self._done = threading.Event()
 
@@ -235,9 +235,9 @@ class CourierThread(threading.Thread):
         """Deliver what is left from before, then whatever follows, until told to end."""
         while not self._done.is_set():
             self._news.clear()
-            self._courier.deliver()
+            self._notifier.deliver()
             if not self._done.is_set():
-                self._news.wait(self._courier.pause_s)
+                self._news.wait(self._notifier.pause_s)
 
     def wake(self) -> None:
         """Deliver soon: there is news."""

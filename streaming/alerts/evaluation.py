@@ -12,7 +12,7 @@ from streaming.alerts.log_starts import AskLogRanges, LogStarts
 from streaming.alerts.positions import Looked, Positions
 from streaming.alerts.rewinds import Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
-from streaming.alerts.rules.view import LagRows, View
+from streaming.alerts.rules.view import LagRows, RuleContext
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
 from streaming.assessment.assess import Facts, assess
 from streaming.common.times import now_ms
@@ -88,7 +88,7 @@ class Evaluator:
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
-    def _look(self, now: int, before: AlertState) -> tuple[View, Awaited, Looked | None]:
+    def _look(self, now: int, before: AlertState) -> tuple[RuleContext, Awaited, Looked | None]:
         """Read the tables, and ask the brokers if there is an offsets partition that can be judged.
 
         Returns also which rewinds are waited for, and up to when samples of log ends have been looked at.
@@ -110,7 +110,7 @@ class Evaluator:
         else:
             rows, dropped, new = self._held, DROPS.empty_table(), self._looked_again(self._held, now)
             rewound, awaited = rewinds(completeness)
-        view = View(
+        view = RuleContext(
             now=now,
             progress=progress,
             offsets=rows.offsets,
@@ -184,7 +184,7 @@ def _what_matters(completeness: Completeness) -> tuple[object, ...]:
     )
 
 
-def changed_episodes(state: AlertState, view: View, settings: AlertSettings) -> list[Episode]:
+def changed_episodes(state: AlertState, view: RuleContext, settings: AlertSettings) -> list[Episode]:
     """Return the episodes that open, change or close, given the alerts and what the rules look at."""
     going_on = [told.episode for told in state.open_episodes()]
     remembered = [

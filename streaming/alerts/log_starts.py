@@ -6,8 +6,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from streaming.alerts.rules import OFFSET_BELOW_LOG_START
-from streaming.common.patience import Complaints
-from streaming.lag.log_ends import Partition, partitions_in
+from streaming.common.rate_limits import OngoingProblems
+from streaming.lag.log_ranges import Partition, partitions_in
 from streaming.model.errors import OffsetlakeError
 
 
@@ -29,7 +29,7 @@ class LogStarts:
     def __init__(self, ask: AskLogRanges | None, every_ms: int, say: Callable[[str], None]) -> None:
         self._ask = ask
         self._every_ms = every_ms
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._asked_at: int | None = None
         self._starts: Mapping[Partition, int | None] | None = None
 
@@ -50,7 +50,7 @@ class LogStarts:
         try:
             ranges = ask(partitions)
         except OffsetlakeError as error:
-            self._complaints.make(rule, f"alerts: {rule} is suspended: {error}")
+            self._problems.make(rule, f"alerts: {rule} is suspended: {error}")
             return None
-        self._complaints.settle(rule, f"alerts: {rule} is evaluated again")
+        self._problems.settle(rule, f"alerts: {rule} is evaluated again")
         return {one: ranges[one].earliest if one in ranges else None for one in partitions}

@@ -6,10 +6,10 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.alerts.rules.subjects import (
-    FORMER_TOPIC_RULE,
     HEALTH_RULES,
     LAG_RULE,
     LAG_RULES,
+    RECREATED_TOPIC_RULE,
     STOPPED_RULE,
     GroupPolicies,
 )
@@ -69,7 +69,7 @@ class Positions:
             lag_time=self._policies.has_on(LAG_RULE),
             sampling=True,
             health=self._policies.are_on(offsets, *HEALTH_RULES),
-            former_topic=self._policies.are_on(offsets, FORMER_TOPIC_RULE),
+            recreated_topic=self._policies.are_on(offsets, RECREATED_TOPIC_RULE),
             log_start=self._tells_of_uncommitted,
             owner=lacks_commit if self._tells_of_uncommitted else False,
         )

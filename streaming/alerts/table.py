@@ -198,7 +198,7 @@ class AlertTable:
 
     def _until_written(self, write: Callable[[AlertState], T], state: AlertState | None = None) -> T:
         """Write on what was read (None: read first); retry if others (maintenance, an evaluation, our own
-        couriers) wrote in between."""
+        notifiers) wrote in between."""
         read = chain([] if state is None else [state], iter(self.read, None))
         try:
             return retried(CommitFailedError, lambda: write(next(read)), _ATTEMPTS)

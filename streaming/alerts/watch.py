@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from streaming.alerts.delivery import Courier, CourierThread
+from streaming.alerts.delivery import Notifier, NotifierThread
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.log_starts import AskLogRanges
 from streaming.alerts.receivers import Receiver
 from streaming.alerts.table import AlertTable
-from streaming.common.patience import Complaints
+from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.settings.model import AlertSettings, HealthSettings
@@ -46,10 +46,10 @@ class AlertWatch(threading.Thread):
             say=say,
             health=health,
         )
-        self._couriers = {receiver.name: Courier(alerts, receiver, say) for receiver in receivers}
-        self._threads = [CourierThread(courier, name) for name, courier in self._couriers.items()]
+        self._notifiers = {receiver.name: Notifier(alerts, receiver, say) for receiver in receivers}
+        self._threads = [NotifierThread(notifier, name) for name, notifier in self._notifiers.items()]
         self._every_s = settings.evaluate_every_ms / 1_000
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._done = threading.Event()
         self._evaluated_at: int | None = None
 
@@ -62,7 +62,7 @@ class AlertWatch(threading.Thread):
     def evaluate_and_deliver(self) -> bool:
         """Evaluate and deliver once; return whether both went well. For when the threads have ended."""
         is_evaluated = self._evaluate()
-        is_delivered = [courier.deliver() for courier in self._couriers.values()]  # none left out
+        is_delivered = [notifier.deliver() for notifier in self._notifiers.values()]  # none left out
         return is_evaluated and all(is_delivered)
 
     def evaluated_at(self) -> int | None:
@@ -89,10 +89,10 @@ class AlertWatch(threading.Thread):
             changed = self._evaluator.evaluate()
         except BaseException as error:  # whatever it is, the job goes on
             raise_if_ending(error)
-            self._complaints.make("", f"evaluating alerts failed, retrying: {type(error).__name__}: {error}")
+            self._problems.make("", f"evaluating alerts failed, retrying: {type(error).__name__}: {error}")
             return False
         self._evaluated_at = now_ms()
-        self._complaints.settle("", "alerts are evaluated again")
+        self._problems.settle("", "alerts are evaluated again")
         if changed:
             for thread in self._threads:
                 thread.wake()

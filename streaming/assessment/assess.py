@@ -1,7 +1,7 @@
 """Works out what is known of committed offsets at one moment: only the columns that are asked for.
 
-What is read for them, and how far back, is up to each fact; a snapshot of the tables is a `Source`, and so is
-one in memory.
+What is read for them, and how far back, is up to each fact; a snapshot of the tables is a
+`AssessmentSource`, and so is one in memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,6 @@ from streaming.common.arrays import Index, Mask, from_mask, to_mask
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
-from streaming.lag.former_topic import OF_FORMER_TOPIC, of_former_topic
 from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_columns
 from streaming.lag.lagging import lagging_since
 from streaming.lag.pauses import Habits
@@ -33,19 +32,20 @@ from streaming.lag.positions import (
     with_currency,
     with_health,
 )
+from streaming.lag.recreated_topic import OF_RECREATED_TOPIC, of_recreated_topic
 from streaming.lag.rules import HealthRules
 from streaming.lag.samples import NONE, Samples
 from streaming.model.completeness import STALLED, Completeness
 
 IS_SAMPLED: Final = pa.field("is_sampled", pa.bool_())
 
-_FORMER_TOPIC: Final = pa.schema([OF_FORMER_TOPIC])
+_RECREATED_TOPIC: Final = pa.schema([OF_RECREATED_TOPIC])
 
 Some = Mask | bool
 """Of which of n offsets a fact is wanted: of those of a mask, of all, or of none."""
 
 
-class Source(uncommitted.Source, Protocol):
+class AssessmentSource(uncommitted.UncommittedSource, Protocol):
     """The tables at one moment, and how far they go."""
 
     @property
@@ -67,7 +67,7 @@ class Facts:
     - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
       health, or need not have been: the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
-    - `former_topic`: `of_former_topic`;
+    - `recreated_topic`: `of_recreated_topic`;
     - `owner`: the columns `OWNER`; needs the members of groups;
     - `expiry`: rule, clock_starts_at and expires_at, if the brokers keep offsets for so long (ms).
 
@@ -79,7 +79,7 @@ class Facts:
     log_start: bool = False
     sampling: bool = False
     health: Some = False
-    former_topic: Some = False
+    recreated_topic: Some = False
     owner: Some = False
     expiry: int | None = None
 
@@ -94,7 +94,7 @@ class Terms:
 
 
 def assess(
-    at: Source,
+    at: AssessmentSource,
     offsets: pa.Table,
     facts: Facts,
     *,
@@ -123,7 +123,7 @@ def assess(
     if facts.sampling:
         rows = rows.append_column(IS_SAMPLED, from_mask(asked.is_sampled(rows)))
     rows = _with(rows, PARTITION_HEALTH, facts.health, asked.health)
-    rows = _with(rows, _FORMER_TOPIC, facts.former_topic, asked.former_topic)
+    rows = _with(rows, _RECREATED_TOPIC, facts.recreated_topic, asked.recreated_topic)
     rows = _with(rows, OWNER, facts.owner, asked.owner)
     if facts.expiry is not None:
         rows = expiry(rows, asked.groups_of(rows), facts.expiry, stalled=at.completeness.of_state(STALLED))
@@ -131,7 +131,7 @@ def assess(
 
 
 def assess_lag_along(
-    at: Source, positions: pa.Table, *, moments: Index, terms: Terms | None = None
+    at: AssessmentSource, positions: pa.Table, *, moments: Index, terms: Terms | None = None
 ) -> pa.Table:
     """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
     (n ms). Raises what reading from the source raises."""
@@ -139,7 +139,7 @@ def assess_lag_along(
 
 
 def assess_lag_of_steps(
-    at: Source, steps: pa.Table, *, moments: Index, terms: Terms | None = None
+    at: AssessmentSource, steps: pa.Table, *, moments: Index, terms: Terms | None = None
 ) -> pa.Table:
     """Add the columns `LAG` to n steps of positions (`KEY` and the committed_offset after it; n > 0), as of
     the moments at which they were done (n ms). Raises what reading from the source raises."""
@@ -147,7 +147,9 @@ def assess_lag_of_steps(
     return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within)
 
 
-def assess_lagging(at: Source, positions: pa.Table, *, moment: int, terms: Terms | None = None) -> pa.Table:
+def assess_lagging(
+    at: AssessmentSource, positions: pa.Table, *, moment: int, terms: Terms | None = None
+) -> pa.Table:
     """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at a moment, ms) lag: n rows
     (schema `LAGGING`). Raises what reading from the source raises."""
     own = terms or Terms()
@@ -159,7 +161,7 @@ def assess_lagging(at: Source, positions: pa.Table, *, moment: int, terms: Terms
 class _Asked:
     """The facts of one source at one moment; each takes offsets and returns its columns of them."""
 
-    at: Source
+    at: AssessmentSource
     moment: int
     terms: Terms
     habits: Habits | None
@@ -202,9 +204,9 @@ class _Asked:
         moments = np.full(len(rows), self.moment, np.int64)
         return uncommitted_health(self.at, rows, had, sampled, moments=moments, rules=rules)
 
-    def former_topic(self, rows: pa.Table) -> pa.Table:
+    def recreated_topic(self, rows: pa.Table) -> pa.Table:
         seen = self.at.topics_over_time(topics_in(rows), as_of=self.moment)
-        return pa.table([of_former_topic(rows, seen)], schema=_FORMER_TOPIC)
+        return pa.table([of_recreated_topic(rows, seen)], schema=_RECREATED_TOPIC)
 
     def owner(self, rows: pa.Table) -> pa.Table:
         owned = owned_partitions(self.groups_of(rows), self.at, self.moment)

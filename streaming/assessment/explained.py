@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.owners import Topics, owned_partitions, with_owners
+from streaming.assessment.owners import TopicReader, owned_partitions, with_owners
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
@@ -20,7 +20,7 @@ from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNSUBSCRIBED_RULES, expiry
 from streaming.lag.health import with_columns
-from streaming.lag.pauses import Reader
+from streaming.lag.pauses import PauseReader
 from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, OK, STOPPED, UNKNOWN
 from streaming.lag.samples import NONE
 from streaming.model.schemas import OFFSETS
@@ -38,7 +38,7 @@ AskGroups = Callable[[pa.Table], pa.Table]
 """Gives the groups (schema `GROUPS`) of rows."""
 
 
-class Source(Reader, Topics, Protocol):
+class ExplainedSource(PauseReader, TopicReader, Protocol):
     """The tables at one moment."""
 
 
@@ -55,7 +55,7 @@ def with_lag_seconds_reason(rows: pa.Table, may_be: Mask) -> pa.Table:
     return rows.add_column(rows.column_names.index("ends_as_of") + 1, LAG_SECONDS_REASON, reasons)
 
 
-def may_be_markers(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
+def may_be_markers(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
     """Tell of n rows (with the columns `LAG`) whether what they are behind may be markers: few records, of a
     member that committed within one sample of the last rise of the end of the log.
 
@@ -79,19 +79,19 @@ def may_be_markers(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups
     return found
 
 
-def _are_owned(at: Topics, rows: pa.Table, groups: pa.Table, moment: int) -> Mask:
+def _are_owned(at: TopicReader, rows: pa.Table, groups: pa.Table, moment: int) -> Mask:
     """Tell which of n partitions members of these groups have."""
     owned = owned_partitions(groups, at, moment)
     return to_mask(with_owners(rows.select(KEY_NAMES), owned)["consumer_id"].is_valid())
 
 
-def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: int) -> Mask:
+def _is_near_the_last_rise(at: PauseReader, rows: pa.Table, last_at: Index, moment: int) -> Mask:
     """Tell of n rows whether their last commits (ms) came within one sample of the last rise of the ends of
     their logs: of the time between the samples that saw it before and after."""
     last = pc.subtract(rows["log_end_offset"], from_numbers(np.ones(1, np.int64))[0])
     asked = rows.select(["topic", "partition"]).append_column("committed_offset", last)
     codes = key_codes(asked.columns)
-    crossed = take(at.crossings(take(asked, firsts(codes)), as_of=moment), codes)
+    crossed = take(at.offset_times(take(asked, firsts(codes)), as_of=moment), codes)
     is_known = to_mask(crossed["below_at"].is_valid()) & to_mask(crossed["above_at"].is_valid())
     below, above = (numbers_or(to_milliseconds(crossed[name]), 0) for name in ("below_at", "above_at"))
     gap = above - below
@@ -100,7 +100,7 @@ def _is_near_the_last_rise(at: Reader, rows: pa.Table, last_at: Index, moment: i
 
 
 def reasons_of_members(
-    at: Source, rows: pa.Table, statuses: Index, moment: int, groups_of: AskGroups
+    at: ExplainedSource, rows: pa.Table, statuses: Index, moment: int, groups_of: AskGroups
 ) -> Index:
     """Return the reasons (numbers of `REASONS`) that members give for n positions (with `KEY`, the columns
     `LAG` and commit_timestamp) which have these statuses; `NONE`: they give none.
@@ -120,7 +120,7 @@ def reasons_of_members(
     return reasons
 
 
-def _is_not_subscribed(at: Source, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
+def _is_not_subscribed(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
     """Tell of n partitions whether their groups have members that do not subscribe to the topic, and none of
     which has the partition."""
     groups = groups_of(rows)

@@ -23,7 +23,7 @@ from streaming.lag.rules import HealthRules
 _WINDOWS: Final = 3  # before the first moment: groups are asked about two windows back
 
 
-class Source(uncommitted.Source, Protocol):
+class Source(uncommitted.UncommittedSource, Protocol):
     """The tables at one moment, and the groups up to it."""
 
     def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:

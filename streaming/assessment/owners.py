@@ -32,14 +32,14 @@ _OF_OTHERS: Final = ("share",)
 _OF_MEMBER: Final = ("member_id", "client_host", "client_id")
 
 
-class Topics(Protocol):
+class TopicReader(Protocol):
     """What was seen of topics."""
 
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
         """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms)."""
 
 
-def owned_partitions(groups: pa.Table, at: Topics, moment: int) -> pa.Table:
+def owned_partitions(groups: pa.Table, at: TopicReader, moment: int) -> pa.Table:
     """Return which partitions (columns `KEY_NAMES`) of groups (schema `GROUPS`) are whose (columns `OWNER`).
 
     Topics that the log has only the ids of have the names that `with_topic_names` gives; those without are
@@ -85,7 +85,7 @@ class GroupsOverTime:
     _changed_at: Index
 
     @classmethod
-    def of(cls, groups: pa.Table, since: Index, at: Topics, moment: int) -> Self:
+    def of(cls, groups: pa.Table, since: Index, at: TopicReader, moment: int) -> Self:
         """Take them from v rows (schema `GROUPS`), each so since a moment (ms); the names of topics are those
         that are known at a `moment`."""
         names, codes = Numbering.of(groups, ["group"])
@@ -134,7 +134,7 @@ class GroupsOverTime:
         return numbers
 
 
-def with_assigned(offsets: pa.Table, groups: pa.Table, at: Topics, moment: int) -> pa.Table:
+def with_assigned(offsets: pa.Table, groups: pa.Table, at: TopicReader, moment: int) -> pa.Table:
     """Append to committed offsets (schema `OFFSETS`, or some of its columns) the partitions that members of
     their groups (schema `GROUPS`) have and nothing is committed for, as `kafka-consumer-groups` shows them:
     all but the key and source_partition is null. Partitions of share groups are none: their offsets are not
@@ -195,7 +195,7 @@ def _child(structs: pa.Array, name: str) -> pa.Array:
     return pc.struct_field(structs, name)
 
 
-def _names_of(ids: pa.Array, at: Topics, moment: int) -> pa.Array:
+def _names_of(ids: pa.Array, at: TopicReader, moment: int) -> pa.Array:
     """Return the names of topics by their ids, null where samples up to a moment (ms) know none."""
     seen = at.topics_over_time(None, as_of=moment)
     known = pc.SetLookupOptions(seen["topic_id"].combine_chunks(), skip_nulls=True)

@@ -7,18 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.assessment.owners import GroupsOverTime, Topics
+from streaming.assessment.owners import GroupsOverTime, TopicReader
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, to_mask
 from streaming.common.keys import firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, reason_words, status_words
-from streaming.lag.positions import Reader
+from streaming.lag.positions import LagReader
 from streaming.lag.rules import OK, STATUS_OF, UNKNOWN, HealthRules, ends_before, judge_uncommitted
 from streaming.lag.samples import NONE, Samples
 
 
-class Source(Reader, Topics, Protocol):
+class UncommittedSource(LagReader, TopicReader, Protocol):
     """The tables at one moment, and the groups before."""
 
     def groups_before(self, groups: list[str], *, until: int) -> pa.Table:
@@ -37,7 +37,7 @@ HadSince = Callable[[pa.Table, Index], Index]
 `NONE`: they had not."""
 
 
-def had_since(at: Source, groups: pa.Table, moment: int) -> HadSince:
+def had_since(at: UncommittedSource, groups: pa.Table, moment: int) -> HadSince:
     """Return how to ask a snapshot of a moment (ms), whose groups (schema `GROUPS`) are these, about that
     moment and others before it, each of which it has to be asked about alone."""
 
@@ -53,7 +53,7 @@ def had_since(at: Source, groups: pa.Table, moment: int) -> HadSince:
 
 
 def uncommitted_health(
-    at: Source,
+    at: UncommittedSource,
     rows: pa.Table,
     had: HadSince,
     sampled: pa.Table,
@@ -129,12 +129,12 @@ def _owned_at(had: HadSince, rows: pa.Table, moments: Index, window_ms: int) -> 
     return owned_at
 
 
-def _came_since(at: Source, rows: pa.Table, offsets: Index, owned_at: Index, moment: int) -> Mask:
+def _came_since(at: UncommittedSource, rows: pa.Table, offsets: Index, owned_at: Index, moment: int) -> Mask:
     """Tell of n partitions whether the record at an offset of each came after the group had it."""
     columns = [rows["topic"], rows["partition"], from_numbers(offsets)]
     asked = pa.table(columns, ["topic", "partition", "committed_offset"])
     codes = key_codes(asked.columns)
-    passed = take(at.crossings(take(asked, firsts(codes)), as_of=moment), codes)
+    passed = take(at.offset_times(take(asked, firsts(codes)), as_of=moment), codes)
     below_at = numbers_or(to_milliseconds(passed["below_at"]), NONE)
     came: Mask = (below_at != NONE) & (below_at >= owned_at)
     return came

@@ -1,4 +1,4 @@
-"""The command `offsetlake`: reads arguments, calls the room that knows, prints what it says.
+"""The command `offsetlake`: reads arguments, calls the package that knows, prints what it says.
 
 `main` has all commands, which are in `commands`; `options` what they have in common.
 """

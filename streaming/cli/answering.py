@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streaming.queries.bound.lag import SnapshotLagQueries
     from streaming.queries.bound.queries import SnapshotQueries
     from streaming.queries.completeness import AsOf
-    from streaming.queries.names import Missing, Past, Search, TopicPartitions
+    from streaming.queries.names import Missing, NameSearch, Past, TopicPartitions
     from streaming.tables.snapshot import Among, Snapshot
 
 T = TypeVar("T")
@@ -56,18 +56,18 @@ class Question:
         wanted = tuple(topics_of(topics))
         return cls(settings=settings, asking=asking, groups=groups, topics=wanted, among=among)
 
-    def ask(self, answer: "Callable[[Asked], T]") -> T:
+    def ask(self, answer: "Callable[[AskedSnapshot], T]") -> T:
         """Return what `answer` makes of one snapshot of the tables: everything that is to be printed.
 
         It prints nothing: it is called again where files that it needed have gone.
         """
         return tables_of(self.settings).ask(
-            lambda at: answer(Asked(question=self, at=at)), as_of=to_ms(self.asking.as_of)
+            lambda at: answer(AskedSnapshot(question=self, at=at)), as_of=to_ms(self.asking.as_of)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AskedSnapshot:
     """A snapshot that a command asks its question of."""
 
     question: Question
@@ -89,13 +89,13 @@ class Asked:
         return SnapshotLagQueries(self.at, rules=HealthRules.of(self.question.settings.health))
 
     @cached_property
-    def search(self) -> "Search":
+    def search(self) -> "NameSearch":
         """The names that were given, as they are found."""
-        from streaming.queries.names import Search
+        from streaming.queries.names import NameSearch
 
         among = self.question.among
         names = self.lag.names if among == "assigned" else partial(self.offsets.names, among=among)
-        return Search(self.question.groups, self.question.topics, names, _past(self.offsets))
+        return NameSearch(self.question.groups, self.question.topics, names, _past(self.offsets))
 
     @property
     def groups(self) -> "list[str] | None":
@@ -179,11 +179,11 @@ class Found:
 # --- positions -------------------------------------------------------------------------------------------
 
 
-def former_topics(rows: "pa.Table") -> Iterator[str]:
-    """Say which positions (rows with `of_former_topic`) are those of a topic that was made anew since."""
+def recreated_topics(rows: "pa.Table") -> Iterator[str]:
+    """Say which positions (rows with `of_recreated_topic`) are those of a topic that was recreated since."""
     from streaming.lag.restoring import MADE_ANEW
 
-    found = rows.filter(rows["of_former_topic"]).select([*_POSITION, "of_former_topic"]).to_pylist()
+    found = rows.filter(rows["of_recreated_topic"]).select([*_POSITION, "of_recreated_topic"]).to_pylist()
     return positions_told(({**row, "warning": MADE_ANEW} for row in found), most=_MOST_NAMED)
 
 

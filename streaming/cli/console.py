@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TextIO
 from streaming.cli.output import for_programs, let_go, standard_error
 from streaming.common.escapes import json_text, shown
 from streaming.common.times import iso, now_ms
-from streaming.job.listener import BatchReport
+from streaming.job.reporter import BatchReport
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 

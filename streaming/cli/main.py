@@ -80,7 +80,7 @@ _ADVICE: Final = {
     (
         "expiring",
         "--since",
-    ): "It shows one moment: use --as-of. For removed offsets: `offsetlake retired --since`.",
+    ): "It shows one moment: use --as-of. For removed offsets: `offsetlake removed --since`.",
     ("status", "--group"): "It shows the job. For a group: `offsetlake groups`, `offsets` or `health`.",
     (
         "alerts",

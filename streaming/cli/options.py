@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streaming.brokers.broker import Broker
-    from streaming.cli.render import Format, View
+    from streaming.cli.render import Format, TableStyle
     from streaming.queries.completeness import AsOf
-    from streaming.queries.names import Missing, Search, TopicPartitions
+    from streaming.queries.names import Missing, NameSearch, TopicPartitions
 
     Output = Format | Literal["document"]
 
@@ -223,7 +223,7 @@ class Asking:
             raise MisuseError(f"--since: expected a time before --as-of, found {text}, which is after it.")
         return moment
 
-    def checked(self, about: "AsOf", search: "Search | None" = None) -> "AsOf":
+    def checked(self, about: "AsOf", search: "NameSearch | None" = None) -> "AsOf":
         """Return what an answer to a search reflects; raises `IncompleteError` where that is less than was
         asked for."""
         about = about.of_all_groups() if search is not None and search.has_patterns else about
@@ -313,12 +313,12 @@ def _view_option(name: str, text: str) -> Option:
     return click.option(name, is_flag=True, expose_value=False, callback=keep, help=text)
 
 
-def _view() -> "View":
+def _view() -> "TableStyle":
     """Return how the command that is running is to show tables on a terminal."""
-    from streaming.cli.render import View
+    from streaming.cli.render import TableStyle
 
     given = click.get_current_context().meta
-    return View(is_wide=given["--wide"], today=None if given["--utc"] else day_of(now_ms()))
+    return TableStyle(is_wide=given["--wide"], today=None if given["--utc"] else day_of(now_ms()))
 
 
 query_options = all_of(config_option, table_root_option, output_option())

@@ -33,7 +33,7 @@ _LEAST_ROOM: Final = 40
 
 
 @dataclass(frozen=True)
-class View:
+class TableStyle:
     """How a table is shown on a terminal; a pipe gets all of it, whatever this says.
 
     `is_wide`: as in a pipe. `today` (UTC): moments are shortened, those of that day to the time of day; None:
@@ -44,7 +44,9 @@ class View:
     today: date | None = None
 
 
-def print_rows(rows: pa.Table, output: Format, form: Form, view: View, out: TextIO | None = None) -> None:
+def print_rows(
+    rows: pa.Table, output: Format, form: Form, view: TableStyle, out: TextIO | None = None
+) -> None:
     """Print rows in the given format, on standard output unless `out` is given.
 
     `form` says which columns people see, `view` how. Raises `MisuseError`, before anything is printed, for
@@ -85,7 +87,7 @@ def _refuse_unprintable(rows: pa.Table, output: Format) -> None:
         refuse_repeated(rows.column_names, "columns as JSON")
 
 
-def _print_table(rows: pa.Table, form: Form, view: View, out: TextIO) -> None:
+def _print_table(rows: pa.Table, form: Form, view: TableStyle, out: TextIO) -> None:
     rows = _of_one_moment(rows, form)
     if out.isatty() and not view.is_wide:
         room = max(_LEAST_ROOM, shutil.get_terminal_size().columns)

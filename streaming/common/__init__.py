@@ -1,4 +1,4 @@
 """Small tools that know nothing of offsets: times, arrays, keys, pieces, texts that are safe to print.
 
-What several rooms need is here once.
+What several packages need is here once.
 """

@@ -45,7 +45,7 @@ def calling_nobody(text: str) -> str:
     """Write what a chat would take for markup or a call to all of its people as JSON escapes it.
 
     Slack's markup is in angle brackets (`<!channel>`); others call all who are there by `@here` and the like,
-    and make links and pictures of `[text](address)`.
+    and make links and memory_snapshots of `[text](address)`.
 
     >>> calling_nobody("<!here> & @here, ops@example.org")
     '\\\\u003c!here\\\\u003e \\\\u0026 \\\\u0040here, ops@example.org'

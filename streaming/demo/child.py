@@ -1,4 +1,4 @@
-"""A process that never outlives its owner: the broker and the doors of the demo and of the tests.
+"""A process that never outlives its owner: the broker and the listeners of the demo and of the tests.
 
 A watcher process holds the reading end of a pipe whose writing end only this process has; however this
 process ends (return, Ctrl-C, SIGTERM, kill -9), the pipe closes and the watcher stops the child. (Linux's

@@ -1,4 +1,5 @@
-"""The demo: a real local broker, real consumer groups, the job, the live table, a door for Kafka's clients.
+"""The demo: a real local broker, real consumer groups, the job, the live table, a listener for Kafka's
+clients.
 
 Everything runs in a temporary directory and is stopped and removed at the end, however that comes. Spark's
 log stays if the job fails. The last thing the demo does is to compare the tables with what the broker itself
@@ -20,11 +21,11 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.times import now_ms
 from streaming.demo.broker_offsets import OffsetKey, broker_offsets
 from streaming.demo.display import Display
-from streaming.demo.doors import Doors, this_program
+from streaming.demo.endpoints import Endpoints, this_program
 from streaming.demo.local_broker import LocalBroker
 from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
-from streaming.job.listener import Listener
+from streaming.job.reporter import Reporter
 from streaming.job.run import run_job
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings
@@ -59,13 +60,13 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
         root = Path(directory)
         broker = LocalBroker(root / "broker")
         settings = demo_settings(broker.bootstrap_servers, root, log)
-        doors = Doors(settings.tables.root, root)
-        with Display(out, [ask_command(settings.tables.root), *doors.commands]) as display:
+        listeners = Endpoints(settings.tables.root, root)
+        with Display(out, [ask_command(settings.tables.root), *listeners.commands]) as display:
             display.begin(f"starting a Kafka broker on {broker.bootstrap_servers}")
             with broker:
                 if not stop.is_set():
-                    with doors:
-                        _show_job(settings, display, doors, stop, seconds)
+                    with listeners:
+                        _show_job(settings, display, listeners, stop, seconds)
 
 
 def ask_command(table_root: str) -> list[str]:
@@ -109,7 +110,7 @@ def log_of_spark() -> Iterator[Path]:
 
 
 def _show_job(
-    settings: Settings, display: Display, doors: Doors, stop: threading.Event, seconds: float | None
+    settings: Settings, display: Display, listeners: Endpoints, stop: threading.Event, seconds: float | None
 ) -> None:
     """Run the job and show what it writes; then see whether that is what the broker has."""
     display.begin("starting Spark (some 20 s are usual)")
@@ -117,7 +118,7 @@ def _show_job(
     with _job(settings) as job:
         with traffic:
             try:
-                scene = _watch(settings, display, [job, traffic, doors, display], stop, seconds)
+                scene = _watch(settings, display, [job, traffic, listeners, display], stop, seconds)
             finally:
                 display.close_screen()
             display.begin("stopping the consumer groups")
@@ -157,7 +158,7 @@ class _Job(threading.Thread):
     def run(self) -> None:
         """Run until told to stop; a failure is kept for `check`."""
         try:
-            silent = Listener(lambda _: None, lambda _: None, lambda _: None, lambda _: None)
+            silent = Reporter(lambda _: None, lambda _: None, lambda _: None, lambda _: None)
             run_job(self._settings, silent, self.stop, once=False)
         except BaseException as error:
             self.failure = error

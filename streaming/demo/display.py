@@ -10,7 +10,7 @@ from typing import Final, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from streaming.common.patience import Every
+from streaming.common.rate_limits import Interval
 from streaming.common.screen import Screen, with_style
 from streaming.common.times import clock, now_ms
 from streaming.demo.layout import (
@@ -48,8 +48,8 @@ class Display:
         self._begun: list[tuple[str, float]] = []  # steps, and when each began (s)
         self._scene: Scene | None = None
         self._told_events = 0
-        self._telling = Every(_TELL_EVERY_MS, at_once=False)
-        self._printing = Every(_PRINT_EVERY_MS, at_once=True)
+        self._telling = Interval(_TELL_EVERY_MS, at_once=False)
+        self._printing = Interval(_PRINT_EVERY_MS, at_once=True)
         self._lock = threading.RLock()
         self._end = threading.Event()
         self._failure: Exception | None = None
@@ -78,7 +78,7 @@ class Display:
         self.check()
         with self._lock:
             self._begun.append((sentence, time.monotonic()))
-            self._telling = Every(_TELL_EVERY_MS, at_once=False)
+            self._telling = Interval(_TELL_EVERY_MS, at_once=False)
             if self._screen is None:
                 self._say(f"{sentence} ...")
             else:

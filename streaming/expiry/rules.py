@@ -24,7 +24,7 @@ Clock = Literal["commit_timestamp", "state_timestamp"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ExpiryRule:
     """One clause of Kafka's rule, by the name that tables and answers give it.
 
     `clock` is the column from which the retention counts (None: it has no such clock), `when_subscribed` the
@@ -34,35 +34,35 @@ class Rule:
 
     name: str
     clock: Clock | None = None
-    when_subscribed: "Rule | None" = None
+    when_subscribed: "ExpiryRule | None" = None
     is_unknown: bool = False
 
 
 RULES: Final = (
-    EXPLICIT := Rule(name="explicit"),
-    SIMPLE := Rule(name="simple", clock="commit_timestamp"),
-    EMPTY := Rule(name="classic empty", clock="state_timestamp"),
-    EMPTY_UNTIMED := Rule(name="classic empty (since unknown)", clock="commit_timestamp"),
-    CLASSIC_SUBSCRIBED := Rule(name="classic subscribed"),
-    CLASSIC_UNSUBSCRIBED := Rule(
+    EXPLICIT := ExpiryRule(name="explicit"),
+    SIMPLE := ExpiryRule(name="simple", clock="commit_timestamp"),
+    EMPTY := ExpiryRule(name="classic empty", clock="state_timestamp"),
+    EMPTY_UNTIMED := ExpiryRule(name="classic empty (since unknown)", clock="commit_timestamp"),
+    CLASSIC_SUBSCRIBED := ExpiryRule(name="classic subscribed"),
+    CLASSIC_UNSUBSCRIBED := ExpiryRule(
         name="classic not subscribed", clock="commit_timestamp", when_subscribed=CLASSIC_SUBSCRIBED
     ),
-    CLASSIC_OPAQUE := Rule(name="classic subscription unreadable"),
-    CLASSIC_OTHER_PROTOCOL := Rule(name="classic other protocol"),
-    CLASSIC_REBALANCING := Rule(name="classic rebalancing"),
-    CONSUMER_SUBSCRIBED := Rule(name="consumer subscribed"),
-    CONSUMER_UNSUBSCRIBED := Rule(
+    CLASSIC_OPAQUE := ExpiryRule(name="classic subscription unreadable"),
+    CLASSIC_OTHER_PROTOCOL := ExpiryRule(name="classic other protocol"),
+    CLASSIC_REBALANCING := ExpiryRule(name="classic rebalancing"),
+    CONSUMER_SUBSCRIBED := ExpiryRule(name="consumer subscribed"),
+    CONSUMER_UNSUBSCRIBED := ExpiryRule(
         name="consumer not subscribed", clock="commit_timestamp", when_subscribed=CONSUMER_SUBSCRIBED
     ),
-    STREAMS_SUBSCRIBED := Rule(name="streams subscribed"),
-    STREAMS_UNSUBSCRIBED := Rule(
+    STREAMS_SUBSCRIBED := ExpiryRule(name="streams subscribed"),
+    STREAMS_UNSUBSCRIBED := ExpiryRule(
         name="streams not subscribed", clock="commit_timestamp", when_subscribed=STREAMS_SUBSCRIBED
     ),
-    SHARE := Rule(name="share"),
-    NO_GROUP := Rule(name="no group"),
-    UNREADABLE := Rule(name="unknown (unreadable)", is_unknown=True),
-    STALLED := Rule(name="unknown (stalled)", is_unknown=True),
-    OTHER_GROUP := Rule(name="unknown (group)", is_unknown=True),
+    SHARE := ExpiryRule(name="share"),
+    NO_GROUP := ExpiryRule(name="no group"),
+    UNREADABLE := ExpiryRule(name="unknown (unreadable)", is_unknown=True),
+    STALLED := ExpiryRule(name="unknown (stalled)", is_unknown=True),
+    OTHER_GROUP := ExpiryRule(name="unknown (group)", is_unknown=True),
 )
 """Every rule."""
 

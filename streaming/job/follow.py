@@ -51,7 +51,7 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
     watch = reader.alert_watch(tables)
     samplers = reader.log_end_samplers(tables)
     beside: Beside = [Maintainer(tables, reader.settings, reader.listener.warn), watch, *samplers]
-    house = reader.read(
+    housekeeping = reader.read(
         tables,
         progress,
         topic,
@@ -63,4 +63,4 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
         for sampler in samplers:
             sampler.sample()
         watch.evaluate_and_deliver()
-    return house.reason_to_rebuild
+    return housekeeping.reason_to_rebuild

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.brokers.retention import RetentionReader
-from streaming.common.patience import Complaints, Every
+from streaming.common.rate_limits import Interval, OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.job.topic.watch import TopicWatch
@@ -30,7 +30,7 @@ ATTEMPTS: Final = 10
 storage library already retries transient errors of object stores for minutes."""
 
 
-class Patience:
+class Retrying:
     """Lets work fail for a while: storage that refuses once is no reason to end a job of months."""
 
     def __init__(self, doing: str, say: Callable[[str], None]) -> None:
@@ -82,7 +82,7 @@ class ClockPace:
 
 
 class Housekeeping(threading.Thread):
-    """Keeps house for one writer until the end of its `with` block.
+    """Does housekeeping for one writer until the end of its `with` block.
 
     `failure` and `reason_to_rebuild` are for the main thread: with one of them set the job is to end. With
     `frozen`, the writer of tables that stay as they are meanwhile, these get heartbeats as well. Those
@@ -111,11 +111,11 @@ class Housekeeping(threading.Thread):
         self._settings = settings
         self._say = say
         self._done = threading.Event()
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._is_answered = False
         self._pace = ClockPace()
-        self._reading = Every(settings.expiry.read_every_ms, at_once=False)
-        self._look = Every(settings.job.check_topic_every_ms, at_once=False)
+        self._reading = Interval(settings.expiry.read_every_ms, at_once=False)
+        self._look = Interval(settings.job.check_topic_every_ms, at_once=False)
         self.failure: BaseException | None = None
         self.reason_to_rebuild: str | None = None
 
@@ -126,15 +126,15 @@ class Housekeeping(threading.Thread):
 
     def run(self) -> None:
         """Beat, fold, look and roll the log until told to end; a failure is kept for the main thread."""
-        beat = Every(self._settings.job.heartbeat_every_ms, at_once=True)
-        fold = Every(self._settings.tables.fold_every_ms, at_once=True)
-        roll = Every(_ROLL_EVERY_MS, at_once=False)
-        beating, folding = Patience("a heartbeat", self._say), Patience("folding the tables", self._say)
+        heartbeat = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
+        fold = Interval(self._settings.tables.fold_every_ms, at_once=True)
+        roll = Interval(_ROLL_EVERY_MS, at_once=False)
+        beating, folding = Retrying("a heartbeat", self._say), Retrying("folding the tables", self._say)
         try:
             while not self._done.wait(_POLL_S):
                 if roll.is_due():
                     roll_log(Path(self._settings.spark.log_file))
-                if beat.is_due() and not beating.succeeds(self.beat):
+                if heartbeat.is_due() and not beating.succeeds(self.heartbeat):
                     continue
                 waiting, is_loaded = self._writer.rows_since_fold, not loading_in(self._writer.progress)
                 many = self._settings.tables.fold_rows
@@ -175,15 +175,15 @@ class Housekeeping(threading.Thread):
     def finish(self) -> None:
         """Fold the tables and commit a last heartbeat; after the `with` block."""
         self._writer.fold()
-        self.beat()
+        self.heartbeat()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Commit a heartbeat, with the current ends if the brokers answer."""
         asked_at = now_ms()  # before they answer: this process may be suspended between the two
         ends = self._ends()
         is_answered = len(ends) == len(self._writer.progress.partitions)
         self._is_answered = is_answered
-        self._writer.beat(
+        self._writer.heartbeat(
             ends,
             self._retention_if_due() if is_answered else None,
             asked_at=asked_at,
@@ -191,7 +191,7 @@ class Housekeeping(threading.Thread):
             alerts_evaluated_at=self._alerts_evaluated_at() if self._frozen is None else None,
         )
         if self._frozen is not None:
-            self._frozen.beat({}, alerts_evaluated_at=self._alerts_evaluated_at())
+            self._frozen.heartbeat({}, alerts_evaluated_at=self._alerts_evaluated_at())
 
     def _ends(self) -> Mapping[int, PartitionEnds]:
         """Ask where the partitions end, and report leaders that do not answer."""
@@ -201,18 +201,18 @@ class Housekeeping(threading.Thread):
         except AccessRefusedError:
             raise
         except BrokerError as error:
-            self._complaints.make("brokers", f"{error} Continuing without.")
+            self._problems.make("brokers", f"{error} Continuing without.")
             return {}
         servers = self._settings.source.bootstrap_servers
         if silent := sorted(numbers - ends.keys()):
-            self._complaints.make(
+            self._problems.make(
                 "brokers",
                 f"asking {servers} where topic {self._settings.source.topic} ends: expected an answer from "
                 f"the leader of each partition, found none for {', '.join(map(str, silent))}. "
                 "Continuing without.",
             )
         else:
-            self._complaints.settle("brokers", f"{servers} answers again")
+            self._problems.settle("brokers", f"{servers} answers again")
         return ends
 
     def _retention_if_due(self) -> Retention | None:

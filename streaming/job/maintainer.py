@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self
 
-from streaming.common.patience import Complaints
+from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain, note_kept_files
@@ -33,7 +33,7 @@ class Maintainer(threading.Thread):
         self._tables = tables
         self._keep = KeepTimes.of(settings)
         self._every_s = settings.tables.maintain_every_ms / 1_000
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._clock = clock
         self._done = threading.Event()
 
@@ -66,6 +66,6 @@ class Maintainer(threading.Thread):
             work()
         except BaseException as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
             raise_if_ending(error)
-            self._complaints.make("", in_one_line(error))
+            self._problems.make("", in_one_line(error))
         else:
-            self._complaints.settle("", "maintenance of the tables works again")
+            self._problems.settle("", "maintenance of the tables works again")

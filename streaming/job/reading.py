@@ -23,9 +23,9 @@ from streaming.brokers.retention import RetentionReader
 from streaming.common.times import now_ms
 from streaming.job.failures import Interruptions, as_failure
 from streaming.job.housekeeping import Housekeeping
-from streaming.job.listener import Listener
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.job.pairing import bound
+from streaming.job.reporter import Reporter
 from streaming.job.running_query import (
     Gate,
     wait_for_end,
@@ -37,7 +37,7 @@ from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.progress import Progress
-from streaming.packets.shards import Shards
+from streaming.packing.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
@@ -62,7 +62,7 @@ class TopicReader:
     settings: Settings
     broker: Broker
     facts: TopicFacts
-    listener: Listener
+    listener: Reporter
     stop: threading.Event
 
     @property
@@ -102,11 +102,11 @@ class TopicReader:
         tables = self.tables
         is_filled = bool(tables.progress_if_any().partitions)
 
-        def beat() -> None:
+        def heartbeat() -> None:
             if is_filled:
                 progress = tables.progress()
                 writer = self.writer(tables, progress, self.checkpoint(progress.generation), said=progress)
-                writer.beat({}, asked_at=now_ms())
+                writer.heartbeat({}, asked_at=now_ms())
 
         question = TopicQuestion(
             self.watch,
@@ -114,7 +114,7 @@ class TopicReader:
             self.listener.warn,
             waiting=self.listener.waiting,
             beside=lambda: self.alert_watch(tables) if is_filled else nullcontext(),
-            beat=beat,
+            heartbeat=heartbeat,
         )
         return question.ask(self.stop, limit_ms=self.settings.source.connect_timeout_ms if once else None)
 
@@ -133,7 +133,7 @@ class TopicReader:
         current end.
 
         `frozen` is the writer of tables that stay as they are meanwhile. `alerts_evaluated_at` tells when
-        alerts were last evaluated (ms). Returns what kept house, which tells
+        alerts were last evaluated (ms). Returns the background worker, which knows
         a reason to rebuild that was found.
         """
         checkpoint = self.checkpoint(progress.generation)
@@ -148,7 +148,7 @@ class TopicReader:
         evaluation = Evaluation()
         evaluation.choose(self.spark, progress.waiting)
         writer = self.writer(tables, progress, checkpoint, evaluation, said=said)
-        house = Housekeeping(
+        housekeeping = Housekeeping(
             writer,
             self.broker,
             self.watch,
@@ -158,18 +158,18 @@ class TopicReader:
             frozen=frozen,
             alerts_evaluated_at=alerts_evaluated_at,
         )
-        self._run_query(checkpoint, topic.partition_count, writer, house, once=once, beside=beside)
-        if house.failure is not None:
-            raise as_failure("keeping the tables", house.failure) from house.failure
-        house.finish()
-        return house
+        self._run_query(checkpoint, topic.partition_count, writer, housekeeping, once=once, beside=beside)
+        if housekeeping.failure is not None:
+            raise as_failure("keeping the tables", housekeeping.failure) from housekeeping.failure
+        housekeeping.finish()
+        return housekeeping
 
     def _run_query(
         self,
         checkpoint: Checkpoint,
         partition_count: int,
         writer: BatchWriter,
-        house: Housekeeping,
+        housekeeping: Housekeeping,
         *,
         once: bool,
         beside: Beside,
@@ -177,7 +177,7 @@ class TopicReader:
         """Run the query from its start to its end, with housekeeping and what else runs beside it."""
 
         def is_stopping() -> bool:
-            return self.stop.is_set() or house.wants_end
+            return self.stop.is_set() or housekeeping.wants_end
 
         gate = Gate(writer, is_stopping)
         shards = Shards(partition_count, self._state_partitions(checkpoint))
@@ -190,7 +190,7 @@ class TopicReader:
             once=once,
             snapshot_first=checkpoint.versions_to_replay() >= int(self.spark.conf.get(MIN_DELTAS) or 0),
         )
-        with house, ExitStack() as stack:
+        with housekeeping, ExitStack() as stack:
             for helper in beside:
                 stack.enter_context(helper)
             topic = self.settings.source.topic

@@ -117,7 +117,7 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
         watch = reader.alert_watch(live)  # nothing is foretold meanwhile; `job_behind` and delivery go on
         beside: Beside = [watch, *reader.log_end_samplers(live)]
         try:
-            house = reader.read(
+            housekeeping = reader.read(
                 aside,
                 read_before,
                 topic,
@@ -126,7 +126,7 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
                 beside=beside,
                 alerts_evaluated_at=watch.evaluated_at,
             )
-            again = house.reason_to_rebuild or _reason_not_to_change_over(reader, aside)
+            again = housekeeping.reason_to_rebuild or _reason_not_to_change_over(reader, aside)
         except RebuildNeededError as needed:
             again = str(needed)
         except (JobFailedError, BrokerError) as failure:

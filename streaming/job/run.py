@@ -19,9 +19,9 @@ from pyspark.errors import PySparkException
 from streaming.brokers.broker import Broker
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
-from streaming.job.listener import BatchReport, Listener
 from streaming.job.reading import TopicReader
 from streaming.job.rebuild import rebuild_as_asked
+from streaming.job.reporter import BatchReport, Reporter
 from streaming.job.sole_job import sole_job, temporary_folders
 from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
@@ -39,7 +39,7 @@ _BATCHES_OF_ARCHIVE: Final = 2
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; 15 and 10 are usual
 
 
-def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, once: bool) -> None:
+def run_job(settings: Settings, listener: Reporter, stop: threading.Event, *, once: bool) -> None:
     """Run until `stop` is set (with `once`: until the current end is reached), then stop after the current
     batch.
 
@@ -49,7 +49,7 @@ def run_job(settings: Settings, listener: Listener, stop: threading.Event, *, on
     _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once), ends=once)
 
 
-def rebuild_tables(settings: Settings, listener: Listener, stop: threading.Event) -> None:
+def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event) -> None:
     """Re-read the topic from the beginning, reconcile the tables, and end.
 
     Raises `OffsetlakeError` as `run_job` does with `once`.
@@ -77,7 +77,7 @@ def archive_classes(settings: Settings, archive: Path) -> None:
     def ignore(_: str) -> None:
         pass
 
-    run_job(settings, Listener(ignore, count, ignore, ignore), stop, once=False)
+    run_job(settings, Reporter(ignore, count, ignore, ignore), stop, once=False)
     limit.cancel()
     with _explained(settings), suppress(subprocess.TimeoutExpired):
         end_jvm(_ARCHIVE_LIMIT_S)
@@ -87,7 +87,7 @@ def archive_classes(settings: Settings, archive: Path) -> None:
 
 def _with_reader(
     settings: Settings,
-    listener: Listener,
+    listener: Reporter,
     stop: threading.Event,
     act: Callable[[TopicReader], object],
     *,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from streaming.brokers.facts import TopicIds
 from streaming.common.times import now_ms
 from streaming.expiry.causes import Evidence, undecided, watched_since, with_causes, without_evidence
-from streaming.job.listener import BatchReport
+from streaming.job.reporter import BatchReport
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
@@ -41,7 +41,7 @@ _MOST_IN_DOUBT: Final = 100
 """After so many commits that may have arrived, the tables are asked which of them did."""
 
 
-class Commits:
+class ChangesCommitter:
     """Commits to `changes`, each on top of what this writer wrote last and of nothing else."""
 
     def __init__(self, tables: Tables, said: Progress) -> None:
@@ -116,7 +116,7 @@ class BatchWriter:
         self._is_broken = False
         self._is_first = True
         self._evaluation = evaluation or Evaluation()
-        self._commits = Commits(tables, tables.progress() if said is None else said)
+        self._commits = ChangesCommitter(tables, tables.progress() if said is None else said)
         self.progress = progress
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -143,7 +143,7 @@ class BatchWriter:
                 self._is_broken = True
                 raise
 
-    def beat(
+    def heartbeat(
         self,
         ends: Mapping[int, PartitionEnds],
         retention: Retention | None = None,

@@ -23,7 +23,7 @@ from streaming.common.arrays import (
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
-from streaming.lag.log_ends import LAG
+from streaming.lag.log_ranges import LAG
 from streaming.lag.pauses import Waits
 from streaming.lag.rules import (
     OK,
@@ -41,7 +41,7 @@ from streaming.lag.rules import (
     reasons_at_rest,
     waits_of,
 )
-from streaming.lag.runs import Commits, Runs, within_reach
+from streaming.lag.runs import CommitRuns, Commits, within_reach
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -172,7 +172,7 @@ class Judging:
         own = self._own.where(numbers[is_lacking]).numbered_anew(among)
         sampled = Samples.of(samples)
         places = sampled.places.codes_of(self._places)[self._place[numbers]]
-        runs = Runs.of_keys(
+        runs = CommitRuns.of_keys(
             Commits.joined(held, own),
             places,
             sampled,
@@ -265,7 +265,7 @@ def group_health(rows: pa.Table) -> pa.Table:
 # --- what is said ----------------------------------------------------------------------------------------
 
 
-def facts(runs: Runs, judged: Judged) -> list[pa.Array]:
+def facts(runs: CommitRuns, judged: Judged) -> list[pa.Array]:
     """Return the columns `PARTITION_HEALTH` of m positions."""
     lasts, windows, turns = judged.lasts, judged.windows, judged.turns
     statuses = judged.statuses

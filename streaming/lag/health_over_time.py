@@ -12,7 +12,7 @@ from streaming.common.keys import KEY_NAMES, Numbering, firsts, key_codes, numbe
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, facts, status_numbers, with_columns
-from streaming.lag.log_ends import LAG, lag_of
+from streaming.lag.log_ranges import LAG, lag_of
 from streaming.lag.pauses import ASKED, Waits
 from streaming.lag.rules import (
     OK,
@@ -25,7 +25,7 @@ from streaming.lag.rules import (
     judge,
     waits_of,
 )
-from streaming.lag.runs import Runs
+from streaming.lag.runs import CommitRuns
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -97,7 +97,7 @@ def status_changes(
     if not len(moments):
         return STATUS_CHANGES.empty_table()
     sampled = Samples.of(samples)
-    runs, keys_of = Runs.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
+    runs, keys_of = CommitRuns.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
     if members is not None:
         keys_of = _with_others(keys_of, members.keys)
     if not len(keys_of):
@@ -163,7 +163,7 @@ class _Said:
 
 def _said_of_committed(
     looked: _Looked,
-    runs: Runs,
+    runs: CommitRuns,
     samples: Samples,
     max_age_ms: int,
     rules: HealthRules,
@@ -302,7 +302,7 @@ def _with_others(keys: pa.Table, others: pa.Table) -> pa.Table:
 class _LastWaits:
     """How long records wait and may wait after commits (by their numbers); what was asked for is held."""
 
-    def __init__(self, runs: Runs, keys_of: pa.Table, ask: AskHabits | None) -> None:
+    def __init__(self, runs: CommitRuns, keys_of: pa.Table, ask: AskHabits | None) -> None:
         self._runs, self._keys_of, self._ask = runs, keys_of, ask
         self._is_known = np.zeros(len(runs.at), np.bool_)
         self._waits = Waits.unknown(len(runs.at))

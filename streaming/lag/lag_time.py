@@ -22,7 +22,7 @@ from streaming.common.arrays import Index, Mask, from_mask, from_numbers, number
 from streaming.common.keys import KEY_NAMES, Numbering
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.log_ends import LAG, TIMED, lag
+from streaming.lag.log_ranges import LAG, TIMED, lag
 from streaming.lag.samples import NONE, Samples
 
 

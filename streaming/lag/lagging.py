@@ -19,9 +19,9 @@ from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.lag_time import Ends, as_of_ends
-from streaming.lag.log_ends import lag_of
+from streaming.lag.log_ranges import lag_of
 from streaming.lag.pauses import groups_of
-from streaming.lag.positions import Reader, topics_in
+from streaming.lag.positions import LagReader, topics_in
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import TIMESTAMP
 
@@ -38,7 +38,7 @@ _MOST_ROWS: Final = 2_000_000
 
 
 def lagging_since(
-    at: Reader, positions: pa.Table, *, moment: int, max_age_ms: int, min_lag: int = 0
+    at: LagReader, positions: pa.Table, *, moment: int, max_age_ms: int, min_lag: int = 0
 ) -> pa.Table:
     """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at this moment) lag: n rows
     (schema `LAGGING`)."""
@@ -62,7 +62,7 @@ def lagging_since(
 class _CommitsSince:
     """What was written of commits, read step by step, each step further back, for fewer groups each time."""
 
-    def __init__(self, at: Reader) -> None:
+    def __init__(self, at: LagReader) -> None:
         self._at = at
         self._since: int | None = None
         self._held = list[pa.Table]()
@@ -77,7 +77,7 @@ class _CommitsSince:
 
 
 def _begun(
-    at: Reader,
+    at: LagReader,
     positions: pa.Table,
     commits: _CommitsSince,
     since: int,
@@ -118,7 +118,7 @@ def _begun(
 
 
 def _behind(
-    at: Reader,
+    at: LagReader,
     pairs: pa.Table,
     commits: _CommitsSince,
     samples: Samples,

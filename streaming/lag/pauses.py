@@ -34,10 +34,10 @@ _LONGEST_MS: Final = HISTORY_MS // 2 * (_LONGER_BY + 1) // _LONGER_BY
 """No pause is usual that is longer than this: the second and the third have to be in the history."""
 
 
-class Reader(Protocol):
+class PauseReader(Protocol):
     """The tables at one moment: a snapshot of them."""
 
-    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
+    def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read between which samples the ends of logs passed n positions (n rows)."""
 
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
@@ -77,7 +77,7 @@ class Habits:
         self._asked = no_rows(ASKED)
         self._found = Waits.unknown(0)
 
-    def of(self, at: Reader, positions: pa.Table, *, moment: int) -> Waits:
+    def of(self, at: PauseReader, positions: pa.Table, *, moment: int) -> Waits:
         """Return the waits of n positions (schema `ASKED`, the time of their last commit) at a moment (ms).
 
         The history is read for those that were not asked about the last time.
@@ -97,7 +97,7 @@ class Habits:
         self._asked, self._found = positions.select(ASKED.names), found
         return found
 
-    def read(self, at: Reader, positions: pa.Table, *, moment: int) -> Waits:
+    def read(self, at: PauseReader, positions: pa.Table, *, moment: int) -> Waits:
         """Return the waits of n positions as `of` does, from the tables; a key may come more than once."""
         last_at = numbers_or(to_milliseconds(positions["commit_timestamp"]), 0)
         since = np.maximum(self._passed_at(at, positions, "committed_offset", moment), last_at)
@@ -107,7 +107,7 @@ class Habits:
             usual[asked] = self._usual(at, take(positions, asked), last_at[asked], moment)
         return Waits(since, usual)
 
-    def _usual(self, at: Reader, positions: pa.Table, last_at: Index, moment: int) -> Index:
+    def _usual(self, at: PauseReader, positions: pa.Table, last_at: Index, moment: int) -> Index:
         """Return how long records may wait for n positions (ms), each as of its last commit (ms)."""
         first = max(int(last_at.min()) - HISTORY_MS, at.whole_since() or 0)
         rows = at.pauses(groups_of(positions), since=first, longer_than_ms=self.window_ms)
@@ -135,7 +135,7 @@ class Habits:
         return _longer(_usual_of(number, waited[pause], gaps, last_at - since))
 
     def _waited(
-        self, at: Reader, rows: pa.Table, own: Index, began_at: Index, ended_at: Index, moment: int
+        self, at: PauseReader, rows: pa.Table, own: Index, began_at: Index, ended_at: Index, moment: int
     ) -> Index:
         """Return for how long (ms) records waited in n pauses, at most as long as these took; 0 where that is
         not asked: of a first commit, and where there are too few."""
@@ -148,14 +148,14 @@ class Habits:
             waited[asked] = ended_at[asked] - np.maximum(passed_at, began_at[asked])
         return waited
 
-    def _passed_at(self, at: Reader, rows: pa.Table, offset: str, moment: int) -> Index:
+    def _passed_at(self, at: PauseReader, rows: pa.Table, offset: str, moment: int) -> Index:
         """Return when (ms) more than `min_lag` records were there behind n offsets, `NONE`: not known."""
         offsets = numbers_or(rows[offset], 0)
         least = behind(offsets, self.min_lag)
         asked = rows.select(["topic", "partition"]).append_column(
             "committed_offset", from_numbers(least, to_mask(rows[offset].is_valid()))
         )
-        crossed = at.crossings(asked, as_of=moment)
+        crossed = at.offset_times(asked, as_of=moment)
         below, above = (numbers_or(to_milliseconds(crossed[name]), NONE) for name in ("below_at", "above_at"))
         ends = (numbers_or(crossed[name], 0) for name in ("below_end", "above_end"))
         passed = passed_between(below, next(ends), above, next(ends), least, self.max_age_ms)

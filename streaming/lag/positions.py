@@ -1,6 +1,6 @@
 """Positions with their lag and health: what is to be read for them, and how far back.
 
-Who has the tables is handed in (`Reader`): questions and alerts ask alike.
+Who has the tables is handed in (`LagReader`): questions and alerts ask alike.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ MAX_AGE_MS: Final = 5 * MINUTE_MS
 _LAST: Final = 2**63 - 1
 
 
-class Reader(pauses.Reader, Protocol):
+class LagReader(pauses.PauseReader, Protocol):
     """The tables at one moment: a snapshot of them."""
 
     def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
@@ -58,7 +58,7 @@ def topics_in(rows: pa.Table) -> list[str]:
 
 
 def offsets_with_lag(
-    at: Reader,
+    at: LagReader,
     offsets: pa.Table,
     *,
     moment: int,
@@ -85,7 +85,7 @@ def _starts(rows: pa.Table, newest: pa.Table) -> pa.ChunkedArray:
     return take(newest.select(["log_start"]), np.where(is_known, found, NONE))["log_start"]
 
 
-def lag_of_steps(at: Reader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
+def lag_of_steps(at: LagReader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
     """Add the columns `LAG` to n steps (`KEY`, committed_offset; n > 0), as of the moments at which they were
     done (n ms): of the offset that a step led to. It is known from the next sample on; `until` (ms) is up to
     when samples count."""
@@ -93,22 +93,22 @@ def lag_of_steps(at: Reader, rows: pa.Table, *, moments: Index, until: int, max_
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
     held = rows.select(["topic", "partition", "committed_offset"])
-    return with_lag(rows, ends, held, at.crossings(held, as_of=last))
+    return with_lag(rows, ends, held, at.offset_times(held, as_of=last))
 
 
-def lag_along(at: Reader, rows: pa.Table, *, moments: Index, max_age_ms: int) -> pa.Table:
+def lag_along(at: LagReader, rows: pa.Table, *, moments: Index, max_age_ms: int) -> pa.Table:
     """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms)."""
     first, last = int(moments.min()), int(moments.max())
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     return _with_lag(at, rows, Ends.of(rows, samples, moments, max_age_ms=max_age_ms), last)
 
 
-def _with_lag(at: Reader, rows: pa.Table, ends: Ends, until: int, *, is_timed: bool = True) -> pa.Table:
+def _with_lag(at: LagReader, rows: pa.Table, ends: Ends, until: int, *, is_timed: bool = True) -> pa.Table:
     held = as_of_ends(rows, ends, _written_after(at, rows, ends))
-    return with_lag(rows, ends, held, at.crossings(held, as_of=until) if is_timed else None)
+    return with_lag(rows, ends, held, at.offset_times(held, as_of=until) if is_timed else None)
 
 
-def _written_after(at: Reader, rows: pa.Table, ends: Ends) -> pa.Table:
+def _written_after(at: LagReader, rows: pa.Table, ends: Ends) -> pa.Table:
     """Read what was written of commits of the groups of n rows since the oldest sample of their logs that
     says something of lag, as `as_of_ends` takes it."""
     if not ends.is_known.any():
@@ -126,7 +126,7 @@ def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
 
 
 def with_health(
-    at: Reader,
+    at: LagReader,
     positions: pa.Table,
     *,
     moment: int,
@@ -211,7 +211,7 @@ def _judged_again(
 class _CommitsBack:
     """The commits of positions, read step by step, each step further back."""
 
-    def __init__(self, at: Reader, positions: pa.Table, numbers: Index) -> None:
+    def __init__(self, at: LagReader, positions: pa.Table, numbers: Index) -> None:
         """Take n positions (`KEY`), and the n numbers that they have among all."""
         self._at = at
         self._keys, codes = Numbering.of(positions, KEY_NAMES)

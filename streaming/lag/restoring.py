@@ -8,7 +8,7 @@ import pyarrow as pa
 from streaming.common.arrays import from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.former_topic import of_former_topic
+from streaming.lag.recreated_topic import of_recreated_topic
 from streaming.lag.samples import NONE, Places
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -55,7 +55,7 @@ def restored(
     is_beyond = committed > numbers_or(ends["log_end"], 2**63 - 1)
     is_unknown = ~to_mask(ends["log_end"].is_valid())
     is_unreadable = ~to_mask(offsets["committed_offset"].is_valid())
-    is_former = to_mask(of_former_topic(offsets, over_time))
+    is_former = to_mask(of_recreated_topic(offsets, over_time))
     has_newer = to_mask(offsets["unreadable_source_offset"].is_valid())
     conditions = [is_unreadable, is_former, is_passed, is_beyond, has_newer, is_unknown]
     numbers = np.select(conditions, list(range(len(WARNINGS))), NONE)

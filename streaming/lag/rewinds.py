@@ -15,7 +15,7 @@ from streaming.common.arrays import Index, Mask, from_mask, numbers_or, spread, 
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.former_topic import is_of_other_log
+from streaming.lag.recreated_topic import is_of_other_log
 from streaming.lag.samples import NONE
 from streaming.model.schemas import MEMBER_IDENTITY
 
@@ -83,7 +83,7 @@ def lasting(
     `is_of_other_log` takes them) into those that last, and those of which that is not known yet.
 
     One that was made up for within `after_ms` is in neither: consumers that take over from others repeat
-    some offsets. Nor is one of a topic that was made anew in between (`over_time`: the ids that topics were
+    some offsets. Nor is one of a topic that was recreated in between (`over_time`: the ids that topics were
     seen with). `commits` (schema `COMMITTED`) are those of their groups since. `read_until` are n moments
     (ms) up to which all commits are there. Those of a group are told in their order, none before an earlier
     one.

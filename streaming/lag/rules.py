@@ -28,9 +28,9 @@ import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.common.times import DAY_MS, MINUTE_MS
-from streaming.lag.log_ends import lag_of
+from streaming.lag.log_ranges import lag_of
 from streaming.lag.pauses import Waits, behind
-from streaming.lag.runs import Runs, counted
+from streaming.lag.runs import CommitRuns, counted
 from streaming.lag.samples import NONE, Samples
 
 STATUSES: Final = ("OK", "UNKNOWN", "WARNING", "STOPPED", "STALLED", "REWOUND")
@@ -176,7 +176,7 @@ class Judged:
 
 
 def judge(
-    runs: Runs,
+    runs: CommitRuns,
     lasts: Index,
     moments: Index,
     *,
@@ -315,7 +315,7 @@ def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRu
 
 
 def waits_of(
-    runs: Runs,
+    runs: CommitRuns,
     lasts: Index,
     samples: Samples,
     places: Index,
@@ -330,7 +330,7 @@ def waits_of(
     return Waits(since, np.zeros(len(lasts), np.int64))
 
 
-def _at_least(runs: Runs, lasts: Index, in_time: Index, rules: HealthRules) -> tuple[Index, Mask]:
+def _at_least(runs: CommitRuns, lasts: Index, in_time: Index, rules: HealthRules) -> tuple[Index, Mask]:
     """Return the first commits of windows that hold enough commits, and which windows could not.
 
     Of the commits within a tenth of the window the last counts, and the newest of all.
@@ -346,7 +346,7 @@ def _at_least(runs: Runs, lasts: Index, in_time: Index, rules: HealthRules) -> t
     return np.minimum(in_time, oldest), has_enough
 
 
-def _turns(runs: Runs, windows: Index, lasts: Index) -> Index:
+def _turns(runs: CommitRuns, windows: Index, lasts: Index) -> Index:
     """Return the number of the commit with which each position went back for good; `NONE`: it did not.
 
     That is the one after the last of the highest offsets of its window, if this is not the newest commit.
@@ -367,7 +367,7 @@ def _turns(runs: Runs, windows: Index, lasts: Index) -> Index:
     return turns
 
 
-def _keeps_pace(runs: Runs, windows: Index, stops: Index) -> Mask:
+def _keeps_pace(runs: CommitRuns, windows: Index, stops: Index) -> Mask:
     """Tell of m positions whether the lag was as large at the first commit of their windows as at the last,
     or in the middle, of the commits before a stop at which it is known: a rebalance is no loss of pace.
 
@@ -384,7 +384,7 @@ def _keeps_pace(runs: Runs, windows: Index, stops: Index) -> Mask:
 
 
 def _falls(
-    runs: Runs, windows: Index, lasts: Index, moments: Index, rules: HealthRules
+    runs: CommitRuns, windows: Index, lasts: Index, moments: Index, rules: HealthRules
 ) -> tuple[Index, Index]:
     """Count how often the lag of each position fell in its window from one sample to the next, and of how
     many of its commits a sample tells the lag after them.

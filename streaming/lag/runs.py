@@ -16,7 +16,7 @@ from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.log_ends import lag_of
+from streaming.lag.log_ranges import lag_of
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
@@ -95,13 +95,13 @@ class Commits:
 
 
 @dataclass(frozen=True)
-class Runs:
+class CommitRuns:
     """The commits of k keys (n in all; n int64 each), sorted by key, each key's in the order of the log.
 
     `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
     `at` is when it was committed (ms), in a run never before the one before it, and `written_at` when the job
     wrote it, by its own clock. `chains` is where the commits begin that are in one piece up to each: after
-    the key was removed, could not be read, or went back because its topic was made anew.
+    the key was removed, could not be read, or went back because its topic was recreated.
 
     `is_sampled` says whether a sample came shortly before it. `lags` is the lag when it was committed, by the
     straight line between the samples before and after it (`NONE`: not known, as long as none came after it).

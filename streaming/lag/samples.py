@@ -80,7 +80,7 @@ class Samples:
 
     def newest_until(self, codes: Index, moments: Index) -> Index:
         """Return for n places and moments (ms) the number of the newest sample up to each, or `NONE`: also
-        where the topic was gone by then, or made anew without this partition."""
+        where the topic was gone by then, or recreated without this partition."""
         found = np.searchsorted(self._order, _ranked(codes, moments, self.at), side="right") - 1
         newest = self._if_of(codes, moments, found)
         newest[moments >= np.append(self._over_at, _NEVER)[newest]] = NONE

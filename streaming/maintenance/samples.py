@@ -23,7 +23,7 @@ from streaming.common.times import MINUTE_MS
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import LOG_ENDS
 from streaming.tables.files import NewFiles, removal, write_files
-from streaming.tables.log_ends import SampleFile, Samples, as_table, is_about, milliseconds
+from streaming.tables.log_ends import SampleFile, SampleFiles, as_table, is_about, milliseconds
 from streaming.tables.tables import Tables
 
 SMALL_ROWS: Final = 500_000
@@ -46,7 +46,7 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
     Raises `CommitFailedError` where another commit comes first, or has replaced one of the files.
     """
     table = tables.delta(_TABLE)
-    samples = Samples(table)
+    samples = SampleFiles(table)
     held = _held(samples, files)
     expected, count = sum(file["num_records"] for file in files), 0
     with NewFiles(tables.storage(table)) as new:
@@ -60,7 +60,7 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
             )
         removed = [removal(file, {"day": str(day)}) for file in files]
         newest = tables.delta(_TABLE)  # the job has appended meanwhile
-        _held(Samples(newest), files)
+        _held(SampleFiles(newest), files)
         new.commit(newest, removed, CommitProperties(max_commit_retries=0))
 
 
@@ -69,7 +69,7 @@ def is_small(file: Mapping[str, Any]) -> bool:
     return bool(file["num_records"] < SMALL_ROWS)
 
 
-def _held(samples: Samples, files: Sequence[Mapping[str, Any]]) -> list[SampleFile]:
+def _held(samples: SampleFiles, files: Sequence[Mapping[str, Any]]) -> list[SampleFile]:
     """Return files, as delta-rs lists them, as this version of the table has them."""
     paths = {file["path"] for file in files}
     held = [file for file in samples.files if file.path in paths]
@@ -81,7 +81,7 @@ def _held(samples: Samples, files: Sequence[Mapping[str, Any]]) -> list[SampleFi
     return held
 
 
-def _portions(samples: Samples, files: Sequence[SampleFile]) -> Iterator[pa.Table]:
+def _portions(samples: SampleFiles, files: Sequence[SampleFile]) -> Iterator[pa.Table]:
     """Yield the rows of files, sorted: those about topics as a whole, then those of some partitions at a
     time."""
     of_topics = [
@@ -95,7 +95,7 @@ def _portions(samples: Samples, files: Sequence[SampleFile]) -> Iterator[pa.Tabl
         yield _sorted(_of(samples, files, keys))
 
 
-def _counts(samples: Samples, files: Sequence[SampleFile]) -> Counter[Partition]:
+def _counts(samples: SampleFiles, files: Sequence[SampleFile]) -> Counter[Partition]:
     """Count the rows of each partition."""
     counts = Counter[Partition]()
     for file in files:
@@ -122,7 +122,7 @@ def _ranges(counts: Mapping[Partition, int]) -> Iterator[list[Partition]]:
         yield held
 
 
-def _of(samples: Samples, files: Sequence[SampleFile], keys: Sequence[Partition]) -> pa.Table:
+def _of(samples: SampleFiles, files: Sequence[SampleFile], keys: Sequence[Partition]) -> pa.Table:
     """Read the rows about partitions from the first to the last of `keys` (sorted)."""
     topics = sorted({topic for topic, _ in keys})
     wanted = from_texts(topics)

@@ -66,14 +66,14 @@ def _observed_until(changes: DeltaTable, start: int, clock: int) -> int:
     heartbeats. A time without any counts for a day at most: perhaps it never was, and the clock jumped."""
     if start >= clock:
         return clock
-    beats = select(
+    heartbeats = select(
         f"""
         SELECT DISTINCT date_trunc('hour', "batch_time") AS "t" FROM changes
         WHERE "kind" = 'progress' AND {between("batch_time", start + 1, clock)} ORDER BY "t"
         """,
         changes=changes,
     )
-    moments = [start, *(max(start, moment) for moment in _in_ms(beats["t"])), clock]
+    moments = [start, *(max(start, moment) for moment in _in_ms(heartbeats["t"])), clock]
     return start + sum(min(later - earlier, DAY_MS) for earlier, later in pairwise(moments))
 
 
@@ -119,19 +119,19 @@ def trusted_time_ago(changes: DeltaTable, clock: int, duration: int) -> int | No
     return None
 
 
-def moment_before(beats: Iterable[int], clock: int, duration: int) -> int | None:
+def moment_before(heartbeats: Iterable[int], clock: int, duration: int) -> int | None:
     """Go back from the clock from heartbeat to heartbeat (ms, newest first) until they make up a duration.
 
     A time without any counts for half of it at most: perhaps it never was, and the clock jumped. None: there
     are not enough heartbeats.
     """
     later, left = clock, duration
-    for beat in beats:
-        counted = min(later - beat, duration // 2)
+    for heartbeat in heartbeats:
+        counted = min(later - heartbeat, duration // 2)
         if counted >= left:
             return later - left
         left -= counted
-        later = beat
+        later = heartbeat
     return None
 
 

@@ -126,7 +126,7 @@ CHANGES_IN_BATCH: Final = pa.schema(
 _FAILED_BYTES: Final = [
     pa.field(
         "key", pa.binary()
-    ),  # their first bytes, where all would be too many (`streaming.packets.quarantine`)
+    ),  # their first bytes, where all would be too many (`streaming.packing.quarantine`)
     pa.field("value", pa.binary()),
     pa.field("key_length", pa.int32()),  # bytes of the whole; null as key and value are
     pa.field("value_length", pa.int32()),

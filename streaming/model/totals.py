@@ -1,6 +1,6 @@
 """What was counted over all records that the job has read, and the records that it cannot decode.
 
-Counters are added: those of a packet to those of a batch, and these to those of all batches before.
+Counters are added: those of a block to those of a batch, and these to those of all batches before.
 """
 
 import json

@@ -151,7 +151,7 @@ class FetchedOffsets(Answer):
 class History(Answer):
     """How positions moved; rows have schema `HISTORY`.
 
-    `whole_since`: the moment (ms) before which only the steps of retired offsets are kept, if any were asked
+    `whole_since`: the moment (ms) before which only the steps of removed offsets are kept, if any were asked
     for; None: all that were asked for are there. `starts_at`: when history starts (ms), if the moment since
     which steps were asked for is before it; None: it is not.
     """

@@ -170,9 +170,9 @@ class AsOf:
 
     def caveats(self) -> list[str]:
         """Say all that is to be known beside the answer: what it lacks, and how old it is."""
-        return [*self.complaints(), *self.silence(), *self._false_lag()]
+        return [*self.shortcomings(), *self.silence(), *self._false_lag()]
 
-    def complaints(self) -> list[str]:
+    def shortcomings(self) -> list[str]:
         """Say in what way the answer may differ from the broker's; nothing if it is complete."""
         behind, stalled = self._in_state(BEHIND), self._in_state(STALLED)
         found = []
@@ -213,7 +213,7 @@ class AsOf:
     def silence(self) -> list[str]:
         """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began.
 
-        (Of past moments only longer gaps are kept: `complaints` has them.)
+        (Of past moments only longer gaps are kept: `shortcomings` has them.)
         """
         if self.is_past or not self.is_last_known:
             return []
@@ -236,9 +236,9 @@ class AsOf:
     ) -> None:
         """Raise `IncompleteError` unless the answer is complete (if asked for; the job `may_be_silent`), and
         not older than allowed."""
-        complaints = self.complaints() if may_be_silent else [*self.complaints(), *self.silence()]
-        if is_complete and complaints:
-            raise IncompleteError(f"expected a complete answer, found: {'; '.join(complaints)}.")
+        shortcomings = self.shortcomings() if may_be_silent else [*self.shortcomings(), *self.silence()]
+        if is_complete and shortcomings:
+            raise IncompleteError(f"expected a complete answer, found: {'; '.join(shortcomings)}.")
         if max_age_ms is None or self.age_ms <= max_age_ms:
             return
         if self.is_past:
@@ -262,7 +262,7 @@ class AsOf:
             "moment": iso(self.moment),
             "batch": progress.sequence,
             "written": None if progress.batch_time is None else iso(progress.batch_time),
-            "last_sign_of_life": iso(progress.heartbeat) if progress.heartbeat else None,
+            "last_heartbeat": iso(progress.heartbeat) if progress.heartbeat else None,
             "is_last_known": self.is_last_known,
             "read_until": iso(self.read_until) if progress.heartbeat else None,
             "log_ends_at": None if self.log_ends_at is None else iso(self.log_ends_at),
@@ -275,7 +275,7 @@ class AsOf:
                 }
                 for number, state in self.states.items()
             },
-            "complaints": self.caveats(),
+            "warnings": self.caveats(),
         }
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNKNOWN_RULES
-from streaming.lag.former_topic import OF_FORMER_TOPIC
+from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
@@ -29,7 +29,7 @@ EXPIRING: Final = pa.schema(
         ("rule", pa.string()),
         ("expires_at", TIMESTAMP),  # null = cannot be told (the rule says why)
         ("time_left", pa.string()),  # like 6d 03:20:09; negative: due, but not checked yet
-        OF_FORMER_TOPIC,
+        OF_RECREATED_TOPIC,
     ]
 )
 
@@ -85,7 +85,7 @@ def expiring(
     about = AsOf.at(named, at)
     offsets = of_topics(about.of_loaded(at.offsets(named)), topics)
     retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
-    facts = Facts(former_topic=True, expiry=retention_ms)
+    facts = Facts(recreated_topic=True, expiry=retention_ms)
     rows = assess(at, offsets, facts, moment=moment, groups=at.groups(named))
     is_unknown = pc.is_in(rows["rule"], value_set=pa.array(sorted(UNKNOWN_RULES)))
     rows = rows.filter(pc.or_(is_unknown, _is_due(rows["expires_at"], moment, within_ms)))

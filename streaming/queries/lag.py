@@ -49,8 +49,9 @@ class LagQueries:
         """Return the committed offsets of the named groups or of all, sorted by key, with the columns `LAG`.
 
         Partitions that members have and nothing is committed for are among them: all but the key, where the
-        log ends and source_partition is null. `with_former` appends `of_former_topic`: the offset points into
-        the log of a topic that was deleted; `with_owners` which member has the partition (columns `OWNER`).
+        log ends and source_partition is null. `with_former` appends `of_recreated_topic`: the offset points
+        into the log of a topic that was deleted; `with_owners` which member has the partition (columns
+        `OWNER`).
         """
         asked, more = _listed(groups), {"with_former": with_former, "with_owners": with_owners}
         return self._ask(as_of, lambda at: at.list_offsets(asked, topics, **more))
@@ -159,11 +160,11 @@ class LagQueries:
         until: datetime | None = None,
     ) -> Answer:
         """Return the commits that went back (schema `REWINDS`, and `WHO` can have done it), in order; of
-        commits within one batch the last is known. One to a topic that was made anew is none."""
+        commits within one batch the last is known. One to a topic that was recreated is none."""
         asked, start, end = _listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.rewinds(asked, topics, since=start, until=end))
 
-    # --- topics made anew, and positions put back ------------------------------------------------------
+    # --- topics recreated, and positions put back ------------------------------------------------------
 
     def topic_contradictions(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None

@@ -12,9 +12,9 @@ from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_mask, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
-from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH, group_health
-from streaming.lag.log_ends import LAG, TIMED
+from streaming.lag.log_ranges import LAG, TIMED
+from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import OFFSETS, TIMESTAMP
@@ -63,8 +63,8 @@ def facts_of(name: str, scanned: Scanned) -> Facts:
     lag_time = scanned.reads(*TIMED, LAG_SECONDS_REASON.name)
     if name == "health":
         return Facts(lag=True, lag_time=lag_time, health=True)
-    lag, former_topic = scanned.reads(*LAG.names), scanned.reads(OF_FORMER_TOPIC.name)
-    return Facts(lag=lag, lag_time=lag_time, former_topic=former_topic)
+    lag, recreated_topic = scanned.reads(*LAG.names), scanned.reads(OF_RECREATED_TOPIC.name)
+    return Facts(lag=lag, lag_time=lag_time, recreated_topic=recreated_topic)
 
 
 def view_schema(name: str) -> pa.Schema:
@@ -73,7 +73,7 @@ def view_schema(name: str) -> pa.Schema:
         return GROUP_HEALTH
     place = OFFSETS.get_field_index("committed_offset") + 1
     return pa.schema(
-        [*list(OFFSETS)[:place], *LAG, LAG_SECONDS_REASON, *list(OFFSETS)[place:], OF_FORMER_TOPIC]
+        [*list(OFFSETS)[:place], *LAG, LAG_SECONDS_REASON, *list(OFFSETS)[place:], OF_RECREATED_TOPIC]
     )
 
 

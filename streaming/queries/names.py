@@ -69,14 +69,14 @@ def _is_of(rows: pa.Table, topics: Sequence[str], partitions: frozenset[int] | N
 
 
 @dataclass(frozen=True)
-class Names:
+class KnownNames:
     """Which groups there are, and which partitions of which topics have committed offsets."""
 
     groups: frozenset[str]
     topics: Mapping[str, frozenset[int]]
 
     @classmethod
-    def of(cls, keys: pa.Table) -> "Names":
+    def of(cls, keys: pa.Table) -> "KnownNames":
         """Take them from rows with `group`, `topic` and `partition` (the last two are null for groups)."""
         return cls(frozenset(pc.unique(keys["group"]).to_pylist()), _partitions_by_topic(keys))
 
@@ -100,7 +100,7 @@ class Past:
     appears: Callable[[str], str | None] = lambda _: None
 
 
-AskNames = Callable[[tuple[str, ...] | None], Names]
+AskNames = Callable[[tuple[str, ...] | None], KnownNames]
 """Reads the names that are there: of the named groups, or of all (None)."""
 
 
@@ -125,7 +125,7 @@ class Missing:
         return {"groups": list(self.groups), "topics": list(self.topics)}
 
 
-class Search:
+class NameSearch:
     """Finds what is asked for by name. All names are read only for patterns, and where something is missing.
 
     A question is asked with `groups` and `topics`, where patterns are replaced by the names that they match
@@ -185,7 +185,7 @@ class Search:
         return Missing(of_groups.groups, of_topics.topics, (*of_groups.sentences, *of_topics.sentences))
 
     @property
-    def _all(self) -> Names:
+    def _all(self) -> KnownNames:
         return self._ask(None)
 
     def _meant(self, text: str, known: Callable[[], Collection[str]]) -> list[str]:

@@ -9,7 +9,7 @@ from streaming.common.times import to_ms
 from streaming.queries.answers import Answer, DescribedGroups, FetchedOffsets, ListedGroups
 from streaming.queries.bound.queries import SnapshotQueries
 from streaming.queries.completeness import AsOf
-from streaming.queries.names import Names, TopicPartitions
+from streaming.queries.names import KnownNames, TopicPartitions
 from streaming.tables.snapshot import Among
 from streaming.tables.tables import Tables
 
@@ -86,7 +86,7 @@ class OffsetQueries:
 
     def names(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None, *, among: Among = "live"
-    ) -> Names:
+    ) -> KnownNames:
         """Return the names that are there, of the named groups or of all: groups, and topics with partitions.
 
         That costs about as much as all offsets.

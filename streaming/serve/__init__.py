@@ -1,4 +1,5 @@
-"""Answers over the wire, for whoever has no access to the tables: rooms of their own.
+"""Answers over the wire, for whoever has no access to the tables: packages of their own.
 
-`picture` is what the tables hold, in memory; the doors (Kafka's protocol, metrics, the page) read it alone.
+`snapshot` is what the tables hold, in memory; the listeners (Kafka's protocol, metrics, the page) read it
+alone.
 """

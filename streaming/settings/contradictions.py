@@ -104,7 +104,7 @@ def _rules_switched_on(entry: GroupAlerts) -> list[str]:
         "group_stalled": entry.group_stalled == "on",
         "group_rewound": entry.group_rewound == "on",
         "offset_beyond_log_end": entry.offset_beyond_log_end == "on",
-        "offset_of_former_topic": entry.offset_of_former_topic == "on",
+        "offset_of_recreated_topic": entry.offset_of_recreated_topic == "on",
         "lag_seconds": bool(entry.lag_seconds_ms),
     }
     return [name for name, is_on in switches.items() if is_on]

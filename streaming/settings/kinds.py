@@ -152,7 +152,7 @@ class Url(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place(Kind):
+class Location(Kind):
     """A folder, or a URL: errors and lines of the log name it, so it holds no secret."""
 
     may_refer: bool = False

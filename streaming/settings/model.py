@@ -14,8 +14,8 @@ from streaming.settings.kinds import (
     Entries,
     FreeTable,
     HostPort,
+    Location,
     Number,
-    Place,
     Servers,
     SparkTable,
     Text,
@@ -46,7 +46,7 @@ class GroupAlerts:
     group_stalled: Annotated[str | None, Choice(of=("on", "off"))] = None
     group_rewound: Annotated[str | None, Choice(of=("on", "off"))] = None
     offset_beyond_log_end: Annotated[str | None, Choice(of=("on", "off"))] = None
-    offset_of_former_topic: Annotated[str | None, Choice(of=("on", "off"))] = None
+    offset_of_recreated_topic: Annotated[str | None, Choice(of=("on", "off"))] = None
     lag_seconds_ms: Annotated[int | None, Duration(may_be_off=True)] = None  # 0: off
 
 
@@ -83,7 +83,7 @@ class AlertSettings:
     group_stalled: OnOff
     group_rewound: OnOff
     offset_beyond_log_end: OnOff
-    offset_of_former_topic: OnOff
+    offset_of_recreated_topic: OnOff
     lag_seconds_ms: MillisecondsOrOff  # 0: off
     log: OnOff
     timeout_ms: Milliseconds
@@ -113,7 +113,7 @@ class TableSettings:
     """Where the Delta tables are, how often they are folded and maintained, how old they may be to count as
     complete, and how long they keep what."""
 
-    root: Annotated[str, Place()]
+    root: Annotated[str, Location()]
     fold_every_ms: Milliseconds
     fold_rows: int
     complete_within_ms: Milliseconds
@@ -140,7 +140,7 @@ class JobSettings:
     `state_partitions` is pinned to the checkpoint by Spark.
     """
 
-    checkpoint: Annotated[str, Place()]
+    checkpoint: Annotated[str, Location()]
     trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch is done
     state_partitions: int
     heartbeat_every_ms: Milliseconds
@@ -183,7 +183,7 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaDoor:
+class KafkaListenerSettings:
     """Where Kafka's clients are answered, and where they are told to find us; empty: where they did."""
 
     listen: Annotated[str, HostPort()]
@@ -191,7 +191,7 @@ class KafkaDoor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HttpDoor:
+class HttpSettings:
     """Where HTTP is answered (empty: nowhere), and how those who ask are known: by the token in a file
     (empty: nobody is asked for one), or by a proxy in front."""
 
@@ -225,8 +225,8 @@ class MetricsSettings:
 class ServeSettings:
     """Where it is answered over the wire."""
 
-    http: HttpDoor
-    kafka: Annotated[tuple[KafkaDoor, ...], Entries(of=KafkaDoor)]
+    http: HttpSettings
+    kafka: Annotated[tuple[KafkaListenerSettings, ...], Entries(of=KafkaListenerSettings)]
 
 
 @dataclass(frozen=True, kw_only=True)

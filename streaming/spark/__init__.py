@@ -1,6 +1,6 @@
 """The Spark query: from the topic through decoding and replay to one table of changes per batch.
 
-The only room, with `job`, that imports PySpark.
+The only package, with `job`, that imports PySpark.
 """
 
 from typing import TYPE_CHECKING

@@ -36,7 +36,7 @@ _PIECE: Final = StructType(
 
 
 class ReplayShard(StatefulProcessor):
-    """Keeps every shard and replays the packets of a batch on it.
+    """Keeps every shard and replays the blocks of a batch on it.
 
     Changes that are many are left in files of a folder (None: never), which the driver sees as well.
     """
@@ -57,11 +57,11 @@ class ReplayShard(StatefulProcessor):
         rows: Iterator[Any],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
-        """Replay the packets of one shard; give its changes, its failed records and its counters."""
-        from streaming.spark.shard_replay import replay_packets  # not before: see above
+        """Replay the blocks of one shard; give its changes, its failed records and its counters."""
+        from streaming.spark.shard_replay import replay_blocks  # not before: see above
 
-        packets = (row["records"] for row in rows)
-        yield from replay_packets(self._pieces, key[0], packets, self._folder)
+        blocks = (row["records"] for row in rows)
+        yield from replay_blocks(self._pieces, key[0], blocks, self._folder)
 
     def close(self) -> None:
         """Nothing is held open."""

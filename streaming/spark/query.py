@@ -10,7 +10,7 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.packets.shards import Shards
+from streaming.packing.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings, SparkSettings
 from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.source import read_records
@@ -42,7 +42,7 @@ def start_query(
     results = (
         read_records(spark, settings.source, shards.partition_count)
         .transform(in_few_tasks, settings.spark)
-        .transform(with_packets, shards, check_partition=checks_partition(settings))
+        .transform(with_blocks, shards, check_partition=checks_partition(settings))
         .transform(with_shard_results, folder_of_results(settings.spark))
     )
     usual = spark.conf.get(_UNLOAD) or "false"
@@ -87,7 +87,7 @@ def in_few_tasks(records: DataFrame, spark: SparkSettings) -> DataFrame:
     return records.coalesce(records.sparkSession.sparkContext.defaultParallelism) if is_known else records
 
 
-def with_packets(records: DataFrame, shards: Shards, *, check_partition: bool) -> DataFrame:
+def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) -> DataFrame:
     """Decode raw records and pack them by shard: `shard` (its key), `records` (binary).
 
     With `check_partition`, records in another partition than their group's are counted and dropped. Both UDFs
@@ -95,16 +95,16 @@ def with_packets(records: DataFrame, shards: Shards, *, check_partition: bool) -
     """
     decoded = decode_record("key", "value", "partition", "offset", "timestamp")
     pack_records = packing_udf(shards, check_partition=check_partition)
-    packets = records.select(pack_records(decoded).alias("packet")).select("packet.*")
-    return packets.where("records is not null")
+    blocks = records.select(pack_records(decoded).alias("block")).select("block.*")
+    return blocks.where("records is not null")
 
 
-def with_shard_results(packets: DataFrame, folder: str | None = None) -> DataFrame:
-    """Replay packets on the state of their shard: rows `SHARD_RESULT` for each that had any.
+def with_shard_results(blocks: DataFrame, folder: str | None = None) -> DataFrame:
+    """Replay blocks on the state of their shard: rows `SHARD_RESULT` for each that had any.
 
     Many changes are left in files of the folder, if there is one.
     """
-    return packets.groupBy("shard").transformWithState(
+    return blocks.groupBy("shard").transformWithState(
         ReplayShard(folder), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )
 

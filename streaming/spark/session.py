@@ -64,7 +64,7 @@ _CONF: Final[Mapping[str, str]] = {
     # Batches that Spark could go back to: the job never does by more than the newest. The others are there so
     # that a start could do without a snapshot that is damaged.
     "spark.sql.streaming.minBatchesToRetain": "30",
-    # A packet holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early, but
+    # A block holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early, but
     # all of its rows wait for Python's answer in the JVM. The bytes bound the memory where values are large.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),

@@ -15,9 +15,9 @@ from streaming.common.pieces import pieces
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import ENTRIES
 from streaming.model.totals import Totals, totals_to_json
-from streaming.packets import codec
-from streaming.packets.quarantine import quarantined
-from streaming.packets.unpacking import Packets
+from streaming.packing import codec
+from streaming.packing.quarantine import quarantined
+from streaming.packing.unpacking import PackedBlocks
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.worker_memory import hand_over, handled_rows, spare_modules_from_collection
 from streaming.state.arrow_stream import narrow
@@ -44,15 +44,15 @@ class Cells:
     newest_removal: int | None = None
 
 
-def replay_packets(
-    state: Any, shard: int, packets: Iterable[bytes], folder: str | None = None
+def replay_blocks(
+    state: Any, shard: int, blocks: Iterable[bytes], folder: str | None = None
 ) -> Iterator[Row]:
-    """Replay the packets of one shard on its state (`processor.ReplayShard`); yield rows `SHARD_RESULT`.
+    """Replay the blocks of one shard on its state (`processor.ReplayShard`); yield rows `SHARD_RESULT`.
 
     Many changes are left in files of `folder`, if there is one and it takes them.
     """
     spare_modules_from_collection()
-    read = Packets(packets)
+    read = PackedBlocks(blocks)
     tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
     held = [table.read(shard) for table in tables]
     before = Shard(*(values.layers() for values in held))

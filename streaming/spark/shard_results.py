@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from streaming.common.pieces import PIECE_BYTES
 from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals, totals_from_json
-from streaming.packets import codec
+from streaming.packing import codec
 from streaming.state.arrow_stream import widen
 from streaming.state.changes import newest_removal, only_counts
 

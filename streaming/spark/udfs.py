@@ -9,14 +9,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from decoders import RECORD_SCHEMA, decode_columns
-from streaming.packets.packing import pack_by_shard
-from streaming.packets.shards import Shards
+from streaming.packing.by_shard import pack_by_shard
+from streaming.packing.shards import Shards
 from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 
 RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
 """What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""
 
-PACKET_TYPE: Final = StructType([StructField("shard", IntegerType()), StructField("records", BinaryType())])
+BLOCK_TYPE: Final = StructType([StructField("shard", IntegerType()), StructField("records", BinaryType())])
 
 POSITION: Final = ("source_partition", "source_offset", "source_timestamp")
 
@@ -46,18 +46,18 @@ def packing_udf(shards: Shards, *, check_partition: bool) -> Any:
     """Return the UDF that packs decoded records by shard; with `check_partition`, those where their group
     belongs."""
 
-    @pandas_udf(PACKET_TYPE)  # type: ignore[call-overload, untyped-decorator]
+    @pandas_udf(BLOCK_TYPE)  # type: ignore[call-overload, untyped-decorator]
     def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
-        """Pack n decoded records (with their positions) into one packet per shard.
+        """Pack n decoded records (with their positions) into one block per shard.
 
-        Gives n rows, as a UDF must: first the packets, then nulls.
+        Gives n rows, as a UDF must: first the blocks, then nulls.
         """
         table = pa.Table.from_pandas(decoded, preserve_index=False)
-        packets = pack_by_shard(table, shards, check_partition=check_partition)
-        padding = len(decoded) - len(packets)
+        blocks = pack_by_shard(table, shards, check_partition=check_partition)
+        padding = len(decoded) - len(blocks)
         columns = {
-            "shard": _padded(pa.array(packets, pa.int32()), padding),
-            "records": _padded(pa.array(packets.values(), pa.binary()), padding),
+            "shard": _padded(pa.array(blocks, pa.int32()), padding),
+            "records": _padded(pa.array(blocks.values(), pa.binary()), padding),
         }
         spare_modules_from_collection()
         handled_rows(len(decoded))

@@ -9,8 +9,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from streaming.packets.shards import Shards
-from streaming.spark.query import with_packets
+from streaming.packing.shards import Shards
+from streaming.spark.query import with_blocks
 
 _RECORD: Final = [
     "CAST(NULL AS binary) AS key",
@@ -51,5 +51,5 @@ def _decode(spark: SparkSession) -> None:
     with suppress(Py4JError, PySparkException, OSError, AttributeError):
         cores = spark.sparkContext.defaultParallelism
         records = spark.range(cores, numPartitions=cores).selectExpr(*_RECORD)
-        packets = with_packets(records, Shards(1, 1), check_partition=False)
-        packets.write.format("noop").mode("overwrite").save()
+        blocks = with_blocks(records, Shards(1, 1), check_partition=False)
+        blocks.write.format("noop").mode("overwrite").save()

@@ -29,7 +29,7 @@ _UNNAMED: Final[Value] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assigned:
+class TopicAssignment:
     """Partitions of a topic, or tasks of a subtopology, that a member has (schema `ASSIGNED`)."""
 
     topic: str | None = None
@@ -52,8 +52,8 @@ class Member:
     is_classic: bool | None = None
     subscribed_topics: tuple[str, ...] | None = None
     subscribed_regex: str | None = None
-    assignment: tuple[Assigned, ...] | None = None
-    target_assignment: tuple[Assigned, ...] | None = None
+    assignment: tuple[TopicAssignment, ...] | None = None
+    target_assignment: tuple[TopicAssignment, ...] | None = None
     subscription_bytes: bytes | None = None
     assignment_bytes: bytes | None = None
 
@@ -65,7 +65,7 @@ class Member:
         }
 
 
-def _rows(assigned: Iterable[Assigned] | None) -> list[dict[str, Any]] | None:
+def _rows(assigned: Iterable[TopicAssignment] | None) -> list[dict[str, Any]] | None:
     return None if assigned is None else [vars(one) for one in assigned]
 
 
@@ -158,21 +158,21 @@ def _long_subscription(subscription: str) -> _Subscription:
     return _read_subscription(subscription)
 
 
-def _assignment_of(assignment: str) -> tuple[Assigned, ...] | None:
+def _assignment_of(assignment: str) -> tuple[TopicAssignment, ...] | None:
     """Return what an assignment in base64 gives; None where clients cannot read it."""
     is_short = len(assignment) <= _SHORT_TEXT
     return _short_assignment(assignment) if is_short else _read_assignment(assignment)
 
 
-def _read_assignment(assignment: str) -> tuple[Assigned, ...] | None:
+def _read_assignment(assignment: str) -> tuple[TopicAssignment, ...] | None:
     topics = decoders.assigned_partitions(base64.b64decode(assignment))
     if topics is None:
         return None
-    return tuple(Assigned(topic=topic, partitions=tuple(topics[topic])) for topic in sorted(topics))
+    return tuple(TopicAssignment(topic=topic, partitions=tuple(topics[topic])) for topic in sorted(topics))
 
 
 @lru_cache(maxsize=4_096)
-def _short_assignment(assignment: str) -> tuple[Assigned, ...] | None:
+def _short_assignment(assignment: str) -> tuple[TopicAssignment, ...] | None:
     return _read_assignment(assignment)
 
 
@@ -246,9 +246,9 @@ def _topic_names(records: GroupRecords, kind: AssignedGroupType) -> dict[str, st
     return {topic["topicId"]: topic["topicName"] for name in kind.name_lists for topic in value.get(name, ())}
 
 
-def _partitions(topics: Sequence[Value], names: Mapping[str, str]) -> tuple[Assigned, ...]:
+def _partitions(topics: Sequence[Value], names: Mapping[str, str]) -> tuple[TopicAssignment, ...]:
     return tuple(
-        Assigned(
+        TopicAssignment(
             topic=names.get(topic["topicId"]),
             topic_id=topic["topicId"],
             partitions=tuple(topic["partitions"]),
@@ -257,9 +257,11 @@ def _partitions(topics: Sequence[Value], names: Mapping[str, str]) -> tuple[Assi
     )
 
 
-def _tasks(value: Value) -> tuple[Assigned, ...]:
+def _tasks(value: Value) -> tuple[TopicAssignment, ...]:
     return tuple(
-        Assigned(subtopology=tasks["subtopologyId"], task_type=kind, partitions=tuple(tasks["partitions"]))
+        TopicAssignment(
+            subtopology=tasks["subtopologyId"], task_type=kind, partitions=tuple(tasks["partitions"])
+        )
         for name, kind in _TASKS.items()
         for tasks in value.get(name, ())
     )

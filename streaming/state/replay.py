@@ -25,7 +25,7 @@ from streaming.common.arrays import Index, Mask, to_numbers
 from streaming.common.keys import PlacedGroup
 from streaming.common.pieces import take
 from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES
-from streaming.packets.superseded import is_commit
+from streaming.packing.superseded import is_commit
 from streaming.state.changes import GroupTransition, group_changes, offset_changes
 from streaming.state.entries import MergedEntries, merge_entries
 from streaming.state.group_records import (

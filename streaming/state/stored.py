@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.model.errors import OffsetlakeError, OtherFormatError
-from streaming.packets import codec
+from streaming.packing import codec
 from streaming.state.layers import Layers
 
 STATE_FORMAT: Final = 3

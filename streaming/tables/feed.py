@@ -25,8 +25,8 @@ HISTORY: Final = pa.schema(
         ("committed_offset", pa.int64()),  # null = removed, or never readable
         ("step", pa.int64()),  # from the position before; null = one of the two is not there
         COMMITS,  # how many; null = not known
-        ("event", pa.string()),  # first, commit, rewind or retired
-        ("cause", pa.string()),  # why retired; null = not retired
+        ("event", pa.string()),  # first, commit, rewind or removed
+        ("cause", pa.string()),  # why removed; null = not removed
         ("metadata", pa.string()),
         ("commit_timestamp", TIMESTAMP),
         ("sequence", pa.int64()),  # of the batch
@@ -101,16 +101,16 @@ ASSIGNED_PARTITIONS: Final = pa.schema(
 )
 """Topic partitions that members of groups have."""
 
-EVENTS: Final = ("first", "commit", "rewind", "retired")
+EVENTS: Final = ("first", "commit", "rewind", "removed")
 """What a step of a position can be: the first commit of a key, one forward or in place, one back, its end. As
-read, a commit to a topic that was made anew is one back: `list_history` calls it `commit`."""
+read, a commit to a topic that was recreated is one back: `list_history` calls it `commit`."""
 
 _STEPS_READ: Final = pa.schema(
     [*[field for field in HISTORY if field.name != "step"], ("earlier", pa.int64())]
 )
 
 _EVENT: Final = """
-    CASE WHEN "op" = 'remove' THEN 'retired' WHEN "before" IS NULL THEN 'first'
+    CASE WHEN "op" = 'remove' THEN 'removed' WHEN "before" IS NULL THEN 'first'
         WHEN "after"['committed_offset'] < "before"['committed_offset'] THEN 'rewind' ELSE 'commit' END
     """
 

@@ -2,7 +2,7 @@
 
 The table `log_ends` is read file by file, the newest first: what is asked is near the end most of the time.
 Rows that maintenance has joined are sorted by topic, partition and time; those about topics as a whole are in
-a file of their own. When ends passed positions is asked in `streaming.tables.crossings`.
+a file of their own. When ends passed positions is asked in `streaming.tables.offset_times`.
 """
 
 from bisect import bisect_left
@@ -83,7 +83,7 @@ class SampleFile:
         return first is None or last is None or _has_between(topics, first, last)
 
 
-class Samples:
+class SampleFiles:
     """The files of one version of `log_ends`, and their rows. Files never change."""
 
     def __init__(self, table: DeltaTable) -> None:
@@ -158,13 +158,13 @@ class Samples:
 
 
 def newest_ends(
-    samples: Samples, topics: Collection[str] | None, *, as_of: int, within_ms: int = 0
+    samples: SampleFiles, topics: Collection[str] | None, *, as_of: int, within_ms: int = 0
 ) -> pa.Table:
     """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
 
     Of those sampled up to `as_of` (ms), and no earlier than `within_ms` before it (`NEWEST_WITHIN_MS` at
     least); where there are none, before the newest sample up to then. Left out are samples without a log end,
-    and those of topics that were gone or made anew afterwards.
+    and those of topics that were gone or recreated afterwards.
     """
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
     rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
@@ -176,7 +176,7 @@ def newest_ends(
 
 
 def ends_between(
-    samples: Samples, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
+    samples: SampleFiles, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
 ) -> pa.Table:
     """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after a moment and up to another (ms),
     and the newest ones up to the first, as `newest_ends` does. In no order. Among them are rows about topics
@@ -186,7 +186,7 @@ def ends_between(
     return pa.concat_tables([before, rows.select(NEWEST_ENDS.names).cast(NEWEST_ENDS)])
 
 
-def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
+def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
     """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at.
 
     Of what was seen up to `as_of` (ms).
@@ -201,7 +201,7 @@ def topics_over_time(samples: Samples, topics: Collection[str] | None, *, as_of:
     return pa.Table.from_arrays(spans, schema=TOPICS_OVER_TIME)
 
 
-def gone_at(samples: Samples, topics: Sequence[str], as_of: int) -> dict[str, int]:
+def gone_at(samples: SampleFiles, topics: Sequence[str], as_of: int) -> dict[str, int]:
     """Return when (ms) topics (sorted) were last seen gone up to a moment (ms), those that were."""
     last = _last_of_each(as_table(_where(samples, topics, None, as_of, _says_gone), _COLUMNS), ["topic"])
     return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
@@ -210,7 +210,7 @@ def gone_at(samples: Samples, topics: Sequence[str], as_of: int) -> dict[str, in
 # --- the newest samples ----------------------------------------------------------------------------------
 
 
-def _latest(samples: Samples, as_of: int) -> int | None:
+def _latest(samples: SampleFiles, as_of: int) -> int | None:
     latest: int | None = None  # ms
     for file in sorted(samples.between(None, as_of), key=lambda file: min(file.last_at, as_of), reverse=True):
         if latest is not None and latest >= min(file.last_at, as_of):
@@ -220,21 +220,21 @@ def _latest(samples: Samples, as_of: int) -> int | None:
     return latest
 
 
-def _latest_in(samples: Samples, file: SampleFile, as_of: int) -> int:
+def _latest_in(samples: SampleFiles, file: SampleFile, as_of: int) -> int:
     """Return the time (ms) of the newest row of a file up to a moment that is not before all of them."""
     batches = samples.joined([file], ["sampled_at"], topics=None)
     times = np.concatenate([milliseconds(batch["sampled_at"]) for batch in batches])
     return int(times[times <= as_of].max())
 
 
-def _rows_between(samples: Samples, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
+def _rows_between(samples: SampleFiles, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
     """Read the samples with a log end between two moments (ms), and the rows that say that a topic is gone,
     or which id it has. Names are dictionaries."""
     rows = _where(samples, topics, since, until, _says_something)
     return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
 
 
-def _where(samples: Samples, topics: Topics, since: int | None, until: int, tells: Tells) -> Batches:
+def _where(samples: SampleFiles, topics: Topics, since: int | None, until: int, tells: Tells) -> Batches:
     """Read the rows between two moments (ms) that tell something; since None: of rows about topics alone."""
     files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
     last, first = timestamp(until), None if since is None else timestamp(since)
@@ -265,7 +265,7 @@ def _says_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
 
 
 def _newest(rows: pa.Table) -> pa.Table:
-    """Choose the newest sample of each partition, but for topics that were gone or made anew after it."""
+    """Choose the newest sample of each partition, but for topics that were gone or recreated after it."""
     samples = rows.filter(pc.is_valid(rows["log_end"]))
     if len(samples) == 0:
         return no_rows(NEWEST_ENDS)
@@ -330,7 +330,7 @@ def _is_wanted(batch: pa.RecordBatch, topics: Sequence[str] | None) -> pa.Array 
 
 
 def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
-    """Tell for n rows, as `Samples.batches` reads them, whether they are of one of the topics."""
+    """Tell for n rows, as `SampleFiles.batches` reads them, whether they are of one of the topics."""
     column = batch["topic"]
     return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
 

@@ -16,7 +16,6 @@ from streaming.common.timestamps import to_timestamps
 from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY
-from streaming.tables.crossings import crossings, nothing_crossed
 from streaming.tables.feed import (
     commits_between,
     drops_between,
@@ -39,11 +38,12 @@ from streaming.tables.folding import ROWS, fold_mark, keys_at, rows_at
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
-    Samples,
+    SampleFiles,
     ends_between,
     newest_ends,
     topics_over_time,
 )
+from streaming.tables.offset_times import nothing_crossed, offset_times
 from streaming.tables.progress_rows import (
     HistoryGoneError,
     Observation,
@@ -124,9 +124,9 @@ class OpenTables:
         return self._others[name]
 
     @cached_property
-    def samples(self) -> Samples | None:
+    def samples(self) -> SampleFiles | None:
         """The files of `log_ends`, listed once; None: the table was not created yet."""
-        return None if (table := self.other("log_ends")) is None else Samples(table)
+        return None if (table := self.other("log_ends")) is None else SampleFiles(table)
 
 
 class Snapshot:
@@ -191,7 +191,7 @@ class Snapshot:
         return self._tables.other("log_ends")
 
     @property
-    def samples(self) -> Samples | None:
+    def samples(self) -> SampleFiles | None:
         """The files of `log_ends`: every question about these tables reads the same ones."""
         return self._tables.samples
 
@@ -201,12 +201,12 @@ class Snapshot:
             return no_rows(NEWEST_ENDS)
         return newest_ends(self.samples, topics, as_of=as_of, within_ms=within_ms)
 
-    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
+    def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read when the ends of logs passed n positions (n rows, schema `CROSSINGS`); see
-        `crossings.crossings`."""
+        `offset_times.offset_times`."""
         if self.samples is None:
             return nothing_crossed(len(positions))
-        return crossings(self.samples, positions, as_of=as_of)
+        return offset_times(self.samples, positions, as_of=as_of)
 
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
         """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms); see

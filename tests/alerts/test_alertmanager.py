@@ -12,7 +12,7 @@ from alertmanager import find_alertmanager, running_alertmanager
 from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
 
-from streaming.alerts.delivery import Courier
+from streaming.alerts.delivery import Notifier
 from streaming.alerts.receivers import receivers
 from streaming.alerts.table import AlertTable
 from streaming.common.times import now_ms
@@ -61,9 +61,9 @@ def test_alertmanager_notifies_once_and_resolves_once(
     def notified_of(*expected: tuple[str, str, str]) -> None:
         wait_until(lambda: set(expected) <= set(notifications(notified)), f"{expected}")
 
-    def deliver() -> None:  # a new courier, as after a restart
+    def deliver() -> None:  # a new notifier, as after a restart
         failures: list[str] = []
-        assert Courier(AlertTable(lake.tables), receiver, failures.append, clock=lambda: lake.now).deliver()
+        assert Notifier(AlertTable(lake.tables), receiver, failures.append, clock=lambda: lake.now).deliver()
         assert failures == []
 
     for group in ("grüße 🐢", "steady"):

@@ -147,20 +147,20 @@ def test_nothing_is_said_of_expiry_while_it_is_not_known_how_long_offsets_are_ke
 
 def test_unknown_retention_is_said_once_it_could_be_asked_and_until_it_is_known(lake: Lake) -> None:
     known, lake.retention = lake.retention, None
-    lake.beat()
+    lake.heartbeat()
     lake.rebuild = Rebuild(since=lake.now, reason="test")
-    lake.beat()
+    lake.heartbeat()
     assert RETENTION_UNKNOWN.id not in [episode.rule for episode in lake.evaluate()]
     lake.rebuild = None
-    lake.beat()
+    lake.heartbeat()
     assert news(lake.evaluate()) == [(RETENTION_UNKNOWN.id, "warning", None, True)]
     lake.rebuild = Rebuild(since=lake.now, reason="test")
-    lake.beat()
+    lake.heartbeat()
     assert lake.evaluate() == []
     lake.rebuild = None
-    lake.beat()
+    lake.heartbeat()
     lake.retention = known
-    lake.beat()
+    lake.heartbeat()
     assert news(lake.evaluate()) == [(RETENTION_UNKNOWN.id, "warning", None, False)]
 
 
@@ -263,7 +263,7 @@ def test_after_a_downtime_alerts_are_held_and_job_behind_speaks(lake: Lake) -> N
     lake.commit("other", at=lake.now - RETENTION + DAY + HOUR)
     lake.now += 3 * HOUR  # nobody reads: `other` would be a warning, and `held` may have committed
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, True)]
-    lake.beat({0: PartitionEnds(10_000, 10_000)})
+    lake.heartbeat({0: PartitionEnds(10_000, 10_000)})
     assert lake.evaluate() == []
     lake.commit("held")
     lake.reach(10_000)
@@ -277,7 +277,7 @@ def test_after_a_downtime_alerts_are_held_and_job_behind_speaks(lake: Lake) -> N
 def test_transaction_left_open_past_the_retention_is_one_alert_about_the_partition(lake: Lake) -> None:
     lake.commit("billing")
     lake.held_back = {0}
-    lake.beat()
+    lake.heartbeat()
     told = []
     for _ in range(8):
         lake.pass_time(DAY)
@@ -309,7 +309,7 @@ def test_while_the_tables_are_rebuilt_alerts_are_held(lake: Lake) -> None:
 
 def test_the_death_of_the_job_is_not_taken_for_a_stalled_partition(lake: Lake) -> None:
     lake.held_back = {0}  # a transaction of a moment
-    lake.beat()
+    lake.heartbeat()
     lake.now += HOUR + 1
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, True)]
 
@@ -320,7 +320,7 @@ def test_partition_that_is_written_to_all_the_time_is_judged(lake: Lake) -> None
     for _ in range(3):  # never read to the newest end
         lake.now += 10_000
         lake.ends[0] += 1_000
-        lake.beat()
+        lake.heartbeat()
         lake.reach(lake.ends[0] - 500)
     assert lake.tables.progress().partitions[0].behind == 500
     assert news(lake.evaluate()) == [(OFFSET_EXPIRING.id, "critical", "billing", True)]
@@ -544,7 +544,7 @@ def test_job_behind_grows_worse_and_ends(lake: Lake) -> None:
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "warning", None, True)]
     lake.now += HOUR
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, True)]
-    lake.beat()
+    lake.heartbeat()
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, False)]
 
 
@@ -552,7 +552,7 @@ def test_first_catch_up_that_takes_long_is_told(tmp_path: Path) -> None:
     lake = Lake(tmp_path, first_ends={0: PartitionEnds(10_000, 10_000)})
     assert lake.evaluate() == []
     lake.now += 300_001
-    lake.beat({0: PartitionEnds(20_000, 20_000)})
+    lake.heartbeat({0: PartitionEnds(20_000, 20_000)})
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "warning", None, True)]
 
 
@@ -585,10 +585,10 @@ def test_at_rest_rows_are_not_read_again_until_something_changes(
     assert len(reads) == 2  # only time has passed
     assert lake.retention is not None
     lake.retention = replace(lake.retention, retention_ms=100 * RETENTION)
-    lake.beat()
+    lake.heartbeat()
     assert [episode.is_open for episode in evaluator.evaluate()] == [False]
     lake.commit("g2", at=lake.now - 100 * RETENTION + 1_000)
-    lake.beat()
+    lake.heartbeat()
     assert [episode.finding.group for episode in evaluator.evaluate()] == ["g2"]
     assert len(reads) == 4
 

@@ -15,7 +15,7 @@ from alert_tables import DAY, HOUR, RETENTION, Lake, alert_settings
 from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
 
-from streaming.alerts.delivery import Courier, CourierThread
+from streaming.alerts.delivery import Notifier, NotifierThread
 from streaming.alerts.episodes import Episode, Finding
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.listing import describe_alerts, list_alerts
@@ -37,12 +37,12 @@ def hook() -> Iterator[HttpReceiver]:
 
 
 class Sender:
-    """A courier for one receiver, as each start of the job makes one, and what it said."""
+    """A notifier for one receiver, as each start of the job makes one, and what it said."""
 
     def __init__(self, lake: Lake, receiver: Receiver) -> None:
         self.said: list[str] = []
         self.receiver = receiver
-        self._courier = Courier(
+        self._notifier = Notifier(
             AlertTable(lake.tables),
             receiver,
             self.said.append,
@@ -51,11 +51,11 @@ class Sender:
         )
 
     def deliver(self) -> bool:
-        return self._courier.deliver()
+        return self._notifier.deliver()
 
     @property
     def pause_s(self) -> float | None:
-        return self._courier.pause_s
+        return self._notifier.pause_s
 
 
 def webhook(hook: HttpReceiver, **options: object) -> Receiver:
@@ -214,7 +214,7 @@ def test_news_for_a_receiver_that_is_set_up_no_more_is_dropped_after_a_day(
     open_alert(lake)
     assert not Sender(lake, webhook(hook)).deliver()
     lake.pass_time(23 * HOUR)
-    lake.beat()
+    lake.heartbeat()
     lake.evaluate(receivers=["log"])  # from now on there is no webhook any more
     close_alert(lake)
     lake.pass_time(DAY - HOUR)
@@ -475,7 +475,7 @@ def test_a_receiver_that_hangs_stops_neither_evaluation_nor_others(lake: Lake, h
         wait_until(lambda: len(told) == 1, "the log line about the job that is behind")
         assert json.loads(told[0])["alert"]["rule"] == "job_behind"
         lake.now = 2**41  # far beyond any real clock: as if the job had caught up
-        lake.beat()
+        lake.heartbeat()
         wait_until(lambda: len(told) == 2, "the log line that it is no more")
         released.set()
     assert json.loads(told[1])["alert"]["event"] == "closed"
@@ -484,7 +484,7 @@ def test_a_receiver_that_hangs_stops_neither_evaluation_nor_others(lake: Lake, h
 def test_thread_delivers_what_was_left_and_then_what_comes(lake: Lake) -> None:
     lines: list[str] = []
     open_alert(lake, "a", receiver="log")
-    thread = CourierThread(Courier(AlertTable(lake.tables), LogLines(lines.append), print), "log")
+    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(lines.append), print), "log")
     thread.start()
     wait_until(lambda: len(lines) == 1, "what was left")
     open_alert(lake, "b", receiver="log")
@@ -505,7 +505,7 @@ def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
         lines.append(line)
 
     open_alert(lake, receiver="log")
-    thread = CourierThread(Courier(AlertTable(lake.tables), LogLines(write), said.append), "log")
+    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(write), said.append), "log")
     thread.start()
     wait_until(lambda: len(lines) == 1, "the second attempt")
     thread.end()
@@ -567,7 +567,7 @@ def test_a_panic_of_a_delivery_ends_nothing(lake: Lake, monkeypatch: pytest.Monk
 
     open_alert(lake, receiver="log")
     monkeypatch.setattr(AlertTable, "read", fail_first)
-    thread = CourierThread(Courier(AlertTable(lake.tables), LogLines(lines.append), said.append), "log")
+    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(lines.append), said.append), "log")
     thread.start()
     wait_until(lambda: len(lines) == 1, "the second attempt")
     thread.end()
@@ -621,7 +621,7 @@ class Picky:
 
 
 def run_for(lake: Lake, sender: Sender, span_ms: int) -> None:
-    """Let a courier deliver as its thread does, for a while that passes on the clock of the tables."""
+    """Let a notifier deliver as its thread does, for a while that passes on the clock of the tables."""
     end = lake.now + span_ms
     while True:
         sender.deliver()
@@ -663,22 +663,22 @@ def test_waking_a_thread_ends_its_pause(lake: Lake) -> None:
     open_alert(lake, "bad")
     calls: list[int] = []
 
-    class Counting(Courier):
+    class Counting(Notifier):
         def deliver(self) -> bool:
             calls.append(1)
             return super().deliver()
 
     now = [0.0]
-    courier = Counting(AlertTable(lake.tables), receiver, print, steady=lambda: now[0])
+    notifier = Counting(AlertTable(lake.tables), receiver, print, steady=lambda: now[0])
     for _ in range(10):
-        courier.deliver()
+        notifier.deliver()
         now[0] += 500
     now[0] -= 500
-    thread = CourierThread(courier, "picky")
+    thread = NotifierThread(notifier, "picky")
     thread.start()
     wait_until(lambda: len(calls) == 11, "the attempt before the pause of minutes")
-    assert courier.pause_s is not None
-    assert courier.pause_s > 100
+    assert notifier.pause_s is not None
+    assert notifier.pause_s > 100
     open_alert(lake, "new")
     thread.wake()
     wait_until(lambda: receiver.times("new") != [], "the delivery")
@@ -808,12 +808,12 @@ def test_a_receiver_that_is_silent_is_asked_more_and_more_seldom(lake: Lake) -> 
 
 def test_a_clock_that_is_set_back_ends_no_repetition(lake: Lake) -> None:
     receiver, passed = Picky(repeat_every_ms=60_000), [0.0]
-    courier = Courier(
+    notifier = Notifier(
         AlertTable(lake.tables), receiver, print, clock=lambda: lake.now, steady=lambda: passed[0]
     )
     open_alert(lake, "a")
-    assert courier.deliver()
+    assert notifier.deliver()
     lake.now -= DAY
     passed[0] += 60
-    assert courier.deliver()
+    assert notifier.deliver()
     assert receiver.times("a") == [lake.now + DAY, lake.now]

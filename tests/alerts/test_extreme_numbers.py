@@ -15,7 +15,7 @@ from streaming.alerts.rules import GROUP_REWOUND, OFFSET_BELOW_LOG_START, OFFSET
 from streaming.alerts.table import AlertTable
 from streaming.common.times import MINUTE_MS
 from streaming.expiry.causes import EXPIRED
-from streaming.lag.log_ends import Partition, lag
+from streaming.lag.log_ranges import Partition, lag
 from streaming.model.progress import Retention
 
 LEAST, MOST = -(2**63), 2**63 - 1

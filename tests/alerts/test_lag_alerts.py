@@ -18,7 +18,7 @@ from streaming.alerts.rules import (
     JOB_BEHIND,
     LAG_SECONDS,
     OFFSET_BEYOND_LOG_END,
-    OFFSET_OF_FORMER_TOPIC,
+    OFFSET_OF_RECREATED_TOPIC,
 )
 from streaming.common.times import MINUTE_MS as M
 from streaming.model.errors import MisuseError
@@ -33,7 +33,7 @@ ALL_ON = alert_settings(
     group_stopped="on",
     group_stalled="on",
     offset_beyond_log_end="on",
-    offset_of_former_topic="on",
+    offset_of_recreated_topic="on",
     lag_seconds="5m",
 )
 
@@ -76,7 +76,7 @@ class World:
             self.lake.now += step * M
             for group in groups:
                 self.commit(group, behind)
-            self.lake.beat()
+            self.lake.heartbeat()
             if samples:
                 self.sample()
             changed += self.evaluate()
@@ -182,12 +182,12 @@ def test_restart_of_the_job_opens_and_closes_nothing(world: World) -> None:
     world.restart()
     assert rules_of(world.evaluate()) == [(JOB_BEHIND.id, True)]
     unread = {0: PartitionEnds(10_000, 10_000)}
-    world.lake.beat(unread)  # it starts, and has not read anything yet
+    world.lake.heartbeat(unread)  # it starts, and has not read anything yet
     world.sample()
     assert world.evaluate() == []
     for minutes in (4, 8):
         world.commit("g", at=START + minutes * M)
-        world.lake.beat(unread)
+        world.lake.heartbeat(unread)
     world.lake.now += 30_000
     world.lake.reach(10_000)
     assert rules_of(world.evaluate()) == [(JOB_BEHIND.id, False)]
@@ -265,8 +265,8 @@ def test_offset_beyond_the_end_of_its_log(lake: Lake, clock: int) -> None:
     assert (OFFSET_BEYOND_LOG_END.id, False) in rules_of(world.pass_minutes(1, "g"))
 
 
-def test_offset_of_a_former_topic_is_told_of_groups_with_members(lake: Lake) -> None:
-    settings = alert_settings(offset_of_former_topic="on", group_rewound="off")
+def test_offset_of_a_recreated_topic_is_told_of_groups_with_members(lake: Lake) -> None:
+    settings = alert_settings(offset_of_recreated_topic="on", group_rewound="off")
     world = World(lake, settings)
     world.commit("g", group_value=WITH_MEMBERS)
     world.commit("gone")
@@ -276,7 +276,7 @@ def test_offset_of_a_former_topic_is_told_of_groups_with_members(lake: Lake) -> 
         lake.pass_time(M)
         lake.sample({PLACE: 5}, topic_id="new")
     (opened,) = world.evaluate()
-    assert (opened.rule, opened.finding.group) == (OFFSET_OF_FORMER_TOPIC.id, "g")
+    assert (opened.rule, opened.finding.group) == (OFFSET_OF_RECREATED_TOPIC.id, "g")
     for value in ({}, {"state": "Stable", "members": [MEMBER]}):  # its members restart
         lake.pass_time(M)
         lake.set_group("g", **value)
@@ -285,7 +285,7 @@ def test_offset_of_a_former_topic_is_told_of_groups_with_members(lake: Lake) -> 
     lake.commit("g", PLACE, offset=3, group_value=WITH_MEMBERS)
     lake.pass_time(M)
     lake.sample({PLACE: 7}, topic_id="new")
-    assert rules_of(world.evaluate()) == [(OFFSET_OF_FORMER_TOPIC.id, False)]
+    assert rules_of(world.evaluate()) == [(OFFSET_OF_RECREATED_TOPIC.id, False)]
 
 
 # --- group_rewound ---------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ def test_rewind_waits_for_a_partition_that_is_not_current(lake: Lake) -> None:
 
 # --- cost, and settings ----------------------------------------------------------------------------------
 
-READS = ("newest_ends", "crossings", "ends_between", "commits", "rewinds", "topics_over_time", "drops")
+READS = ("newest_ends", "offset_times", "ends_between", "commits", "rewinds", "topics_over_time", "drops")
 
 
 def test_what_is_off_or_at_rest_reads_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

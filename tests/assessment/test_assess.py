@@ -17,7 +17,7 @@ from streaming.common.times import HOUR_MS, now_ms
 from streaming.lag.health import PARTITION_HEALTH
 from streaming.tables.tables import Tables
 
-ALL = Facts(lag=True, lag_time=True, sampling=True, health=True, former_topic=True, expiry=24 * HOUR_MS)
+ALL = Facts(lag=True, lag_time=True, sampling=True, health=True, recreated_topic=True, expiry=24 * HOUR_MS)
 
 
 def assessed(tables: Tables, facts: Facts, *, moment: int) -> pa.Table:
@@ -33,8 +33,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> LagTables:
 def test_facts_of_some_offsets_are_those_of_all(world: LagTables, chosen: list[str]) -> None:
     of_all = assessed(world.tables, ALL, moment=world.now)
     is_chosen = np.isin(of_all["group"].to_pylist(), chosen)
-    some = assessed(world.tables, Facts(lag=True, health=is_chosen, former_topic=is_chosen), moment=world.now)
-    added = [*PARTITION_HEALTH.names, "of_former_topic"]
+    some = assessed(
+        world.tables, Facts(lag=True, health=is_chosen, recreated_topic=is_chosen), moment=world.now
+    )
+    added = [*PARTITION_HEALTH.names, "of_recreated_topic"]
     for of_one, of_some, is_one in zip(
         of_all.select(added).to_pylist(), some.select(added).to_pylist(), is_chosen, strict=True
     ):
@@ -46,7 +48,7 @@ def test_only_what_is_asked_for_is_read_and_added(world: LagTables) -> None:
     names = assessed(world.tables, Facts(), moment=world.now).column_names
     assert names == world.tables.ask(lambda at: at.offsets()).column_names
     added = set(assessed(world.tables, ALL, moment=world.now).column_names) - set(names)
-    assert added >= {"lag", "lag_seconds", "is_sampled", "status", "of_former_topic", "rule", "expires_at"}
+    assert added >= {"lag", "lag_seconds", "is_sampled", "status", "of_recreated_topic", "rule", "expires_at"}
 
 
 def test_partitions_that_members_have_and_nobody_committed_are_rows(tmp_path: Path) -> None:

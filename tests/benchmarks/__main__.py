@@ -1,6 +1,6 @@
-"""What `make bench` measures: the column reader, requests, questions to the tables and about lag, the picture
-that `serve` keeps of the tables, its metrics and listener, Kafka's own tool there and at a broker, and the
-job beside a raw read.
+"""What `make bench` measures: the column reader, requests, questions to the tables and about lag, the
+snapshot that `serve` keeps of the tables, its metrics and listener, Kafka's own tool there and at a broker,
+and the job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -21,8 +21,8 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_lag import measure_lag
+from tests.benchmarks.bench_memory_snapshot import measure_snapshot
 from tests.benchmarks.bench_metrics import measure_metrics
-from tests.benchmarks.bench_picture import measure_picture
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.bench_serve import measure_serve
 from tests.benchmarks.bench_tool import measure_tool
@@ -55,8 +55,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "metrics"):
         part = 10 if options.quick else 1
         measure_metrics(offsets=1_000_000 // part, groups=20_000 // part, seconds=30 / part)
-    if options.only in (None, "picture"):
-        measure_picture(part=10 if options.quick else 1)
+    if options.only in (None, "snapshot"):
+        measure_snapshot(part=10 if options.quick else 1)
     if options.only in (None, "job"):
         measure_jobs(
             workloads(options),
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
             "queries",
             "lag",
             "metrics",
-            "picture",
+            "snapshot",
             "serve",
             "tool",
             "job",

@@ -20,9 +20,9 @@ from processes import PARTS, STARTED_BY_JVM, peak_memory, processor_seconds
 
 from decoders import decode_columns
 from streaming.demo.local_broker import LocalBroker
-from streaming.packets import codec
-from streaming.packets.packing import pack_by_shard
-from streaming.packets.shards import Shards, shard_keys
+from streaming.packing import codec
+from streaming.packing.by_shard import pack_by_shard
+from streaming.packing.shards import Shards, shard_keys
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Values
 from streaming.tables.tables import Tables
@@ -250,8 +250,8 @@ def shard_records(case: Case, workload: Workload, size: int, offset: int) -> Ite
         "source_offset": offsets,
         "source_timestamp": offsets,
     }
-    for key, packet in pack_by_shard(pa.table(columns), case.shards).items():
-        yield key, codec.Packet.open(packet).records()
+    for key, block in pack_by_shard(pa.table(columns), case.shards).items():
+        yield key, codec.PackedBlock.open(block).records()
 
 
 # --- printing ---

@@ -109,13 +109,13 @@ def measure_jobs(
             measure_job(spark, workload, own, partial(read_clocks, broker.pid))
             for workload, own in zip(workloads, settings, strict=True)
         ]
-        packet_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+        block_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
     print_rates(measured)
     print_cold_read(measured[0])
     print_processor_time(measured)
     print_stages(measured)
     batch_rows = any_settings.source.max_records_per_batch
-    steps = partial(python_steps, partitions=PARTITIONS, packet_rows=packet_rows, batch_rows=batch_rows)
+    steps = partial(python_steps, partitions=PARTITIONS, block_rows=block_rows, batch_rows=batch_rows)
     print_python_steps({workload.name: steps(workload) for workload in workloads})
 
 

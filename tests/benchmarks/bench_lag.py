@@ -32,7 +32,7 @@ STILL: Final = NOW - 3 * MINUTE_MS  # since then nothing is produced
 SAMPLES: Final = 121  # rounds, one a minute
 SMALL: Final = 9  # of these, the last ones that maintenance has not joined yet
 TOPICS: Final = 50
-RULES: Final = ("group_stopped", "group_stalled", "offset_beyond_log_end", "offset_of_former_topic")
+RULES: Final = ("group_stopped", "group_stalled", "offset_beyond_log_end", "offset_of_recreated_topic")
 
 
 def measure_lag(*, offsets: int, groups: int) -> None:

@@ -23,11 +23,11 @@ from processes import peak_memory, proportional_memory
 
 from streaming.demo.local_broker import free_ports
 from streaming.lag.rules import HealthRules
+from streaming.serve.assessment.counters import Counters
+from streaming.serve.assessment.refresher import Refresher
+from streaming.serve.memory.tailer import Tailer
 from streaming.serve.metrics.exposition import Exposition, written, zipped
-from streaming.serve.metrics.source import Source
-from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.counters import Counters
-from streaming.serve.standing.keeper import Keeper
+from streaming.serve.metrics.source import MetricsSource
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 from tests.benchmarks import bench_lag, bench_queries, bench_serve
@@ -56,21 +56,21 @@ def measure_metrics(*, offsets: int, groups: int, seconds: float) -> None:
             print(f"\n{offsets:,} offsets in {groups:,} groups, {behind} behind", flush=True)
             command = [sys.executable, "-m", "tests.benchmarks.bench_metrics", root]
             subprocess.run(command, check=True)
-    _measure_door(offsets, groups, seconds)
+    _measure_endpoint(offsets, groups, seconds)
 
 
 # --- how groups stand, and the bytes ---------------------------------------------------------------------
 
 
 def work(root: str) -> None:
-    """Work out standings and bytes in this process, and print what each took."""
+    """Work out assessments and bytes in this process, and print what each took."""
     tables, settings = Tables(root), read_settings()
-    follower = Follower(tables, print, clock=lambda: bench_lag.NOW, tally=Counters())
-    assert follower.look()
+    tailer = Tailer(tables, print, clock=lambda: bench_lag.NOW, counters=Counters())
+    assert tailer.look()
     print(f"{'':40}{'wall ms':>9}{'cpu ms':>9}")
-    keeper = Keeper(
+    refresher = Refresher(
         tables,
-        lambda: follower.current,
+        lambda: tailer.current,
         print,
         health=HealthRules.of(settings.health),
         expiry=settings.expiry,
@@ -78,18 +78,18 @@ def work(root: str) -> None:
     )
     for name in ("how groups stand, the first time", "again"):
         with _timed(name):
-            standing = keeper.make()
+            assessment = refresher.make()
     for granularity in ("group", "topic"):
         wanted = replace(settings.metrics, granularity=granularity)
         exposition = Exposition(wanted)
         for _ in range(2):
-            counters = follower.newest.tally
+            counters = tailer.newest.counters
             assert isinstance(counters, Counters)
-            source = Source(
+            source = MetricsSource(
                 now=bench_lag.NOW,
                 version="",
-                picture=follower.current,
-                standing=standing,
+                snapshot=tailer.current,
+                assessment=assessment,
                 counters=counters,
                 settings=settings,
             )
@@ -112,10 +112,10 @@ def _timed(what: str) -> Iterator[None]:
     print(f"{what:40}{1_000 * walls:9.0f}{1_000 * cpus:9.0f}", flush=True)
 
 
-# --- the door --------------------------------------------------------------------------------------------
+# --- the endpoint ------------------------------------------------------------------------------------------
 
 
-def _measure_door(offsets: int, groups: int, seconds: float) -> None:
+def _measure_endpoint(offsets: int, groups: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="offsetlake-bench-") as root:
         bench_queries.fill(Tables(f"{root}/tables"), offsets=offsets, groups=groups, unfolded=offsets // 20)
         measure_served(Path(root), offsets, groups, seconds)
@@ -125,7 +125,7 @@ def measure_served(root: Path, offsets: int, groups: int, seconds: float) -> Non
     """Serve tables in a folder, scrape, and print what it took."""
     with _served(root) as (kafka, http, pid), bench_serve.changing(root, offsets, groups):
         url = f"http://127.0.0.1:{http}/metrics"
-        print(f"\nthe door, {offsets:,} offsets in {groups:,} groups, a batch every 5 s")
+        print(f"\nthe endpoint, {offsets:,} offsets in {groups:,} groups, a batch every 5 s")
         first, size = _scrape(url)
         print(f"the first scrape: {first * 1e3:.0f} ms, {size / 1e6:.1f} MB", flush=True)
         for name, headers in (("plain", {}), ("gzip", _GZIP)):

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streaming.brokers.broker import Broker
 from streaming.job import writer
 from streaming.job.follow import follow
-from streaming.job.listener import BatchReport, Listener
 from streaming.job.reading import TopicReader
+from streaming.job.reporter import BatchReport, Reporter
 from streaming.settings.model import Settings
 from streaming.spark.shard_results import ShardResults
 from streaming.tables.tables import Tables
@@ -153,7 +153,7 @@ def reader(
     broker = Broker(settings.source)
     facts = broker.wait_for_topic(print, lambda: False)
     assert facts is not None
-    listener = Listener(lambda _said: None, report, lambda _alert: None, lambda _said: None)
+    listener = Reporter(lambda _said: None, report, lambda _alert: None, lambda _said: None)
     return TopicReader(spark, settings, broker, facts, listener, stop)
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
-from streaming.packets import codec
-from streaming.packets.shards import Shards, shard_keys
-from streaming.packets.unpacking import Packets
+from streaming.packing import codec
+from streaming.packing.shards import Shards, shard_keys
+from streaming.packing.unpacking import PackedBlocks
 from streaming.spark import shard_results
 from streaming.spark.shard_results import ShardResults
 from streaming.spark.udfs import decode_record, packing_udf
@@ -27,7 +27,7 @@ STATE_PARTITIONS: Final = 2  # the default of the job
 
 
 def python_steps(
-    workload: Workload, *, partitions: int, packet_rows: int, batch_rows: int
+    workload: Workload, *, partitions: int, block_rows: int, batch_rows: int
 ) -> dict[str, float]:
     """Records a second of each Python step, over all batches of the workload and without Spark."""
     seconds: dict[str, float] = defaultdict(float)
@@ -42,15 +42,15 @@ def python_steps(
 
     for batch in raw_batches(workload, partitions, batch_rows):
         arrived: dict[int, list[bytes]] = defaultdict(list)
-        for start in range(0, len(batch), packet_rows):
-            rows = batch.iloc[start : start + packet_rows].reset_index(drop=True)
+        for start in range(0, len(batch), block_rows):
+            rows = batch.iloc[start : start + block_rows].reset_index(drop=True)
             decoded = step("decode_record", decode_record.func, *(rows[name] for name in rows))
             packed = step("pack_records", pack_records, decoded)
-            for shard, packet in packed.dropna().itertuples(index=False):
-                arrived[shard].append(packet)
+            for shard, block in packed.dropna().itertuples(index=False):
+                arrived[shard].append(block)
         changes = []
         for shard, own in arrived.items():
-            records = step("unpack", lambda own=own: pa.concat_tables(Packets(own).slices()))
+            records = step("unpack", lambda own=own: pa.concat_tables(PackedBlocks(own).slices()))
             shards[shard], changed = step("replay", replay, shards[shard], records)
             state = step("state to bytes", codec.to_bytes, shards[shard].entries.table)
             step("state from bytes", codec.from_bytes, state)

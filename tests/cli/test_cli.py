@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
-from table_batches import append, beat, group, offset
+from table_batches import append, group, heartbeat, offset
 
 from streaming.cli.main import cli
 from streaming.cli.render import FORMATS
@@ -43,7 +43,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
 def root(filled: str) -> str:
     """The same, with a heartbeat of now."""
     tables, now = Tables(filled), now_ms()
-    beat(tables, now, partitions=tables.progress().with_ends(ENDS, now).partitions)
+    heartbeat(tables, now, partitions=tables.progress().with_ends(ENDS, now).partitions)
     return filled
 
 
@@ -196,26 +196,24 @@ def test_document_says_what_the_rows_reflect(offsetlake: Any, left: str, line: s
     assert document["errors"] == ({"billing": "COORDINATOR_LOAD_IN_PROGRESS"} if "billing" in line else {})
     about = document["as_of"]
     written = "1970-01-01T00:00:00.001Z"
-    assert (about["batch"], about["written"], about["last_sign_of_life"]) == (1, written, written)
+    assert (about["batch"], about["written"], about["last_heartbeat"]) == (1, written, written)
     read = {"state": "current", "position": 5, "last_stable_offset": 5, "high_watermark": 5}
     assert about["partitions"]["0"] == read
     assert about["is_last_known"]
-    complaints = [
-        text for text in about["complaints"] if not text.startswith("the job's last heartbeat was ")
-    ]
+    complaints = [text for text in about["warnings"] if not text.startswith("the job's last heartbeat was ")]
     assert bool(complaints) is ("1" in about["partitions"])
-    assert len(about["complaints"]) == len(complaints) + 1
+    assert len(about["warnings"]) == len(complaints) + 1
 
 
 def test_document_says_what_was_asked_for_and_is_not_there(offsetlake: Any, root: str) -> None:
     arguments = ["shop", "-g", "sohp", "-t", "orders:0,7", "-t", "order", "--table-root", root]
-    for command in ("offsets", "history", "retired"):
+    for command in ("offsets", "history", "removed"):
         code, out, _ = offsetlake(command, *arguments, "--output", "document")
         missing = {"groups": ["sohp"], "topics": ["orders:7", "order"]}
         assert (code, json.loads(out)["missing"]) == (1, missing)
 
 
-@pytest.mark.parametrize("command", ["offsets", "groups", "history", "retired"])
+@pytest.mark.parametrize("command", ["offsets", "groups", "history", "removed"])
 def test_a_pattern_is_not_answered_in_full_before_all_is_read(
     offsetlake: Any, root: str, command: str
 ) -> None:
@@ -223,7 +221,7 @@ def test_a_pattern_is_not_answered_in_full_before_all_is_read(
     assert (code, out, "offsets partitions 1 are still being read" in err) == (1, "", True)
 
 
-@pytest.mark.parametrize("command", ["history", "retired"])
+@pytest.mark.parametrize("command", ["history", "removed"])
 def test_nothing_lies_between_a_moment_and_an_earlier_one(offsetlake: Any, root: str, command: str) -> None:
     code, out, err = offsetlake(command, "--since", "1h", "--as-of", "3h", "--table-root", root)
     assert (code, out) == (2, "")
@@ -405,9 +403,7 @@ def test_status_tells_partitions_and_totals(offsetlake: Any, root: str) -> None:
     )
 
 
-def test_status_for_people_ends_with_the_last_sign_of_life(
-    offsetlake: Any, root: str, tmp_path: Path
-) -> None:
+def test_status_for_people_ends_with_the_last_heartbeat(offsetlake: Any, root: str, tmp_path: Path) -> None:
     out = offsetlake("status", "--table-root", root).out
     assert re.search(r"topic __consumer_offsets; last heartbeat 0 s ago\n$", out)
     Tables(str(tmp_path)).create()
@@ -492,11 +488,11 @@ MISUSE = {
     "groups --state Stable,": "found ''",
     "groups --type clasic": "--type: expected one of classic, consumer, share, streams; found 'clasic'",
     "status --totals --as-of -1h": "--totals and --as-of: expected one of them",
-    "history --event rewound": "--event: expected one of first, commit, rewind, retired; found 'rewound'",
+    "history --event rewound": "--event: expected one of first, commit, rewind, removed; found 'rewound'",
     "history --group a --all-groups": "--group and --all-groups: expected one of them",
     "history --group a --since noon": "--since: expected a time, found 'noon'",
     "history --since 1h --until 2h": "--until: expected a time after --since 1h, found 2h",
-    "retired --since yesterday": "--since: expected a time",
+    "removed --since yesterday": "--since: expected a time",
     "expiring --as-of 2h --bootstrap-server b:1": "--as-of and --bootstrap-server: expected one of them",
     "sql": "Missing argument 'QUERY'",
     "offsets --config {tmp}/none.toml": "none.toml: cannot be read",

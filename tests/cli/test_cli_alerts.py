@@ -61,7 +61,7 @@ def test_a_document_of_alerts_says_what_they_reflect(offsetlake: Any, lake: Lake
     document = json.loads(offsetlake(*arguments, "document").out)
     assert document["rows"] == json.loads(offsetlake(*arguments, "json").out)
     assert document["as_of"]["is_last_known"]
-    assert "the job's last heartbeat was 2 h" in document["as_of"]["complaints"][0]
+    assert "the job's last heartbeat was 2 h" in document["as_of"]["warnings"][0]
 
 
 def test_what_holds_alerts_is_said_beside_the_list(offsetlake: Any, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_holds_alerts_is_said_beside_the_list(offsetlake: Any, tmp_path: Pa
     assert err == "offsetlake: COORDINATOR_LOAD_IN_PROGRESS: offsets partitions 0 are still being read\n"
     lake.ends[0] = 10
     lake.reach(10)
-    lake.beat()
+    lake.heartbeat()
     assert offsetlake("alerts", "--table-root", lake.tables.root, "--output", "json") == (0, "[]\n", "")
 
 
@@ -106,7 +106,7 @@ def test_evaluating_without_a_job_tells_that_there_is_none_and_delivers(offsetla
 
 def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lake) -> None:
     lake.now = now_ms()
-    lake.beat()
+    lake.heartbeat()
     code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (code, out) == (0, "")
     assert "s ago and evaluates alerts itself: nothing done here" in err
@@ -116,7 +116,7 @@ def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lak
 
 def test_a_running_job_that_has_never_evaluated_alerts_is_told_of(offsetlake: Any, lake: Lake) -> None:
     lake.now = now_ms()
-    lake.beat()
+    lake.heartbeat()
     make_older(lake, 6 * 60_000)
     code, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (code, out) == (1, "")
@@ -137,7 +137,7 @@ def test_a_job_whose_clock_is_far_ahead_is_not_taken_to_run_for_ever(
     offsetlake: Any, lake: Lake, ahead: int, code: int
 ) -> None:
     lake.now = lake.evaluated_at = now_ms() + ahead
-    lake.beat()
+    lake.heartbeat()
     found, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (found, out) == (code, "")
     assert ("expected a heartbeat in the past" in err) == bool(code)
@@ -149,7 +149,7 @@ def test_a_running_job_that_no_longer_evaluates_alerts_is_told_of(
 ) -> None:
     lake.now = now_ms()
     lake.evaluated_at = lake.now - since
-    lake.beat()
+    lake.heartbeat()
     found, out, err = offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root)
     assert (found, out) == (code, "")
     assert re.search(r"; alerts evaluated [3-6] min( \d+ s)? ago, 2 undelivered\n", err)

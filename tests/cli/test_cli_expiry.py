@@ -1,4 +1,4 @@
-"""`expiring` and `retired`: what goes soonest, what went and why, and how it is put back."""
+"""`expiring` and `removed`: what goes soonest, what went and why, and how it is put back."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from streaming.model.progress import (
 )
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.queries.expiring import EXPIRING, Listing, RetentionUnknownError, list_expiring
-from streaming.queries.retired import list_retired, restorable
+from streaming.queries.removed import list_removed, restorable
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables
@@ -213,7 +213,7 @@ def test_the_command_prints_what_expires(soon: History, offsetlake: Any) -> None
     assert offsetlake("expiring", "--within", "soon").code == 2
 
 
-@pytest.mark.parametrize("command", ["expiring", "retired"])
+@pytest.mark.parametrize("command", ["expiring", "removed"])
 def test_a_document_says_what_the_rows_reflect(history: History, offsetlake: Any, command: str) -> None:
     history.write(history.commit("soon", "t", 2, history.now))
     ended = offsetlake(command, "--output", "document")
@@ -255,7 +255,7 @@ def test_the_command_asks_the_brokers_what_is_at_stake(
         assert "offsetlake: the lag is not that of the groups: " in offsetlake(command, *options).err
 
 
-# --- retired ---------------------------------------------------------------------------------------------
+# --- removed ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def gone(history: History) -> History:
 
 
 def test_what_went_is_listed_newest_first_and_says_what_came_back(gone: History) -> None:
-    rows = list_retired(gone.tables, now=gone.now).rows
+    rows = list_removed(gone.tables, now=gone.now).rows
     names = ["group", "removed_offset", "cause", "committed_offset"]
     assert list(zip(*(rows[name].to_pylist() for name in names), strict=True)) == [
         ("twice", 5, "expired (probable)", None),
@@ -294,18 +294,18 @@ def test_what_went_is_listed_newest_first_and_says_what_came_back(gone: History)
     ]
 
 
-def test_retired_may_be_narrowed_down(gone: History) -> None:
-    assert list_retired(gone.tables, groups=["", "back"], now=gone.now).rows["group"].to_pylist() == [
+def test_removed_may_be_narrowed_down(gone: History) -> None:
+    assert list_removed(gone.tables, groups=["", "back"], now=gone.now).rows["group"].to_pylist() == [
         "",
         "back",
     ]
     newest = gone.now - 9 * DAY
-    assert list_retired(gone.tables, now=gone.now, since=newest).rows["group"].to_pylist() == ["twice"]
-    assert len(list_retired(gone.tables, now=gone.now, since=newest + 1).rows) == 0
+    assert list_removed(gone.tables, now=gone.now, since=newest).rows["group"].to_pylist() == ["twice"]
+    assert len(list_removed(gone.tables, now=gone.now, since=newest + 1).rows) == 0
 
 
 def test_reset_lines_hold_the_last_position_of_what_is_lost(gone: History) -> None:
-    lost = restorable(list_retired(gone.tables, now=gone.now).rows)
+    lost = restorable(list_removed(gone.tables, now=gone.now).rows)
     assert list(reset_lines(lost, "removed_offset", one_group=False)) == [
         "twice,t,0,5\n",
         '"",t,0,6\n',
@@ -322,24 +322,24 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
     history.write(history.removal("g", "t", 1, at + 20_000, "deleted"))
     history.write(history.commit("g", "t", 2, at + 5_000))
     history.write(history.removal("g", "t", 2, at + 10_000, "deleted"))
-    rows = list_retired(history.tables, now=history.now, since=since and at + since).rows
+    rows = list_removed(history.tables, now=history.now, since=since and at + since).rows
     assert rows["removed_offset"].to_pylist() == ([1, 2] if since is None else [1])
     lines = list(reset_lines(restorable(rows), "removed_offset", one_group=True))
     assert lines == (["t,0,2\n"] if since is None else [])
 
 
 def test_the_command_prints_what_went(gone: History, offsetlake: Any) -> None:
-    ended = offsetlake("retired", "--since", "9d", "--group", "twice", "--output", "json")
+    ended = offsetlake("removed", "--since", "9d", "--group", "twice", "--output", "json")
     remarks = [f"history starts at {iso(gone.now)}", "group 'twice' has no removed offsets in that time"]
     told = "".join(f"offsetlake: {remark}\n" for remark in remarks)
     assert (ended.code, ended.err, json.loads(ended.out)) == (0, told, [])
-    ended = offsetlake("retired", "--since", "30d", "--group", "twice", "--output", "csv")
+    ended = offsetlake("removed", "--since", "30d", "--group", "twice", "--output", "csv")
     assert ended.out.startswith(
         "group,topic,partition,removed_offset,removed_at,cause,committed_offset\ntwice,t,0,5,"
     )
-    assert offsetlake("retired", "--group", "twice", "--output", "reset-csv").out == "t,0,5\n"
-    assert offsetlake("retired", "twi*", "--output", "reset-csv").out == "twice,t,0,5\n"
-    assert offsetlake("retired", "--since", "yesterday").code == 2
+    assert offsetlake("removed", "--group", "twice", "--output", "reset-csv").out == "t,0,5\n"
+    assert offsetlake("removed", "twi*", "--output", "reset-csv").out == "twice,t,0,5\n"
+    assert offsetlake("removed", "--since", "yesterday").code == 2
 
 
 # --- topics, past moments, and names that are not there --------------------------------------------------
@@ -351,8 +351,8 @@ def test_topics_may_be_chosen(soon: History, gone: History, offsetlake: Any) -> 
     def groups(*arguments: str) -> list[str]:
         return [row["group"] for row in json.loads(offsetlake(*arguments, "--output", "json").out)]
 
-    assert groups("retired", "--topic", "u") == ["topic"]
-    assert groups("retired", "-t", "?:0,1", "twice", "to*") == ["twice", "topic", "twice"]
+    assert groups("removed", "--topic", "u") == ["topic"]
+    assert groups("removed", "-t", "?:0,1", "twice", "to*") == ["twice", "topic", "twice"]
     assert groups("expiring", "--topic", "t") == ["overdue", "soon", "later", "unknown"]
     assert groups("expiring", "--topic", "t:0", "soon") == ["soon"]
     assert groups("expiring", "--topic", "u") == groups("expiring", "--topic", "t:7") == []
@@ -380,12 +380,12 @@ def test_what_expires_is_told_as_of_a_past_moment(history: History, offsetlake: 
     assert listing.all_remarks()[0].startswith(
         f"how long the brokers keep offsets is known since {iso(history.now)}"
     )
-    before = offsetlake("retired", "--as-of", str(history.now), "--output", "json")
-    after = offsetlake("retired", "--output", "json")
+    before = offsetlake("removed", "--as-of", str(history.now), "--output", "json")
+    after = offsetlake("removed", "--output", "json")
     assert (before.out, len(json.loads(after.out))) == ("[]\n", 1)
 
 
-@pytest.mark.parametrize("command", ["expiring", "retired"])
+@pytest.mark.parametrize("command", ["expiring", "removed"])
 def test_an_answer_can_be_required_to_be_fresh(history: History, offsetlake: Any, command: str) -> None:
     history.write(heartbeat=history.now - HOUR)
     ended = offsetlake(command, "--max-age", "1m")
@@ -394,7 +394,7 @@ def test_an_answer_can_be_required_to_be_fresh(history: History, offsetlake: Any
     assert offsetlake(command, "--max-age", "2h", "--require-complete").code == 0
 
 
-@pytest.mark.parametrize("arguments", [["expiring"], ["retired"], ["retired", "--output", "reset-csv"]])
+@pytest.mark.parametrize("arguments", [["expiring"], ["removed"], ["removed", "--output", "reset-csv"]])
 def test_a_mistyped_name_is_named(soon: History, offsetlake: Any, arguments: list[str]) -> None:
     ended = offsetlake(*arguments, "--group", "neverr", "--topic", "tt", "never")
     assert ended.code == 1
@@ -410,11 +410,11 @@ def test_what_is_committed_again_is_not_lost_though_nobody_can_read_it(
     again = gone.commit("twice", "t", 1, gone.now)
     again["after"] |= {"committed_offset": None, "unreadable_source_offset": 7}
     gone.write(again)
-    assert offsetlake("retired", "twice", "--output", "reset-csv").out == ""
+    assert offsetlake("removed", "twice", "--output", "reset-csv").out == ""
 
 
 def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlake: Any) -> None:
-    ended = offsetlake("retired", "two\nlines", "twice", "--output", "reset-csv")
+    ended = offsetlake("removed", "two\nlines", "twice", "--output", "reset-csv")
     told = "offsetlake: group 'two\\nlines' is left out: the file cannot hold a line end in a name\n"
     assert ended == (1, "twice,t,0,5\n", told)
 
@@ -424,15 +424,15 @@ def test_a_group_that_has_members_is_named_beside_its_reset_file(gone: History, 
     member = dict.fromkeys(schemas.MEMBER.names) | {"member_id": "m", "client_id": "c", "client_host": "/h"}
     running["after"]["members"] = [member]
     gone.write(running)
-    ended = offsetlake("retired", "twice", "--output", "reset-csv")
+    ended = offsetlake("removed", "twice", "--output", "reset-csv")
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (0, "t,0,5\n", 1)
     assert ended.err.startswith("offsetlake: group 'twice' has a member (as of ")
-    assert offsetlake("retired", "twice", "--output", "json").err == ""
-    assert offsetlake("retired", "", "--output", "reset-csv").err == ""
+    assert offsetlake("removed", "twice", "--output", "json").err == ""
+    assert offsetlake("removed", "", "--output", "reset-csv").err == ""
 
 
 def test_a_group_of_which_nothing_is_gone_is_no_error(soon: History, offsetlake: Any) -> None:
-    ended = offsetlake("retired", "soon", "--output", "reset-csv")
+    ended = offsetlake("removed", "soon", "--output", "reset-csv")
     remarks = ["no offset is lost: there is nothing to restore", "group 'soon' has no removed offsets"]
     assert ended == (0, "", "".join(f"offsetlake: {remark}\n" for remark in remarks))
     nothing = "offsetlake: group 'never' has no expiring offsets\n"
@@ -446,7 +446,7 @@ def test_a_group_of_which_nothing_is_gone_is_no_error(soon: History, offsetlake:
 
 def test_a_group_that_is_gone_is_known_to_its_history(gone: History, offsetlake: Any) -> None:
     nothing = "offsetlake: group 'twice' has no removed offsets in that time\n"
-    assert offsetlake("retired", "twice", "--since", iso(gone.now), "--output", "json") == (
+    assert offsetlake("removed", "twice", "--since", iso(gone.now), "--output", "json") == (
         0,
         "[]\n",
         nothing,
@@ -461,6 +461,6 @@ def test_groups_that_are_still_being_read_have_an_error(
 ) -> None:
     partitions = {number: replace(one, loaded=False) for number, one in history.progress.partitions.items()}
     history.write(history.commit("g", "t", 1, history.now), partitions=partitions)
-    ended = offsetlake("retired", "g", "none", "--output", output)
+    ended = offsetlake("removed", "g", "none", "--output", output)
     assert (ended.code, "is not there" in ended.err) == (1, False)
     assert "group 'none': COORDINATOR_LOAD_IN_PROGRESS" in ended.err

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pytest
 from lag_tables import MINUTES, LagTables
 from rich.text import Text
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
-from streaming.cli.answering import former_topics
+from streaming.cli.answering import recreated_topics
 from streaming.cli.watching import fitting
 from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.tables.tables import Tables
@@ -85,7 +85,7 @@ def test_people_see_lag_times_and_as_of_when_the_ends_are(world: LagTables, ask:
     assert document["as_of"]["log_ends_at"] == iso(world.now)
 
 
-def test_offsets_of_a_former_topic_are_told(tmp_path: Path, offsetlake: Any) -> None:
+def test_offsets_of_a_recreated_topic_are_told(tmp_path: Path, offsetlake: Any) -> None:
     world = LagTables(tmp_path / "tables", now_ms() - 5_000)
     config = tmp_path / "mine.toml"
     config.write_text('[expiry]\nretention = "1d"\n')
@@ -95,7 +95,7 @@ def test_offsets_of_a_former_topic_are_told(tmp_path: Path, offsetlake: Any) -> 
 
     def found(command: str) -> dict[str, Any]:
         rows = json.loads(offsetlake(command, *asked, "--output", "json").out)
-        return {row["group"]: row["of_former_topic"] for row in rows}
+        return {row["group"]: row["of_recreated_topic"] for row in rows}
 
     assert set(found("offsets").values()) == {None}  # no topic has been seen by its id
     world.make_anew()
@@ -107,20 +107,20 @@ def test_offsets_of_a_former_topic_are_told(tmp_path: Path, offsetlake: Any) -> 
     assert (ended.code, ended.err.count(said), ended.err.count("recreated")) == (0, 1, 1)
     assert said in offsetlake("expiring", *asked).err
     title, *_, row = offsetlake("offsets", "old", *asked, "--output", "csv").out.splitlines()
-    assert dict(zip(title.split(","), row.split(","), strict=True))["of_former_topic"] == "true"
+    assert dict(zip(title.split(","), row.split(","), strict=True))["of_recreated_topic"] == "true"
     before = offsetlake("offsets", *asked, "--as-of", iso(world.now), "--output", "json")
-    assert {row["of_former_topic"] for row in json.loads(before.out)} == {None, False}
+    assert {row["of_recreated_topic"] for row in json.loads(before.out)} == {None, False}
 
 
-def test_many_offsets_of_a_former_topic_are_told_in_a_few_lines() -> None:
-    names = ["group", "topic", "partition", "committed_offset", "of_former_topic"]
+def test_many_offsets_of_a_recreated_topic_are_told_in_a_few_lines() -> None:
+    names = ["group", "topic", "partition", "committed_offset", "of_recreated_topic"]
     rows = [(f"g{number}", "t", place, 5, number != 2) for number in range(8) for place in range(6)]
     table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
-    told = list(former_topics(table))
+    told = list(recreated_topics(table))
     assert told[0].startswith("group 'g0': t:0, offset 5; t:1, offset 5; t:2, ")
     assert told[0].endswith(f"; and 1 more: {RECREATED}")
     assert (len(told), told[-1]) == (6, "and 12 more offsets")
-    assert list(former_topics(table.slice(0, 0))) == []
+    assert list(recreated_topics(table.slice(0, 0))) == []
 
 
 def test_the_past_has_the_ends_of_the_past(world: LagTables, rows: Json) -> None:
@@ -132,7 +132,7 @@ def test_the_past_has_the_ends_of_the_past(world: LagTables, rows: Json) -> None
 
 def test_samples_that_are_too_old_say_nothing_and_that_is_said(tmp_path: Path, offsetlake: Any) -> None:
     world = LagTables(tmp_path, now_ms() - 10 * MINUTE_MS)
-    beat(world.tables, now_ms())
+    heartbeat(world.tables, now_ms())
     ended = offsetlake("offsets", "live", "--table-root", world.tables.root)
     lines = ended.out.splitlines()
     assert lines[1].split()[4:7] == ["-", "-", "-"]

@@ -250,7 +250,7 @@ def test_the_demo_ends_by_itself_in_agreement_with_its_broker(tmp_path: Path) ->
     result = offsetlake("demo", "--for", "12s", cwd=tmp_path, timeout_s=240)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "the tables agree with the broker" in result.stdout
-    assert "group billing appeared" in result.stdout  # at the latest in the last picture
+    assert "group billing appeared" in result.stdout  # at the latest in the last snapshot
     assert list(tmp_path.iterdir()) == []
 
 

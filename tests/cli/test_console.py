@@ -15,7 +15,7 @@ import pytest
 
 from streaming.cli import console as console_module
 from streaming.cli.console import FAR_BEHIND, Console, describe_batch, describe_catching_up, is_catching_up
-from streaming.job.listener import BatchReport
+from streaming.job.reporter import BatchReport
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.totals import Position, Totals, UnknownRecords

@@ -23,7 +23,7 @@ from streaming.cli import main as command
 from streaming.cli.console import Console
 from streaming.cli.layout.forms import OFFSETS
 from streaming.cli.main import cli
-from streaming.cli.render import View, print_rows
+from streaming.cli.render import TableStyle, print_rows
 from streaming.common.escapes import printable
 from streaming.maintenance.maintenance import KeepTimes, maintain
 from streaming.model.errors import OffsetlakeError
@@ -90,7 +90,7 @@ def test_what_a_terminal_gets_is_printable(lake: tuple[Tables, Batch], output: A
 
     terminal = Terminal()
     tables, _ = lake
-    print_rows(OffsetQueries(tables).list_offsets().rows, output, OFFSETS, View(), terminal)
+    print_rows(OffsetQueries(tables).list_offsets().rows, output, OFFSETS, TableStyle(), terminal)
     lines = terminal.getvalue().split("\n")
     assert all(line.isprintable() for line in lines)
     if output == "table":
@@ -113,7 +113,7 @@ def test_commands_print_names_as_data(lake: tuple[Tables, Batch], arguments: lis
 def test_csv_for_a_program_gives_every_name_back(lake: tuple[Tables, Batch]) -> None:
     tables, _ = lake
     out = io.StringIO(newline="")
-    print_rows(OffsetQueries(tables).list_offsets(None).rows, "csv", OFFSETS, View(), out)
+    print_rows(OffsetQueries(tables).list_offsets(None).rows, "csv", OFFSETS, TableStyle(), out)
     assert "\0" not in out.getvalue()
     rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
     assert {without_escapes(row["group"]) for row in rows} == set(NAMES)

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from streaming.alerts.listing import ALERT_LIST
 from streaming.cli.layout import forms
-from streaming.cli.layout.cells import Texts, shortened, size_of
+from streaming.cli.layout.cells import CellTexts, shortened, size_of
 from streaming.cli.layout.forms import Form, head
 from streaming.cli.layout.lines import Column, count_sizes, fitting_widths, folded, full_widths, lines_of
 from streaming.cli.layout.tables import brief_lines, uncut_lines
 from streaming.common.escapes import printable
-from streaming.lag.log_ends import with_log_ends, with_stakes
+from streaming.lag.log_ranges import with_log_ends, with_stakes
 from streaming.model.schemas import GROUPS, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
-from streaming.queries.retired import PRINTED
+from streaming.queries.removed import PRINTED
 
 WIDTHS = [80, 100, 120, 200]
 TODAY = date(2026, 11, 22)
@@ -103,7 +103,7 @@ def test_short_rows_fit_whatever_the_width(command: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("command", ["offsets", "groups", "history", "expiring", "retired"])
+@pytest.mark.parametrize("command", ["offsets", "groups", "history", "expiring", "removed"])
 def test_short_rows_stay_on_one_line_beside_a_name_that_is_too_long(command: str, width: int) -> None:
     schema, form = COLUMNS[command]
     lines = brief(rows_of(schema, [*SHORT, "x" * 249]), form, width)
@@ -171,7 +171,7 @@ def test_lag_that_was_asked_for_is_there_even_if_it_is_not_known_of_any_partitio
 def test_when_an_offset_was_removed_is_there_however_long_names_are(width: int) -> None:
     row = {"group": "g" * 40, "topic": "t" * 35, "partition": 0, "removed_offset": 1, "removed_at": NOON}
     rows = pa.Table.from_pylist([row | {"cause": "deleted"}], PRINTED)
-    assert "REMOVED-AT" in brief(rows, forms.RETIRED, width)[0]
+    assert "REMOVED-AT" in brief(rows, forms.REMOVED, width)[0]
 
 
 def test_less_important_columns_give_way_in_the_order_of_their_rank() -> None:
@@ -321,7 +321,7 @@ def test_no_cell_is_ever_broken_or_lost(
         [dict(zip("abcd", row, strict=True)) for row in values],
         pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.int64()), ("d", pa.string())]),
     )
-    parts = Texts(rows)
+    parts = CellTexts(rows)
     rank = {"a": 0, "b": 0, "c": 0, "d": 1}
     columns = [
         Column(head=name, sizes=sizes, rank=rank[name], is_rigid=name == "c")
@@ -384,7 +384,7 @@ def test_a_pipe_has_each_row_on_a_line_with_its_cells_below_their_heads(
 
 def test_many_rows_are_laid_out_a_part_at_a_time() -> None:
     rows = pa.table({"n": range(25_000)})
-    parts = Texts(rows)
+    parts = CellTexts(rows)
     assert [len(cells[0]) for cells in parts] == [10_000, 10_000, 5_000]
     assert [len(cells[0]) for cells in parts] == [10_000, 10_000, 5_000]
     columns = [Column(head="n", sizes=sizes) for sizes in count_sizes(1, parts)]

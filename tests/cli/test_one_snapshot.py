@@ -15,8 +15,8 @@ from streaming.cli import watching
 from streaming.cli.main import COMMANDS
 from streaming.common.times import DAY_MS, MINUTE_MS, now_ms
 from streaming.model.progress import PartitionEnds, PartitionProgress, Retention
-from streaming.serve.picture.picture import Picture
-from streaming.serve.picture.reading import Reading, _whole
+from streaming.serve.memory.reading import Reading, _whole
+from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.tables.folding import ROWS
 from streaming.tables.snapshot import OpenTables, Snapshot
 from streaming.tables.tables import Tables
@@ -25,7 +25,7 @@ FIRST_OFFSET, LOG_END = 7_000_000, 9_000_000
 OFFSET, OF_A_SAMPLE = re.compile(r"\b70\d{5}\b"), re.compile(r'"offset_as_of_ends": \d+')
 SECOND_MS = 1_000
 OTHERS = {"run", "rebuild", "demo", "serve", "metrics", "maintain", "decode"}
-"""Commands that ask no question of the tables: `serve` and `metrics` have a picture of them."""
+"""Commands that ask no question of the tables: `serve` and `metrics` have a snapshot of them."""
 
 OF_NO_QUESTION = {"--output", "--wide", "--utc", "--config", "--table-root"}
 OF_BROKERS = {"--bootstrap-server", "--command-config", "--evaluate"}
@@ -67,9 +67,9 @@ CASES = [
     ["alerts", "--all"],
     ["expiring", "live", "--within", "30d", "--require-complete", "--max-age", "1h"],
     ["expiring", "-g", "idle", "-t", "t", *PAST],
-    ["retired", "--require-complete", "--max-age", "1h"],
-    ["retired", "-g", "gone", "-t", "t", "--since", "1h"],
-    ["retired", "gone", "--output", "reset-csv", *PAST],
+    ["removed", "--require-complete", "--max-age", "1h"],
+    ["removed", "-g", "gone", "-t", "t", "--since", "1h"],
+    ["removed", "gone", "--output", "reset-csv", *PAST],
     ["restore", "live", *PAST],
     ["restore", "-g", "l*", "-t", "t", *PAST, "--require-complete", "--max-age", "1h"],
 ]
@@ -184,7 +184,7 @@ def test_an_output_is_of_one_snapshot_though_the_world_goes_on(
     sampled = sampled_batches_in(shown.out)
     told = set(map(int, re.findall(r'(?:"batch":|as of batch) (\d+)', shown.out + shown.err))) or {max(found)}
     assert max(sampled, default=0) <= min(told)
-    if case[0] in ("history", "retired", "health"):  # these have the past, too
+    if case[0] in ("history", "removed", "health"):  # these have the past, too
         assert max(found, default=0) <= min(told)
     else:
         assert found <= told
@@ -251,4 +251,4 @@ def test_a_past_snapshot_does_not_give_the_tables_of_now_away(world: World) -> N
     assert not hasattr(past, "bases")
     assert not hasattr(past, "changes")
     with pytest.raises(AttributeError):
-        _whole(world.tables, Reading(picture=Picture.none()), past)  # type: ignore[arg-type]
+        _whole(world.tables, Reading(snapshot=MemorySnapshot.none()), past)  # type: ignore[arg-type]

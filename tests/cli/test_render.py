@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.cli.layout.forms import SQL
-from streaming.cli.render import FORMATS, Format, View, print_rows
+from streaming.cli.render import FORMATS, Format, TableStyle, print_rows
 from streaming.model import schemas
 from streaming.model.schemas import GROUPS, OFFSETS
 
@@ -33,7 +33,7 @@ MEMBER = dict.fromkeys(schemas.MEMBER.names) | IDENTITY
 
 def printed(rows: list[dict[str, Any]], output: Format, schema: pa.Schema = OFFSETS) -> str:
     out = io.StringIO()
-    print_rows(pa.Table.from_pylist(rows, schema), output, SQL, View(), out)
+    print_rows(pa.Table.from_pylist(rows, schema), output, SQL, TableStyle(), out)
     return out.getvalue()
 
 
@@ -116,7 +116,7 @@ FORMULAS = [
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_no_text_in_csv_is_a_formula(kind: pa.DataType) -> None:
     out = io.StringIO(newline="")
-    print_rows(pa.table({"=name": pa.array(FORMULAS).cast(kind)}), "csv", SQL, View(), out)
+    print_rows(pa.table({"=name": pa.array(FORMULAS).cast(kind)}), "csv", SQL, TableStyle(), out)
     [name], *rows = csv.reader(io.StringIO(out.getvalue(), newline=""))
     assert name == "'=name"
     assert [text for [text] in rows] == [f"'{text}" for text in FORMULAS]
@@ -138,7 +138,7 @@ def test_numbers_in_csv_stay_numbers() -> None:
         }
     )
     out = io.StringIO()
-    print_rows(numbers, "csv", SQL, View(), out)
+    print_rows(numbers, "csv", SQL, TableStyle(), out)
     assert out.getvalue().splitlines()[1] == '-5,-0.5,-Infinity,-1.50,-7,,"","[""=1\u2400\u2400""]",true'
 
 
@@ -150,7 +150,7 @@ def test_csv_changes_no_text_without_nul() -> None:
 
 def test_csv_has_no_nul_in_its_head() -> None:
     out = io.StringIO()
-    print_rows(pa.table({"a\0": ["\0"]}), "csv", SQL, View(), out)
+    print_rows(pa.table({"a\0": ["\0"]}), "csv", SQL, TableStyle(), out)
     assert out.getvalue() == "a\u24000\n\u24000\n"
 
 
@@ -226,7 +226,7 @@ def test_a_terminal_gets_lines_of_its_width_which_the_environment_may_name(
     monkeypatch.setenv("COLUMNS", columns)
     rows = pa.table({f"c{number:02}": [1] for number in range(50)})
     lines = []
-    for view in (View(), View(is_wide=True)):
+    for view in (TableStyle(), TableStyle(is_wide=True)):
         terminal = Terminal()
         print_rows(rows, "table", SQL, view, terminal)
         lines.append(terminal.getvalue().splitlines()[0])

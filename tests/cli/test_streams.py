@@ -33,7 +33,7 @@ WITHOUT_THE_NAME: Final = (
     "status",
     "alerts",
     "expiring",
-    "retired",
+    "removed",
     "maintain",
     "health",
     "metrics",

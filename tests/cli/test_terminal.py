@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "history": ["history", "--group", NAMES[1]],
     "sql": ["sql", QUERY],
     "expiring": ["expiring"],
-    "retired": ["retired"],
+    "removed": ["removed"],
     "status": ["status"],
     "alerts": ["alerts"],
     "maintain": ["maintain"],
@@ -61,7 +61,7 @@ def test_no_line_is_broken_but_where_a_name_is_longer_than_it(seen: dict[tuple[s
             assert cell_len(line) <= width or is_one_name or line.startswith("as of "), line
 
 
-@pytest.mark.parametrize("command", ["offsets", "groups", "sql", "expiring", "retired", "alerts"])
+@pytest.mark.parametrize("command", ["offsets", "groups", "sql", "expiring", "removed", "alerts"])
 def test_every_name_can_be_found_and_copied(seen: dict[tuple[str, int], str], command: str) -> None:
     lines = seen[command, 80].splitlines()
     assert [name for name in NAMES if not any(name in line for line in lines)] == []

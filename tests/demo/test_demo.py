@@ -24,7 +24,7 @@ BILLING: Batch = {"billing": group(), ("billing", "orders", 0): offset(committed
 
 
 class Stub:
-    """Stands for the broker, for its traffic and for the doors."""
+    """Stands for the broker, for its traffic and for the endpoints."""
 
     bootstrap_servers = "127.0.0.1:1"
     commands = (("sh", "kafka-consumer-groups.sh"),)
@@ -72,7 +72,7 @@ def output_of_descriptor_1(file: Path) -> Iterator[None]:
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "LocalBroker", Stub)
     monkeypatch.setattr(demo, "DemoTraffic", Stub)
-    monkeypatch.setattr(demo, "Doors", Stub)
+    monkeypatch.setattr(demo, "Listeners", Stub)
     monkeypatch.setattr(demo, "_LOOK_S", 0.1)
 
 
@@ -198,13 +198,13 @@ def test_tables_that_differ_from_the_broker_fail_the_demo(monkeypatch: pytest.Mo
     )
 
 
-def test_a_door_that_shuts_by_itself_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_endpoint_that_shuts_by_itself_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shut(Stub):
         def check(self) -> None:
             raise OffsetlakeError("the process has ended")
 
     monkeypatch.setattr(demo, "run_job", idle_job)
-    monkeypatch.setattr(demo, "Doors", Shut)
+    monkeypatch.setattr(demo, "Listeners", Shut)
     with pytest.raises(OffsetlakeError, match="the process has ended"):
         demo.run_demo(threading.Event(), seconds=5)
 

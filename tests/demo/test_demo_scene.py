@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lag_tables import LagTables
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.escapes import printable
 from streaming.common.times import clock, now_ms
@@ -95,7 +95,7 @@ def test_a_broker_that_does_not_answer_is_told_once_and_its_end(tables: Tables, 
     silent = {number: one.without_answer(NOW + 1_000 * number) for number, one in partitions.items()}
     scene = first
     for second, state in enumerate([partitions, silent, {0: partitions[0], 1: silent[1]}, partitions]):
-        beat(tables, NOW + 1_000 * second, partitions=state)
+        heartbeat(tables, NOW + 1_000 * second, partitions=state)
         scene = scene.after(tables.read(), NOW + 1_000 * second)
     told = [(event.seen_at - NOW, event.sentence) for event in scene.events[len(first.events) :]]
     since = f"the broker does not answer since {clock(NOW)}: the tables do not change"

@@ -31,7 +31,7 @@ from streaming.alerts.table import AlertTable
 from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import now_ms
 from streaming.expiry.rules import expiry
-from streaming.queries.retired import list_retired, restorable
+from streaming.queries.removed import list_removed, restorable
 from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -271,7 +271,7 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     """Read as the tool reads its file, and done as the tool does it, by alterConsumerGroupOffsets."""
     lost = list(
         reset_lines(
-            restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows),
+            restorable(list_removed(watched.tables, ["classic-left"], now=now_ms()).rows),
             "removed_offset",
             one_group=True,
         )
@@ -290,7 +290,7 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
 
     def back() -> list[int | None]:
         offsets: list[int | None] = (
-            list_retired(watched.tables, ["classic-left"], now=now_ms()).rows["committed_offset"].to_pylist()
+            list_removed(watched.tables, ["classic-left"], now=now_ms()).rows["committed_offset"].to_pylist()
         )
         return offsets
 
@@ -298,7 +298,7 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     assert (
         list(
             reset_lines(
-                restorable(list_retired(watched.tables, ["classic-left"], now=now_ms()).rows),
+                restorable(list_removed(watched.tables, ["classic-left"], now=now_ms()).rows),
                 "removed_offset",
                 one_group=True,
             )

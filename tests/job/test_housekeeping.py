@@ -3,7 +3,7 @@
 import pytest
 
 from streaming.brokers.facts import AccessRefusedError
-from streaming.job.housekeeping import ATTEMPTS, ClockPace, Patience
+from streaming.job.housekeeping import ATTEMPTS, ClockPace, Retrying
 from streaming.model.errors import MisuseError, OffsetlakeError
 
 
@@ -25,7 +25,7 @@ def said() -> list[str]:
 
 
 def test_passing_failures_are_said_once_and_forgotten(said: list[str]) -> None:
-    patience = Patience("a heartbeat", said.append)
+    patience = Retrying("a heartbeat", said.append)
     for _ in range(3):  # each time anew
         storage = Storage(refusals=ATTEMPTS - 1)
         assert [patience.succeeds(storage.write) for _ in range(ATTEMPTS)] == [False] * (ATTEMPTS - 1) + [
@@ -35,7 +35,7 @@ def test_passing_failures_are_said_once_and_forgotten(said: list[str]) -> None:
 
 
 def test_the_last_attempt_raises(said: list[str]) -> None:
-    patience, storage = Patience("folding", said.append), Storage(refusals=ATTEMPTS)
+    patience, storage = Retrying("folding", said.append), Storage(refusals=ATTEMPTS)
     assert not any(patience.succeeds(storage.write) for _ in range(ATTEMPTS - 1))
     with pytest.raises(OSError, match="slow down"):
         patience.succeeds(storage.write)
@@ -47,7 +47,7 @@ def test_what_no_repetition_helps_is_raised_at_once(said: list[str], error: Offs
         raise error
 
     with pytest.raises(type(error)):
-        Patience("a heartbeat", said.append).succeeds(refuse)
+        Retrying("a heartbeat", said.append).succeeds(refuse)
     assert said == []
 
 

@@ -139,7 +139,7 @@ def test_starting_again_reads_nothing_twice_and_changes_nothing(
     assert sum(report.totals.decoded for report in job.reports) == 0
 
 
-def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_nothing_comes(
+def test_the_job_follows_live_commits_and_heartbeats_and_maintains_its_tables_when_nothing_comes(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:
     often = dict.fromkeys(("tables.fold_every", "tables.maintain_every", "expiry.read_every"), "1s")
@@ -159,8 +159,10 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
         kafka.wait_until(lambda: shown() == 1, "the first commit in the tables", timeout_s=60)
         kafka.commit_offsets(bootstrap, "live", {("live", 0): 2})
         kafka.wait_until(lambda: shown() == 2, "the second commit in the tables", timeout_s=60)
-        beat = job.tables.progress().heartbeat
-        kafka.wait_until(lambda: job.tables.progress().heartbeat > beat + 400, "a heartbeat", timeout_s=20)
+        heartbeat = job.tables.progress().heartbeat
+        kafka.wait_until(
+            lambda: job.tables.progress().heartbeat > heartbeat + 400, "a heartbeat", timeout_s=20
+        )
         kafka.wait_until(lambda: job.tables.progress().batch_ms, "how long a batch took", timeout_s=20)
         kafka.wait_until(
             lambda: job.tables.delta("quarantine").transaction_version(LEASE_TRANSACTION) is not None,
@@ -170,10 +172,10 @@ def test_the_job_follows_live_commits_and_beats_and_maintains_its_tables_when_no
 
         def read_again() -> bool:
             retention = job.tables.progress().retention
-            return retention is not None and retention.read_at > max(beat, retention.known_since)
+            return retention is not None and retention.read_at > max(heartbeat, retention.known_since)
 
         kafka.wait_until(read_again, "a later reading of the brokers' settings", timeout_s=20)
-        completeness = Completeness(progress=job.tables.progress(), moment=beat)
+        completeness = Completeness(progress=job.tables.progress(), moment=heartbeat)
         assert completeness.of_state("current") == job.tables.progress().partitions.keys()
     finally:
         stop.set()

@@ -16,14 +16,14 @@ from table_batches import append, group, offset
 
 from streaming.brokers.broker import REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import TopicState
-from streaming.brokers.log_ends import LIMIT_MS, LogEndReader, Round
+from streaming.brokers.list_offsets import LIMIT_MS, LogEndReader, Round
 from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms, to_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.log_ends.rows import TOPICS_EVERY_MS, RowMaker
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
-from streaming.tables.log_ends import Samples, topics_over_time
+from streaming.tables.log_ends import SampleFiles, topics_over_time
 from streaming.tables.tables import Tables
 
 GONE = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -235,7 +235,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
     [*_, end] = [row for row in samples(tables) if row["topic"] == "anew"]
     assert (end["topic_id"], end["log_end"]) == (new, 2)
     assert said[1:] == ["log ends: the brokers have all topics with committed offsets."]
-    seen = topics_over_time(Samples(tables.delta("log_ends")), ["anew"], as_of=now_ms()).to_pylist()
+    seen = topics_over_time(SampleFiles(tables.delta("log_ends")), ["anew"], as_of=now_ms()).to_pylist()
     assert [row["topic_id"] for row in seen] == [old, new]
     assert seen[0]["last_at"] == last_seen < seen[1]["first_at"]
 

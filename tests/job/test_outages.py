@@ -20,7 +20,7 @@ from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.follow import follow
-from streaming.job.listener import BatchReport
+from streaming.job.reporter import BatchReport
 from streaming.model.errors import OffsetlakeError
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]

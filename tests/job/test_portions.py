@@ -13,7 +13,7 @@ from test_writer import ENDS, Job, out_of_reach, results, set_offset
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals, totals_to_json
-from streaming.packets import codec
+from streaming.packing import codec
 from streaming.spark import shard_results
 from streaming.spark.processor import SHARD_RESULT
 from streaming.spark.shard_results import ShardResults
@@ -112,7 +112,7 @@ def test_a_batch_that_fails_between_portions_shows_nothing_and_is_written_again_
         writer.apply(results_of(parts), 0)
     assert job.offsets() == {}
     assert writer.fold() == 0
-    writer.beat(ENDS)  # after a failure nothing more is written
+    writer.heartbeat(ENDS)  # after a failure nothing more is written
     assert job.tables.progress().sequence == 0
     job.start().apply(results_of(parts), 0)
     assert job.offsets() == {row["group"]: 1 for some in parts for row in some}

@@ -211,7 +211,7 @@ def test_answers_that_took_long_say_what_was_then_and_not_what_is_now(
     house = Housekeeping(writer, broker, watch, retention, settings, pytest.fail)
     with frozen(running):
         began = now_ms()
-        beating = threading.Thread(target=house.beat)
+        beating = threading.Thread(target=house.heartbeat)
         beating.start()
         time.sleep(1.5)  # shorter than a heartbeat waits
     thawed = now_ms()

@@ -20,7 +20,7 @@ import kafka_clients as kafka
 import pytest
 
 from streaming.demo.local_broker import LocalBroker
-from streaming.job.listener import Listener
+from streaming.job.reporter import Reporter
 from streaming.job.run import rebuild_tables, run_job
 from streaming.job.sole_job import LOCK_FILE, sole_job, temporary_folders
 from streaming.jvm.ownership import ForeignFileError
@@ -155,14 +155,14 @@ def test_a_file_that_is_not_the_jobs_is_locked_and_not_written_to(
 @pytest.mark.broker
 @pytest.mark.parametrize("start", [lambda *args: run_job(*args, once=True), rebuild_tables])
 def test_the_job_is_refused_before_it_starts_spark(
-    broker: LocalBroker, tmp_path: Path, start: Callable[[Settings, Listener, threading.Event], None]
+    broker: LocalBroker, tmp_path: Path, start: Callable[[Settings, Reporter, threading.Event], None]
 ) -> None:
     kafka.ensure_offsets_topic(broker.bootstrap_servers)
     ours = settings(
         tmp_path / "checkpoint", tmp_path / "tables", source__bootstrap_servers=broker.bootstrap_servers
     )
     with another_job(tmp_path / "checkpoint", tmp_path / "tables"), pytest.raises(MisuseError, match="Stop"):
-        start(ours, Listener(*[lambda _: None] * 3, warn=lambda _: None), threading.Event())
+        start(ours, Reporter(*[lambda _: None] * 3, warn=lambda _: None), threading.Event())
 
 
 # --- temporary folders -------------------------------------------------------------------------------------

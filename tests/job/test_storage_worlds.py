@@ -26,7 +26,7 @@ Live = dict[str, int]
 """Where each group is."""
 
 BATCHES = st.dictionaries(st.sampled_from("abcdefg"), st.none() | st.integers(0, 99), max_size=7)
-STEPS = st.lists(BATCHES | st.sampled_from(["beat", "fold", "round", "restart"]), min_size=1, max_size=9)
+STEPS = st.lists(BATCHES | st.sampled_from(["heartbeat", "fold", "round", "restart"]), min_size=1, max_size=9)
 MOST_FAULTS = 12
 FAULTS = st.lists(
     st.sampled_from(["none", "refused", "lost", "taken for another's", "compacted"]), max_size=MOST_FAULTS
@@ -69,7 +69,7 @@ class World:
             self.writer = self.start()
         else:
             act: dict[str, Callable[[], Any]] = {
-                "beat": lambda: self.writer.beat(ENDS),
+                "heartbeat": lambda: self.writer.heartbeat(ENDS),
                 "fold": self.writer.fold,
                 "round": lambda: round_at(self.job.tables, self.now),
             }

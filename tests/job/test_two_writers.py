@@ -16,7 +16,7 @@ from test_writer import ENDS, Job, results, set_offset
 
 from streaming.job.change_over import change_over
 from streaming.job.rebuild import _announced
-from streaming.job.writer import BatchWriter, Commits
+from streaming.job.writer import BatchWriter, ChangesCommitter
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
 from streaming.tables.tables import OtherWriterError, Tables, TablesUnreachableError
@@ -37,7 +37,7 @@ def rebuilt(job: Job) -> Tables:
 
 
 def heartbeat(job: Job) -> Callable[[], Any]:
-    return partial(job.start().beat, ENDS)
+    return partial(job.start().heartbeat, ENDS)
 
 
 def batch(job: Job) -> Callable[[], Any]:
@@ -82,7 +82,7 @@ def test_what_another_has_written_since_the_tables_were_read_is_noticed(job: Job
     for batch_id in range(1, others_batch + 1):
         other.apply(results(set_offset("h", batch_id)), batch_id)
     writes: list[Callable[[BatchWriter], Any]] = [
-        lambda writer: writer.beat(ENDS),
+        lambda writer: writer.heartbeat(ENDS),
         lambda writer: writer.apply(results(set_offset("h", 1)), 1),
     ]
     for write in writes:
@@ -97,7 +97,7 @@ def test_a_compaction_that_comes_first_keeps_no_batch_from_being_written_once(jo
         writer.apply(results(set_offset("g", batch_id)), batch_id)
     with before_commit_to("changes", lambda: job.tables.delta("changes").optimize.compact()):
         writer.apply(results(set_offset("g", 3)), 3)
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert job.offsets() == {"g": 3}
     assert len(job.tables.read_changes()) == 4
     written = {Path(path).name for path in job.tables.delta("changes").file_uris()}
@@ -134,7 +134,7 @@ def test_a_fresh_rebuild_is_the_first_to_write_to_its_tables(tmp_path: Path) -> 
 
 def test_a_long_outage_of_the_storage_holds_few_of_the_commits_that_may_have_arrived(job: Job) -> None:
     said = job.tables.progress()
-    commits = Commits(job.tables, said)
+    commits = ChangesCommitter(job.tables, said)
     append = partial(commits.append, CHANGES.empty_table(), is_batch=False)
     with no_file_larger_than(0):
         for heartbeat in range(1, 251):

@@ -129,7 +129,7 @@ def test_nothing_is_appended_of_a_batch_before_which_tombstones_may_have_been_mi
     job.reason = "away too long"
     with pytest.raises(RebuildNeededError, match="away too long"):
         writer.apply(results(*changes, failed=len(changes)), 0)
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert job.versions() == versions, "not even a heartbeat may say that it was read"
 
 
@@ -137,7 +137,7 @@ def test_what_is_read_is_complete_as_of_the_time_when_the_brokers_were_asked(job
     """The clock stands at 2,000: the answers took a second, or the process was suspended."""
     writer = job.start()
     writer.apply(results(set_offset("g", 1)), 0)
-    writer.beat({0: PartitionEnds(10, 10)}, asked_at=1_000)
+    writer.heartbeat({0: PartitionEnds(10, 10)}, asked_at=1_000)
     progress = job.tables.progress()
     assert progress.heartbeat == 2_000
     assert progress.partitions[0].stable.as_of == 1_000
@@ -145,11 +145,11 @@ def test_what_is_read_is_complete_as_of_the_time_when_the_brokers_were_asked(job
 
 def test_a_heartbeat_says_when_alerts_were_last_evaluated(job: Job) -> None:
     writer = job.start()
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert job.tables.progress().alerts_evaluated_at is None
-    writer.beat(ENDS, alerts_evaluated_at=1_500)
+    writer.heartbeat(ENDS, alerts_evaluated_at=1_500)
     writer.apply(results(set_offset("g", 1)), 0)
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert job.tables.progress().alerts_evaluated_at == 1_500
 
 
@@ -158,17 +158,17 @@ def test_a_leader_that_does_not_answer_is_noted_until_it_does(job: Job) -> None:
     job.positions = {0: 10, 1: 10}
     writer.apply(results(set_offset("g", 1)), 0)
     ends = {number: PartitionEnds(10, 10) for number in (0, 1)}
-    writer.beat(ends, asked_at=1_000)
+    writer.heartbeat(ends, asked_at=1_000)
     for asked_at in (1_100, 1_200):
-        writer.beat({0: ends[0]}, asked_at=asked_at)
+        writer.heartbeat({0: ends[0]}, asked_at=asked_at)
     partitions = job.tables.progress().partitions
     assert [partitions[number].unanswered_since for number in (0, 1)] == [None, 1_100]
     completeness = Completeness(progress=job.tables.progress(), moment=2_000, within_ms=850)
     assert list(completeness.states.values()) == ["current", "unanswered"]
     assert partitions[1].stable.as_of == 1_000
-    writer.beat({}, asked_at=1_300)
+    writer.heartbeat({}, asked_at=1_300)
     assert job.tables.progress().partitions[0].unanswered_since == 1_300
-    writer.beat(ends, asked_at=1_400)
+    writer.heartbeat(ends, asked_at=1_400)
     assert {one.unanswered_since for one in job.tables.progress().partitions.values()} == {None}
 
 
@@ -217,11 +217,11 @@ def test_a_replay_on_tables_of_an_older_release_is_not_compared(job: Job) -> Non
 def test_ends_and_positions_belong_together_wherever_they_are_read(job: Job) -> None:
     """Brokers are asked for ends now and then, and batches go on in between, and while they are asked."""
     writer = job.start()
-    writer.beat({0: PartitionEnds(10, 12)})
+    writer.heartbeat({0: PartitionEnds(10, 12)})
     job.positions = {0: 30}
     writer.apply(results(set_offset("g", 1)), 0)
     assert shown(job) == (30, 30, 30)
-    writer.beat({0: PartitionEnds(25, 40)})
+    writer.heartbeat({0: PartitionEnds(25, 40)})
     assert shown(job) == (30, 30, 40)
     rows = job.tables.delta("changes").to_pyarrow_table().filter(pc.field("kind") == "progress")
     observed = [observation(row["partitions"][0]) for row in rows["progress"].to_pylist()]
@@ -246,9 +246,9 @@ def observation(row: dict[str, Any]) -> tuple[int, int, int]:
 def test_sequence_grows_over_restarts_and_heartbeats(job: Job) -> None:
     for batch_id in range(3):
         writer = job.start()
-        writer.beat(ENDS)
+        writer.heartbeat(ENDS)
         writer.apply(results(set_offset("g", batch_id)), batch_id)
-        writer.beat(ENDS)
+        writer.heartbeat(ENDS)
         writer.fold()
     assert job.tables.read_changes()["sequence"].to_pylist() == [1, 2, 3]
     assert job.offsets() == {"g": 2}
@@ -262,14 +262,14 @@ def test_how_long_a_batch_took_is_in_the_next_commit_and_in_those_after_it(job: 
     writer.apply(results(set_offset("g", 1)), 0)
     writer.took(700)
     assert written() is None, "nothing is committed for this alone"
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert written() == 700
     writer.took(1_400)
     writer.apply(results(set_offset("g", 2)), 1)
     assert written() == 1_400, "a batch carries it, too"
     writer = job.start()
     writer.apply(results(set_offset("g", 2)), 1)  # in the tables already
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     writer.apply(results(set_offset("g", 3)), 2)
     assert written() == 1_400, "after a restart it is that of before, until Spark tells of another"
 
@@ -280,7 +280,7 @@ def test_nothing_is_written_after_a_batch_that_failed(job: Job) -> None:
     with out_of_reach(job), pytest.raises(OffsetlakeError):
         writer.apply(results(set_offset("g", 2), failed=1), 1)
     versions = job.versions()
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert writer.fold() == 0
     assert job.versions() == versions
     job.start().apply(results(set_offset("g", 2), failed=1), 1)
@@ -292,11 +292,11 @@ def test_a_heartbeat_and_a_fold_that_failed_can_be_repeated(job: Job) -> None:
     writer = job.start()
     writer.apply(results(set_offset("g", 1)), 0)
     with out_of_reach(job):
-        for attempt in (lambda: writer.beat(ENDS), writer.fold):
+        for attempt in (lambda: writer.heartbeat(ENDS), writer.fold):
             with pytest.raises(OffsetlakeError):
                 attempt()
     assert writer.rows_since_fold == 1
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert writer.fold() == 1
     assert job.tables.unfolded_rows() == 0
     writer.apply(results(set_offset("g", 2)), 1)
@@ -320,7 +320,7 @@ def test_a_batch_and_a_heartbeat_do_not_wait_for_a_fold(job: Job) -> None:
         try:
             assert begun.wait(30)
             pool.submit(writer.apply, results(set_offset("g", 2), set_offset("h", 3)), 1).result(30)
-            pool.submit(writer.beat, ENDS).result(30)
+            pool.submit(writer.heartbeat, ENDS).result(30)
             assert not fold.done()
         finally:
             may_end.set()
@@ -343,9 +343,9 @@ def test_a_heartbeat_that_arrived_though_the_storage_said_that_it_failed_is_ours
     writer, tables = job.start(), job.tables
     writer._commits._tables = AnswersLost(tables.root)
     with pytest.raises(OSError, match="timed out"):
-        writer.beat(ENDS)
+        writer.heartbeat(ENDS)
     writer._commits._tables = tables
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     writer.apply(results(set_offset("g", 1)), 0)
     assert job.offsets() == {"g": 1}
 
@@ -356,12 +356,12 @@ def test_a_heartbeat_in_doubt_is_ours_also_after_an_outage(job: Job) -> None:
     writer._clock = iter(range(3_000, 9_000)).__next__
     writer._commits._tables = AnswersLost(tables.root)
     with pytest.raises(OSError, match="timed out"):
-        writer.beat(ENDS)
+        writer.heartbeat(ENDS)
     writer._commits._tables = tables
     for _ in range(2):
         with out_of_reach(job), pytest.raises(OffsetlakeError):
-            writer.beat(ENDS)
-    writer.beat(ENDS)
+            writer.heartbeat(ENDS)
+    writer.heartbeat(ENDS)
     writer.apply(results(set_offset("g", 1)), 0)
     assert job.offsets() == {"g": 1}
 
@@ -378,7 +378,7 @@ def test_removals_get_their_cause_before_they_are_written(job: Job) -> None:
     }
     group = {**set_offset("g", 1), "kind": "group", "topic": None, "partition": None, "after": simple}
     writer = job.start()
-    writer.beat(ENDS, RETENTION)
+    writer.heartbeat(ENDS, RETENTION)
     writer.apply(results({**set_offset("g", 1), "after": value}, group), 0)
     unheld = removed_offset("h", 2_000, None, "tombstoned")
     writer.apply(results(unheld), 1)
@@ -394,7 +394,7 @@ def test_a_second_writer_is_noticed_before_it_does_harm(job: Job) -> None:
     ours, theirs = job.start(), job.start()
     theirs.apply(results(set_offset("g", 1)), 0)
     with pytest.raises(MisuseError, match="only writer"):
-        ours.beat(ENDS)
+        ours.heartbeat(ENDS)
     with pytest.raises(MisuseError, match="only writer"):
         ours.apply(results(set_offset("g", 9)), 1)
     assert job.offsets() == {"g": 1}
@@ -426,7 +426,7 @@ def test_the_first_batch_is_committed_even_if_it_changes_nothing(job: Job) -> No
     job.positions = {0: 11}
     writer.apply(results(), 1)
     assert job.versions() == versions
-    writer.beat(ENDS)
+    writer.heartbeat(ENDS)
     assert job.tables.progress().partitions[0].position == 11
 
 

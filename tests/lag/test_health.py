@@ -14,7 +14,7 @@ from streaming.common.arrays import from_numbers, from_texts
 from streaming.common.times import HOUR_MS, MINUTE_MS
 from streaming.lag.health import GROUP_HEALTH, PARTITION_HEALTH, health, partition_health
 from streaming.lag.health_over_time import STATUS_CHANGES, status_changes
-from streaming.lag.log_ends import LAG
+from streaming.lag.log_ranges import LAG
 from streaming.lag.rules import REASONS, STATUSES, HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.lag.samples import Samples
@@ -317,7 +317,7 @@ def test_unknown_where_newer_commits_may_not_have_been_read() -> None:
 
 
 def test_unknown_beyond_the_end_of_the_log() -> None:
-    """A topic made anew: there is no progress to speak of."""
+    """A topic recreated: there is no progress to speak of."""
     world = steady(until=START)
     anew = [sample(START + minute * M, 3, Log((), topic_id="new")) for minute in range(1, 20)]
     world.samples = [row for row in world.samples if row["sampled_at"] <= START] + anew
@@ -336,7 +336,7 @@ def test_a_position_that_is_too_far_behind_for_a_number_is_not_caught_up(until: 
     assert found.select(["status", "lag"]).to_pylist() == [{"status": expected, "lag": 2**63 - 1}]
 
 
-def test_the_end_of_a_former_topic_makes_no_stop() -> None:
+def test_the_end_of_a_recreated_topic_makes_no_stop() -> None:
     """The log of the new one was not beyond the position ten minutes ago: it was not there."""
     world = World().sampled(STEADY, START - 2 * H, START - 5 * M)
     world.committed(consumer(STEADY, START - 2 * H, START - H, every=5 * S)).committed([(10, START - H + S)])

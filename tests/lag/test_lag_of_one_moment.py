@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from log_end_rows import Sample, rows_of
-from table_batches import Batch, append, beat, offset
+from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, from_ms, to_ms
 from streaming.model.progress import PartitionProgress
@@ -49,7 +49,7 @@ def test_the_lag_is_that_of_the_moment_that_is_stated(tmp_path: Path, every: int
         done = {3: PartitionProgress(position=10 * number + 9, loaded=True)}
         append(tables, batch, live=live, now=written_at, partitions=done)
         live |= batch
-    beat(tables, T0 + UNTIL)
+    heartbeat(tables, T0 + UNTIL)
     tables.append_log_ends(rows_of([Sample(at, "t", 0, end_at(at)) for at in samples]))
     queries = LagQueries(tables)
     most = RATE * (2 * TRIGGER + (20 * S if end_at is bursts else 0)) // S

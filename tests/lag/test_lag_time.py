@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from sampled_logs import CROSSED, LOG, SAMPLES, Log, crossings_of, newest_of, sample, sample_table, timed
+from sampled_logs import CROSSED, LOG, SAMPLES, Log, newest_of, offset_times_of, sample, sample_table, timed
 
 from streaming.common.arrays import from_numbers
 from streaming.common.times import MINUTE_MS
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
-from streaming.lag.log_ends import LAG
+from streaming.lag.log_ranges import LAG
 from streaming.lag.runs import COMMITS
 from streaming.lag.samples import Samples
 from streaming.model.schemas import TIMESTAMP
@@ -46,7 +46,7 @@ def lags(
     commits: list[dict[str, Any]], samples: list[dict[str, Any]], as_of: int, max_age_ms: int = AGE
 ) -> list[dict[str, Any]]:
     positions = [(row["topic"], row["partition"], row["committed_offset"]) for row in commits]
-    crossed = crossings_of(samples, positions, as_of)
+    crossed = offset_times_of(samples, positions, as_of)
     newest = sample_table(newest_of(samples, as_of))
     rows = counted(timed(commits, OFFSETS), newest, crossed, max_age_ms=max_age_ms, as_of=as_of)
     assert rows.schema.names == [*OFFSETS.names[:3], *LAG.names, "commit_timestamp"]
@@ -129,7 +129,7 @@ def test_an_end_is_held_against_the_offset_as_of_its_sample(
     Random(len(steps)).shuffle(changes)
     ends = Ends.of(rows, sample_table(newest_of(SAMPLED)), np.full(2, 1_190_000), max_age_ms=AGE)
     held = as_of_ends(rows, ends, timed(changes, MOVES))
-    found = with_lag(rows, ends, held, crossings_of(SAMPLED, [("t", 0, expected), ("t", 0, 40)]))
+    found = with_lag(rows, ends, held, offset_times_of(SAMPLED, [("t", 0, expected), ("t", 0, 40)]))
     assert found["committed_offset"].to_pylist() == [40, 40]
     assert found["offset_as_of_ends"].to_pylist() == [expected, 40]
     assert found["log_end_offset"].to_pylist() == [50, 50]
@@ -155,7 +155,7 @@ def test_nothing_is_known_without_a_committed_offset() -> None:
 
 def test_old_samples_say_nothing_but_when_they_are_of() -> None:
     commits = timed([commit(1)], OFFSETS)
-    newest, crossed = sample_table(newest_of(SAMPLED)), crossings_of(SAMPLED, [("t", 0, 1)])
+    newest, crossed = sample_table(newest_of(SAMPLED)), offset_times_of(SAMPLED, [("t", 0, 1)])
     for as_of, is_known in ((1_180_000 + AGE, True), (1_180_001 + AGE, False)):
         rows = counted(commits, newest, crossed, max_age_ms=AGE, as_of=as_of)
         assert rows["ends_as_of"].cast(pa.int64()).to_pylist() == [1_180_000_000]
@@ -271,7 +271,7 @@ def test_along_a_history_every_row_has_the_lag_of_its_own_moment(seed: int) -> N
         log, at = random.choice(logs), random.randrange(400_000, 3_000_000)
         rows.append({**commit(random.randrange(log.end_at(at) + 40), at, log), "batch_time": at})
     table = timed(rows, OFFSETS.append(pa.field("batch_time", TIMESTAMP)))
-    crossed = crossings_of(
+    crossed = offset_times_of(
         samples, [(row["topic"], row["partition"], row["committed_offset"]) for row in rows]
     )
     random.shuffle(samples)
@@ -286,10 +286,10 @@ def test_along_a_history_every_row_has_the_lag_of_its_own_moment(seed: int) -> N
 
 
 def test_along_a_history_the_time_in_a_former_log_is_not_known() -> None:
-    """The crossing is that of the topic made anew, after the row's moment."""
+    """The crossing is that of the topic recreated, after the row's moment."""
     samples = [sample(0, 90), sample(60_000, 100), sample(120_000, 8, Log((), topic_id="new"))]
     rows = timed([commit(95, 60_000), commit(5, 60_000), commit(5, 120_000)], OFFSETS)
-    crossed = crossings_of(samples, [("t", 0, 95), ("t", 0, 5), ("t", 0, 5)])
+    crossed = offset_times_of(samples, [("t", 0, 95), ("t", 0, 5), ("t", 0, 5)])
     moments = np.array([60_000, 60_000, 120_000])
     ends = Ends.of(rows, sample_table(samples), moments, max_age_ms=AGE)
     found = with_lag(rows, ends, as_of_ends(rows, ends, rows.slice(0, 0)), crossed)
@@ -371,7 +371,7 @@ def test_an_end_of_another_topic_says_nothing(committed: str | None, sampled: st
     row = commit(7, 1_000_000) | {"topic_id": committed}
     rows = timed([row], OFFSETS.append(pa.field("topic_id", pa.string())))
     samples = [sample(990_000, 1_000_000, Log((), topic_id=sampled))]
-    crossed = crossings_of(samples, [("t", 0, 7)])
+    crossed = offset_times_of(samples, [("t", 0, 7)])
     found = counted(rows, sample_table(samples), crossed, max_age_ms=AGE, as_of=1_010_000)
     is_known = [found[name][0].is_valid for name in LAG.names]
     assert is_known == [IDS[committed, sampled]] * 5 + [True]

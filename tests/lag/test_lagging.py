@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from log_end_rows import Sample, of_topic, rows_of
-from table_batches import Batch, append, beat, offset
+from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, from_ms, to_ms
 from streaming.lag import lagging
@@ -62,8 +62,8 @@ CASES = {
         [(0, 100)], (2 * M + 10 * S, False), rising(2 * M), [(0, 6 * M), (10 * M, 20 * M)]
     ),
     "removed, and again": Case([(0, 10), (5 * M - S, None), (7 * M - S, 20)], (7 * M, True)),
-    "made anew": Case([(0, 10)], (7 * M, True), anew_at=7 * M),
-    "caught up, and made anew": Case([(0, 100)], None, anew_at=7 * M),
+    "recreated": Case([(0, 10)], (7 * M, True), anew_at=7 * M),
+    "caught up, and recreated": Case([(0, 100)], None, anew_at=7 * M),
     "beyond the end": Case([(0, 100), (3 * M, 200)], None),
 }
 
@@ -88,7 +88,7 @@ class World:
             done = {3: PartitionProgress(position=10 * number + 9, loaded=True)}
             append(self.tables, batch, live=live, now=T0 + at, partitions=done)
             live |= batch
-        beat(self.tables, END)
+        heartbeat(self.tables, END)
         self.tables.append_log_ends(rows_of([one for name in cases for one in self.samples(name)]))
 
     @staticmethod

@@ -13,7 +13,7 @@ from sampled_logs import CROSSED, SAMPLES, Log, timed
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag.health import PARTITION_HEALTH, partition_health
-from streaming.lag.log_ends import LAG
+from streaming.lag.log_ranges import LAG
 from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import COMMITS
@@ -64,7 +64,7 @@ class Held:
     def whole_since(self) -> int | None:
         return NOW
 
-    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
+    def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         return pa.table([pa.nulls(len(positions), field.type) for field in CROSSED], schema=CROSSED)
 
 
@@ -161,7 +161,7 @@ def test_health_step_by_step_equals_that_of_all_positions_judged_anew(seed: int,
 # --- lag -------------------------------------------------------------------------------------------------
 
 
-def follower(chance: random.Random, clock: Callable[[], int]) -> tuple[pa.Table, Held]:
+def tailer(chance: random.Random, clock: Callable[[], int]) -> tuple[pa.Table, Held]:
     """Groups that follow a log, or are behind or beyond its end, with commits up to now; the coordinator's
     clock is so far ahead (ms) of the job's."""
     log = Log(range(NOW - 20 * MINUTE_MS, NOW + MINUTE_MS, 1_000), topic="a\0")
@@ -187,9 +187,9 @@ def test_lag_does_not_depend_on_the_brokers_clocks(seed: int, skew: int) -> None
     """Nor on the moment that is asked about, where more was written since: the job is ahead of it."""
     skews = random.Random(seed)
     for moment in NOW, NOW - 2_000:
-        positions, plain = follower(random.Random(seed), lambda: 0)
+        positions, plain = tailer(random.Random(seed), lambda: 0)
         expected = offsets_with_lag(plain, positions, moment=moment, max_age_ms=MAX_AGE_MS).to_pylist()
-        positions, held = follower(random.Random(seed), lambda: skews.randint(-skew, skew))
+        positions, held = tailer(random.Random(seed), lambda: skews.randint(-skew, skew))
         found = offsets_with_lag(held, positions, moment=moment, max_age_ms=MAX_AGE_MS).to_pylist()
         assert [{name: row[name] for name in LAG.names} for row in found] == [
             {name: row[name] for name in LAG.names} for row in expected
@@ -206,7 +206,7 @@ def test_lag_does_not_depend_on_the_brokers_clocks(seed: int, skew: int) -> None
 
 
 def test_commits_are_read_back_to_the_oldest_sample_that_counts() -> None:
-    positions, held = follower(random.Random(1), lambda: 0)
+    positions, held = tailer(random.Random(1), lambda: 0)
     asked = list[tuple[Sequence[str] | None, int]]()
 
     @dataclass(frozen=True)

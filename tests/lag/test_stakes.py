@@ -7,7 +7,7 @@ import pytest
 
 from streaming.brokers.facts import LogRange
 from streaming.common.times import from_ms
-from streaming.lag.log_ends import LAG, STAKES, partitions_in, with_log_ends, with_stakes
+from streaming.lag.log_ranges import LAG, STAKES, partitions_in, with_log_ends, with_stakes
 
 OFFSETS = pa.table(
     {

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 from sampled_logs import SAMPLES, sample, timed
 
-from streaming.lag.log_ends import LAG
+from streaming.lag.log_ranges import LAG
 from streaming.lag.restoring import (
     BEYOND_END,
     LOG_UNKNOWN,

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from maintenance_rounds import KEPT, NOW, TODAY, round_at
 from storage_faults import no_file_larger_than
-from table_batches import QUERY, Batch, Row, append, beat, group, live_in, live_on, offset
+from table_batches import QUERY, Batch, Row, append, group, heartbeat, live_in, live_on, offset
 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
 from streaming.cli.main import cli
@@ -148,7 +148,7 @@ def test_replaced_files_are_deleted_only_when_they_are_old_enough(tables: Tables
     assert len(files_of(tables, "changes")) == 14
     patient = replace(KEPT, keep_unused_files_ms=60_000)  # counts as an hour
     for minutes in range(5):
-        beat(tables, NOW - minutes * 60_000)
+        heartbeat(tables, NOW - minutes * 60_000)
     assert delete_unused_files(tables, "changes", patient, NOW) == 0
     assert len(reader.to_pyarrow_table()) == 38
     assert delete_unused_files(tables, "changes", KEPT, NOW) == 13
@@ -294,7 +294,7 @@ def test_history_says_from_when_on_it_has_every_step(tables: Tables) -> None:
     assert queries.list_history("a").whole_since is None
     round_at(tables, start + 20 * DAY_MS)
     answer = queries.list_history("a")
-    assert answer.rows["event"].to_pylist() == ["retired"]
+    assert answer.rows["event"].to_pylist() == ["removed"]
     assert answer.whole_since is not None
     assert 0 <= start + 13 * DAY_MS - answer.whole_since < DAY_MS
     said = CliRunner().invoke(cli, ["history", "--group", "a", "--table-root", tables.root]).stderr

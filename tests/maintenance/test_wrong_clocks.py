@@ -12,7 +12,7 @@ import pytest
 from alert_tables import RETENTION, Lake
 from deltalake import CommitProperties, Transaction, write_deltalake
 from maintenance_rounds import KEPT, NOW, TODAY, round_at
-from table_batches import Batch, append, beat, live_on, offset
+from table_batches import Batch, append, heartbeat, live_on, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
 from streaming.maintenance.lease import LEASE_MS, LEASE_TRANSACTION, MaintenanceBusyError, maintenance_lease
@@ -72,7 +72,7 @@ def test_a_round_a_year_ahead_trims_no_history_and_the_next_one_works(tables: Ta
 def test_heartbeats_and_batches_of_a_clock_that_is_ahead_are_no_evidence_for_it(tables: Tables) -> None:
     a_week(tables)
     before = answers(tables)[0]
-    beat(tables, NOW + YEAR_MS)
+    heartbeat(tables, NOW + YEAR_MS)
     appended_by(tables, NOW + YEAR_MS + 1, 7)
     tables.fold()
     round_at(tables, NOW + YEAR_MS + 2)
@@ -189,7 +189,7 @@ def test_a_table_that_a_clock_behind_wrote_from_its_start_keeps_what_is_young(ta
     gone: Batch = {("g", "orders", 0): None}
     append(tables, gone, live=committed(1), now=NOW - YEAR_MS + 1, records_at=NOW)
     tables.fold()
-    beat(tables, NOW + 1)
+    heartbeat(tables, NOW + 1)
     round_at(tables, NOW + 1)
     assert tables.read_changes()["op"].to_pylist() == ["set", "remove"]
 
@@ -262,7 +262,7 @@ def young(tables: Tables) -> tuple[Tables, Callable[[int], list[str]]]:
         now = now_ms()
         append(tables, committed(1), now=now - ended_ago - 3 * HOUR_MS)
         for minutes in range(180, -1, -10):
-            beat(tables, now - ended_ago - minutes * MINUTE_MS)
+            heartbeat(tables, now - ended_ago - minutes * MINUTE_MS)
         folder = Path(tables.root) / "changes" / f"day={date(2026, 1, 1)}"
         folder.mkdir()
         for name, age in (("new", 5 * MINUTE_MS), ("old", 3 * HOUR_MS)):

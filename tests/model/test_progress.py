@@ -1,4 +1,4 @@
-"""Progress: positions only grow, loaded stays true, standing still is stalling; JSON keeps it all."""
+"""Progress: positions only grow, loaded stays true, assessment still is stalling; JSON keeps it all."""
 
 import json
 from dataclasses import replace

@@ -10,7 +10,7 @@ import pytest
 from kafka_clients import partition_of
 
 from decoders import decode_columns
-from streaming.job.listener import BatchReport
+from streaming.job.reporter import BatchReport
 from streaming.model.progress import Progress
 from streaming.model.totals import Totals
 from tests.benchmarks.clocks import Clocks

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from command_columns import COLUMNS
-from test_rooms import OWNERS, ROOMS, SETTINGS
+from test_packages import OWNERS, PACKAGES, SETTINGS
 
 from decoders.messages import APIS, Api
 from streaming.alerts.rules import RULES
@@ -221,14 +221,14 @@ def test_the_import_table_of_the_page_is_that_of_the_tests() -> None:
     }
     assert documented == {
         room: (set(below.split()), {package for package, rooms in OWNERS.items() if room in rooms.split()})
-        for room, below in ROOMS.items()
+        for room, below in PACKAGES.items()
     }
 
 
 def test_the_folder_list_of_the_page_is_that_of_the_rooms() -> None:
-    assert re.findall(r"^(?:streaming/)?([\w/]+)/ +\w.*$", ARCHITECTURE, re.MULTILINE)[: len(ROOMS)] == list(
-        ROOMS
-    )
+    assert re.findall(r"^(?:streaming/)?([\w/]+)/ +\w.*$", ARCHITECTURE, re.MULTILINE)[
+        : len(PACKAGES)
+    ] == list(PACKAGES)
 
 
 def test_every_make_target_explains_itself() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.cli.main import cli
 from streaming.common.times import now_ms
@@ -35,7 +35,7 @@ def _warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = now_ms()
     progress = Progress().with_positions({3: 5}).with_ends({3: PartitionEnds(5, 5)}, now=now)
     append(tables, LIVE, topic=OFFSETS_TOPIC, partitions=progress.partitions)
-    beat(tables, now)
+    heartbeat(tables, now)
     tables.fold()
 
 

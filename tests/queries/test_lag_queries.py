@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pytest
 from log_end_rows import Sample, gone, of_topic, rows_of
 from sampled_logs import Log, sample, timed
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms, to_ms
 from streaming.lag.health import GROUP_HEALTH
-from streaming.lag.log_ends import LAG
+from streaming.lag.log_ranges import LAG
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.restoring import LOG_UNKNOWN, MADE_ANEW, START_PASSED
 from streaming.model.errors import MisuseError
@@ -74,7 +74,7 @@ def queries(tmp_path_factory: pytest.TempPathFactory) -> LagQueries:
         done = PartitionProgress(position=100 * minute, loaded=True, last_stable_offset=100 * minute)
         append(tables, batch, live=live, now=now, partitions={3: replace(done, high_watermark=100 * minute)})
         live |= batch
-    beat(tables, T0 + (LAST + 1) * M)
+    heartbeat(tables, T0 + (LAST + 1) * M)
     append_ends(tables, range(-30, LAST + 2))
     return LagQueries(tables)
 
@@ -257,7 +257,7 @@ def test_a_topic_made_anew_is_no_rewind(
     ends = [of_topic(T0 + (1 + number) * M, "t", topic_id) for number, topic_id in enumerate(seen)]
     if ends:
         tables.append_log_ends(rows_of(ends))
-    beat(tables, T0 + 5 * M)
+    heartbeat(tables, T0 + 5 * M)
     queries = LagQueries(tables)
 
     def events(*asked: str) -> list[str]:
@@ -298,7 +298,7 @@ def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.Temp
     times = {"commit_timestamp": now - 10 * M, "source_timestamp": now - 10 * M}
     done = {3: PartitionProgress(position=1, loaded=True)}
     append(tables, {("g", "t", 0): offset(committed_offset=50, **times)}, now=now - 10 * M, partitions=done)
-    beat(tables, now - S)
+    heartbeat(tables, now - S)
     ahead = [of_topic(now + DAY_MS, "t", "of-then"), Sample(now + DAY_MS, "t", 0, 100, "of-then")]
     own = [of_topic(now - 20 * M, "t", "own"), Sample(now - S, "t", 0, 10_000, "own", 9_000)]
     tables.append_log_ends(rows_of([*ahead, *own]))
@@ -306,7 +306,7 @@ def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.Temp
     [row] = queries.restore(["g"], as_of=from_ms(now - M)).rows.to_pylist()
     assert (row["log_start_offset"], row["log_end_offset"], row["warning"]) == (9_000, 10_000, START_PASSED)
     [row] = queries.list_offsets(["g"], with_former=True).rows.to_pylist()
-    assert (row["lag"], row["ends_as_of"], row["of_former_topic"]) == (9_950, from_ms(now - S), False)
+    assert (row["lag"], row["ends_as_of"], row["of_recreated_topic"]) == (9_950, from_ms(now - S), False)
 
 
 @pytest.mark.parametrize("clock", [-180 * M, -15 * S, 0, 15 * S])
@@ -373,12 +373,12 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
         timed([{**row, "error": None, "day": day_of(row["sampled_at"])} for row in anew], LOG_ENDS)
     )
     for minute in range(1, 12):
-        beat(tables, T0 + minute * M)
+        heartbeat(tables, T0 + minute * M)
     queries = LagQueries(tables)
     rows = queries.list_offsets(as_of=at(10.5), with_former=True).rows.to_pylist()
-    assert [(row["lag"], row["of_former_topic"]) for row in rows] == [(-890, True), (-891, False)]
+    assert [(row["lag"], row["of_recreated_topic"]) for row in rows] == [(-890, True), (-891, False)]
     before = queries.list_offsets(["g"], as_of=at(1.5), with_former=True).rows.to_pylist()
-    assert [(row["lag"], row["of_former_topic"]) for row in before] == [(LOG.end_at(T0 + M) - 900, False)]
+    assert [(row["lag"], row["of_recreated_topic"]) for row in before] == [(LOG.end_at(T0 + M) - 900, False)]
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["beyond the log end"] * 2
     assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [MADE_ANEW]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
@@ -399,7 +399,7 @@ def test_a_series_knows_when_a_topic_was_gone_or_lost_partitions(tmp_path: pytes
     again = [Sample(T0 + 2 * M, "a", 0, 4, "a-1"), Sample(T0 + 2 * M, "b", 0, 3, "b-2")]
     tables.append_log_ends(rows_of([*again, gone(T0 + 2 * M, "c")]))
     for minute in range(1, 4):
-        beat(tables, T0 + minute * M)
+        heartbeat(tables, T0 + minute * M)
     queries = LagQueries(tables)
     series = queries.lag_over_time(["g"], since=at(0), until=at(3), every_ms=M).rows
     lags = [series.filter(pc.equal(series["at"], at(n)))["lag"].to_pylist() for n in range(4)]
@@ -427,7 +427,7 @@ def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory)
     tables.append_log_ends(rows_of([Sample(T0, "t", 0, 10), Sample(T0, "u", 0, 10)]))
     tables.append_log_ends(rows_of([Sample(T0 + 30 * M, "u", 0, 20)]))
     for minute in range(1, 31):
-        beat(tables, T0 + minute * M)
+        heartbeat(tables, T0 + minute * M)
     patient = LagQueries(tables, max_age_ms=60 * M)
     assert patient.list_offsets(as_of=at(30)).rows["lag"].to_pylist() == [9, 19]
     series = patient.lag_over_time(None, since=at(29), until=at(30), every_ms=M)

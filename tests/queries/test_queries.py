@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from table_batches import Batch, Row, append, beat, group, offset
+from table_batches import Batch, Row, append, group, heartbeat, offset
 
 from streaming.common.times import from_ms, now_ms
 from streaming.model.completeness import COMPLETE_WITHIN_MS
@@ -242,12 +242,12 @@ def test_history_has_a_step_for_each_batch_that_moved_a_position(tmp_path: Any) 
         (6, None, "first", None),
         (9, 3, "commit", None),
         (2, -7, "rewind", None),
-        (None, None, "retired", "unknown"),
+        (None, None, "removed", "unknown"),
     ]
     second = from_ms(T0 + 2_000)
     assert history("a", topic, since=second).rows["event"].to_pylist() == [
         "rewind",
-        "retired",
+        "removed",
     ]
     assert history("a", topic, as_of=second).rows["event"].to_pylist()[-1] == "rewind"
     assert len(history("a").rows) == 5  # one of another topic
@@ -283,11 +283,11 @@ def test_history_of_several_groups_or_of_all_and_of_some_events(moved: OffsetQue
     assert steps(moved, events=["rewind"]) == rewinds
     assert steps(moved, ["b", "a"], events=["rewind"]) == rewinds
     assert steps(moved, "b", events=["rewind"]) == rewinds[1:]
-    assert steps(moved, events=["retired", "rewind"]) == [*rewinds, ("a", None, "retired")]
+    assert steps(moved, events=["removed", "rewind"]) == [*rewinds, ("a", None, "removed")]
     assert {row[0] for row in steps(moved)} == {"", "a", "b"}
     assert steps(moved, []) == []
     with pytest.raises(
-        MisuseError, match="events: expected some of first, commit, rewind, retired; found 'back'"
+        MisuseError, match="events: expected some of first, commit, rewind, removed; found 'back'"
     ):
         LagQueries(moved.tables).list_history(events=["rewind", "back"])
 
@@ -376,10 +376,10 @@ def test_a_stalled_partition_is_not_complete(tmp_path: Any) -> None:
     now = T0 + COMPLETE_WITHIN_MS + 1
     read = held.with_ends({0: PartitionEnds(5, 5), 2: PartitionEnds(5, 5)}, now)
     for moment in range(T0 + 60_000, now, 60_000):
-        beat(queries.tables, moment, partitions=held.partitions)
-    beat(queries.tables, now, partitions=read.partitions)
-    beat(queries.tables, now + 1)
-    assert queries.list_offsets(["b"], as_of=from_ms(now)).as_of.complaints() == []
+        heartbeat(queries.tables, moment, partitions=held.partitions)
+    heartbeat(queries.tables, now, partitions=read.partitions)
+    heartbeat(queries.tables, now + 1)
+    assert queries.list_offsets(["b"], as_of=from_ms(now)).as_of.shortcomings() == []
     with pytest.raises(IncompleteError, match="offsets partitions 1 are stalled"):
         queries.list_offsets(["a"], as_of=from_ms(now)).as_of.check(is_complete=True)
 
@@ -391,12 +391,12 @@ def test_what_nobody_answers_for_is_not_complete_now_nor_later(tmp_path: Any) ->
     now = now_ms()
     read = queries.tables.progress().with_ends({1: PartitionEnds(5, 5)}, now - 60_000)
     silent = read.with_answers(ends, now - 29_000)
-    beat(queries.tables, now - 29_000, partitions=silent.partitions)
+    heartbeat(queries.tables, now - 29_000, partitions=silent.partitions)
     queries.list_offsets(["a"]).as_of.check(is_complete=True)  # read a minute ago: within three
     with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 20"):
         short.list_offsets(["a"]).as_of.check(is_complete=True)
     again = silent.with_ends({1: PartitionEnds(5, 5)}, now)
-    beat(queries.tables, now, partitions=again.partitions)
+    heartbeat(queries.tables, now, partitions=again.partitions)
     short.list_offsets(["a"]).as_of.check(is_complete=True)
     then, queries = from_ms(now - 29_000), short
     with pytest.raises(IncompleteError, match="not answered for offsets partitions 1 since 20"):
@@ -420,7 +420,7 @@ def test_an_answer_is_what_was_last_known_once_the_job_is_silent() -> None:
     ]
     assert str(old).endswith("; last known state of offsets partitions: 2 loading")
     assert (young.document()["is_last_known"], old.document()["is_last_known"]) == (False, True)
-    assert old.document()["complaints"] == old.caveats()
+    assert old.document()["warnings"] == old.caveats()
     never = AsOf.of(None, Progress(), now=T0)
     assert (never.is_last_known, never.silence()) == (False, [])
 

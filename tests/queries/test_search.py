@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from streaming.model.errors import MisuseError
 from streaming.model.schemas import KEY
 from streaming.queries.names import (
+    KnownNames,
     Missing,
-    Names,
-    Search,
+    NameSearch,
     TopicPartitions,
     is_pattern,
     matching,
@@ -44,15 +44,15 @@ class Lake:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...] | None] = []
 
-    def names(self, groups: tuple[str, ...] | None) -> Names:
+    def names(self, groups: tuple[str, ...] | None) -> KnownNames:
         self.asked.append(groups)
-        return Names.of(table([key for key in KEYS if groups is None or key[0] in groups]))
+        return KnownNames.of(table([key for key in KEYS if groups is None or key[0] in groups]))
 
-    def search(self, groups: list[str], topics: list[str] | None = None) -> Search:
+    def search(self, groups: list[str], topics: list[str] | None = None) -> NameSearch:
         parsed = [TopicPartitions.parse(text, name="--topic") for text in topics or []]
-        return Search(groups, parsed, self.names)
+        return NameSearch(groups, parsed, self.names)
 
-    def answer(self, search: Search) -> pa.Table:
+    def answer(self, search: NameSearch) -> pa.Table:
         """What a question for committed offsets gives."""
         held = [key for key in KEYS if key[1] is not None]
         of_groups = [key for key in held if search.groups is None or key[0] in search.groups]
@@ -216,8 +216,8 @@ def test_a_pattern_is_about_all_groups_but_a_name_like_one_is_not(texts: list[st
 
 @pytest.mark.timeout(60)
 def test_of_thousands_that_are_not_there_the_first_get_names_that_may_have_been_meant() -> None:
-    known = Names(frozenset(f"consumer-group-{number:07}" for number in range(20_000)), {})
-    search = Search([f"consumer-grup-{number:07}" for number in range(3_000)], [], lambda _: known)
+    known = KnownNames(frozenset(f"consumer-group-{number:07}" for number in range(20_000)), {})
+    search = NameSearch([f"consumer-grup-{number:07}" for number in range(3_000)], [], lambda _: known)
     missing = search.missing(table([]), nothing="committed offsets")
     meant = [sentence for sentence in missing.sentences if HERE in sentence]
     assert (len(missing.groups), len(missing.sentences), len(meant)) == (3_000, 3_000, 5)

@@ -12,7 +12,7 @@ from streaming.queries.scans import Scanned
 from streaming.queries.sql import run_sql
 from streaming.tables.snapshot import Snapshot
 
-READS = ("newest_ends", "crossings", "topics_over_time", "commits", "ends_between", "pauses", "groups")
+READS = ("newest_ends", "offset_times", "topics_over_time", "commits", "ends_between", "pauses", "groups")
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ READ_BY = {
     'SELECT "group", lag FROM lag': LAG,
     "SELECT count(*) FROM lag WHERE lag > 10": LAG,
     'SELECT x."LAG" FROM (SELECT lag AS "LAG", lag_seconds FROM lag) x': LAG,
-    "SELECT log_end_offset FROM lag AS of_former_topic": LAG,
-    "SELECT topic FROM lag ORDER BY lag_seconds": LAG | {"crossings"},
-    "SELECT l.lag FROM lag l JOIN lag m USING (topic) WHERE m.lag_is_at_least": LAG | {"crossings"},
-    "SELECT of_former_topic FROM lag": {"topics_over_time"},
-    "SELECT * FROM lag": LAG | {"crossings", "topics_over_time"},
-    "WITH l AS (SELECT * FROM lag) SELECT l.* FROM l": LAG | {"crossings", "topics_over_time"},
+    "SELECT log_end_offset FROM lag AS of_recreated_topic": LAG,
+    "SELECT topic FROM lag ORDER BY lag_seconds": LAG | {"offset_times"},
+    "SELECT l.lag FROM lag l JOIN lag m USING (topic) WHERE m.lag_is_at_least": LAG | {"offset_times"},
+    "SELECT of_recreated_topic FROM lag": {"topics_over_time"},
+    "SELECT * FROM lag": LAG | {"offset_times", "topics_over_time"},
+    "WITH l AS (SELECT * FROM lag) SELECT l.* FROM l": LAG | {"offset_times", "topics_over_time"},
 }
 
 
@@ -71,9 +71,9 @@ def test_lag_in_time_is_not_worked_out_for_a_status(world: LagTables, reads: dic
     one = "FROM health WHERE \"group\" = 'live'"  # of groups that stopped it is asked how they pause
     run_sql(world.tables, f"SELECT status, reason, lag {one}")
     assert "commits" in reads
-    assert "crossings" not in reads
+    assert "offset_times" not in reads
     run_sql(world.tables, f"SELECT status, reason, lag_seconds {one}")
-    assert "crossings" in reads
+    assert "offset_times" in reads
 
 
 GROUPS = {

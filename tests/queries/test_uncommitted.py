@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from log_end_rows import Sample, of_topic, rows_of
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.assessment.owners import OWNER
 from streaming.common.times import MINUTE_MS, from_ms, now_ms
@@ -73,7 +73,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
         )
     )
     tables.append_log_ends(rows_of(of_topic(START, topic, f"id-{topic}") for topic in ends))
-    beat(tables, START + 30 * M)
+    heartbeat(tables, START + 30 * M)
     return tables
 
 

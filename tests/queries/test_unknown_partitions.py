@@ -13,7 +13,7 @@ from streaming.model.schemas import CHANGES
 from streaming.queries.expiring import list_expiring
 from streaming.queries.lag import LagQueries
 from streaming.queries.queries import OffsetQueries
-from streaming.queries.retired import list_retired
+from streaming.queries.removed import list_removed
 from streaming.queries.sql import run_sql
 from streaming.settings.model import ExpirySettings
 from streaming.tables.tables import Tables
@@ -31,8 +31,8 @@ ANSWERS: dict[str, Callable[[Tables], tuple[Any, Any]]] = {
     "lag over time": lambda tables: _answer(
         LagQueries(tables).lag_over_time(None, since=SINCE, every_ms=MINUTE_MS)
     ),
-    "retired": lambda tables: (
-        (found := list_retired(tables, now=NOW)).rows["group"].to_pylist(),
+    "removed": lambda tables: (
+        (found := list_removed(tables, now=NOW)).rows["group"].to_pylist(),
         found.about,
     ),
     "expiring": lambda tables: (

@@ -11,7 +11,7 @@ import pytest
 from alert_tables import DAY, HOUR, RETENTION, Lake
 from http_receiver import HttpReceiver, running_receiver
 
-from streaming.alerts.delivery import Courier
+from streaming.alerts.delivery import Notifier
 from streaming.alerts.listing import describe_alerts
 from streaming.alerts.receivers import DeliveryError, Webhook, post
 from streaming.alerts.table import AlertTable, Told
@@ -195,8 +195,8 @@ def test_what_cannot_be_sent_is_named_by_its_class_alone(
     url = url.format(host=hook.url.removeprefix("http://").removesuffix("/hook"))
     said: list[str] = []
     receiver = Webhook(WebhookSettings(url=url, headers=MappingProxyType(headers)), 1_000)
-    courier = Courier(AlertTable(lake.tables), receiver, said.append, clock=lambda: lake.now)
-    assert not courier.deliver()
+    notifier = Notifier(AlertTable(lake.tables), receiver, said.append, clock=lambda: lake.now)
+    assert not notifier.deliver()
     assert hook.bodies == []
     (line,) = said
     assert "Error" in line or "InvalidURL" in line
@@ -212,8 +212,8 @@ def test_an_unexpected_error_is_named_by_its_class_alone(lake: Lake) -> None:
             raise RuntimeError(CANARY)
 
     said: list[str] = []
-    courier = Courier(AlertTable(lake.tables), Leaking(), said.append, clock=lambda: lake.now)
-    assert not courier.deliver()
+    notifier = Notifier(AlertTable(lake.tables), Leaking(), said.append, clock=lambda: lake.now)
+    assert not notifier.deliver()
     assert "RuntimeError" in said[0]
     assert CANARY not in said[0]
     assert_hidden(lake)

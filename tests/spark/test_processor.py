@@ -14,9 +14,9 @@ from streaming.common import pieces
 from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH, KEY
 from streaming.model.totals import Totals, totals_from_json
-from streaming.packets import codec, unpacking
-from streaming.packets.shards import shard_keys
-from streaming.packets.unpacking import Packets
+from streaming.packing import codec, unpacking
+from streaming.packing.shards import shard_keys
+from streaming.packing.unpacking import PackedBlocks
 from streaming.spark import layered_state, shard_replay
 from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.shard_results import ShardResults
@@ -52,8 +52,8 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
         for key, records in batch(number):
             shards[key], changes = replay(shards[key], records)
             totals = Totals(decoded=len(records))
-            packet = Row(shard=key, records=codec.pack(records, totals))
-            [result] = operator.test(key, [packet])
+            block = Row(shard=key, records=codec.pack(records, totals))
+            [result] = operator.test(key, [block])
             assert totals_from_json(result["totals"]) == totals
             found = widen(codec.from_bytes(result["changes"]), CHANGES_IN_BATCH)
             assert found.sort_by(KEYS).equals(changes.sort_by(KEYS))
@@ -74,11 +74,11 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
         records = pa.concat_tables(
             [records for _, records in shard_records(case, workload, count, number * 10_000)]
         )
-        packets = packets_of(records, 25)
-        assert (len([*Packets(packets).slices()]) > 1) == (count >= 60)
+        blocks = blocks_of(records, 25)
+        assert (len([*PackedBlocks(blocks).slices()]) > 1) == (count >= 60)
         shard, changes = replay(shard, records)
         totals = Totals(decoded=len(records))
-        results = operator.test(0, [Row(shard=0, records=packet) for packet in packets])
+        results = operator.test(0, [Row(shard=0, records=block) for block in blocks])
         found = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
         assert pa.concat_tables(found).sort_by(KEYS).equals(changes.sort_by(KEYS))
         assert sum((totals_from_json(row["totals"]) for row in results), Totals()) == totals
@@ -96,8 +96,8 @@ def test_many_changes_are_left_in_files_that_are_read_once(
     few = records.slice(0, 10)
     for some, folder, in_files in ((records, tmp_path, True), (records, gone, False), (few, tmp_path, False)):
         _, changes = replay(Shard.empty(), some)
-        packets = [Row(shard=0, records=packet) for packet in packets_of(some, 500)]
-        rows = TwsTester(ReplayShard(str(folder))).test(0, packets)
+        blocks = [Row(shard=0, records=block) for block in blocks_of(some, 500)]
+        rows = TwsTester(ReplayShard(str(folder))).test(0, blocks)
         files = {str(path) for path in tmp_path.iterdir()}
         assert {row["file"] for row in rows} - {None} == files
         assert all((row["file"] is not None) == (row["changes"] == b"") for row in rows)
@@ -118,8 +118,8 @@ def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pyt
         workload = replace(CASE.filling, records=count, seed=1 + number)
         _, records = next(iter(shard_records(CASE, workload, count, number * 10_000)))
         shard, changes = replay(shard, records)
-        packet = Row(shard=0, records=codec.pack(records, Totals(decoded=len(records))))
-        results = operator.test(0, [packet])
+        block = Row(shard=0, records=codec.pack(records, Totals(decoded=len(records))))
+        results = operator.test(0, [block])
         tables = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
         assert pa.concat_tables(tables).sort_by(KEYS).equals(changes.sort_by(KEYS))
         assert max(len(row["changes"]) for row in results) <= PIECE + SCHEMA_BYTES
@@ -137,12 +137,12 @@ def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pyt
 def test_results_that_spark_cannot_carry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_replay, "RESULT_BYTES", 1_000)
     _, records = next(batch(0))
-    packet = Row(shard=0, records=codec.pack(records, Totals()))
+    block = Row(shard=0, records=codec.pack(records, Totals()))
     wanted = (
         r"one shard of the state.* at most 1000 bytes, found \d+.*max_records_per_batch.*offsetlake rebuild"
     )
     with pytest.raises(OffsetlakeError, match=wanted):
-        TwsTester(ReplayShard()).test(0, [packet])
+        TwsTester(ReplayShard()).test(0, [block])
 
 
 def batch(number: int) -> Iterator[tuple[int, pa.Table]]:
@@ -152,8 +152,8 @@ def batch(number: int) -> Iterator[tuple[int, pa.Table]]:
     yield from shard_records(CASE, workload, count, number * CASE.keys)
 
 
-def packets_of(records: pa.Table, size: int) -> list[bytes]:
-    """Pack records as tasks read them, one offsets partition after the other, so many in a packet."""
+def blocks_of(records: pa.Table, size: int) -> list[bytes]:
+    """Pack records as tasks read them, one offsets partition after the other, so many in a block."""
     in_order = records.sort_by([("source_partition", "ascending"), ("source_offset", "ascending")])
     cut = [in_order.slice(start, size) for start in range(0, len(in_order), size)]
     return [codec.pack(some, Totals(decoded=len(some))) for some in cut]

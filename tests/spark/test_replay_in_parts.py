@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from streaming.common import pieces
 from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES, PACKED_RECORDS, QUARANTINE_IN_BATCH
 from streaming.model.totals import Position, Totals, totals_from_json
-from streaming.packets import codec, unpacking
-from streaming.packets.codec import count_records
-from streaming.packets.packing import pack_by_shard
-from streaming.packets.quarantine import quarantined, with_kept_bytes
-from streaming.packets.shards import Shards
+from streaming.packing import codec, unpacking
+from streaming.packing.by_shard import pack_by_shard
+from streaming.packing.codec import count_records
+from streaming.packing.quarantine import quarantined, with_kept_bytes
+from streaming.packing.shards import Shards
 from streaming.spark import layered_state
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
-from streaming.spark.shard_replay import replay_packets
+from streaming.spark.shard_replay import replay_blocks
 from streaming.spark.shard_results import Fingerprint
 from streaming.state import replay as replay_module
 from streaming.state.arrow_stream import widen
@@ -118,18 +118,18 @@ class MapState:
         self.values.pop(key, None)
 
 
-def packets_of(logs_of_batch: list[list[Row]], size: int, tasks: int, random: Any) -> list[bytes]:
+def blocks_of(logs_of_batch: list[list[Row]], size: int, tasks: int, random: Any) -> list[bytes]:
     """Decode and pack the records of one batch as tasks do: each reads some offsets partitions, in any order,
     one after the other; they answer in any order."""
     of_tasks: list[list[bytes]] = [[] for _ in range(tasks)]
     turned = [*logs_of_batch]
     random.shuffle(turned)
-    for task, packets in enumerate(of_tasks):
+    for task, blocks in enumerate(of_tasks):
         rows = [row for log in turned[task::tasks] for row in log]
         for start in range(0, len(rows), size):
             table = pa.Table.from_pylist(rows[start : start + size], DECODED)
-            packets += pack_by_shard(table, SHARDS).values()
-    turns = [task for task, packets in enumerate(of_tasks) for _ in packets]
+            blocks += pack_by_shard(table, SHARDS).values()
+    turns = [task for task, blocks in enumerate(of_tasks) for _ in blocks]
     random.shuffle(turns)
     return [of_tasks[task].pop(0) for task in turns]
 
@@ -198,12 +198,12 @@ def test_parts_come_to_what_one_replay_comes_to(
     for number, logs_of_batch in enumerate(batches):
         largest = PIECE if number >= upgraded_at else 1_000_000  # the pieces of an older release were larger
         sizes.setattr(pieces, "VALUE_BYTES", largest)
-        packets = packets_of(logs_of_batch, size, tasks, random)
-        if not packets:
+        blocks = blocks_of(logs_of_batch, size, tasks, random)
+        if not blocks:
             continue
         everything, totals = all_records(logs_of_batch)
         shard, changes = replay(shard, everything)
-        results = [row.asDict() for row in replay_packets(state, 7, packets)]
+        results = [row.asDict() for row in replay_blocks(state, 7, blocks)]
 
         found = widened([row["changes"] for row in results], CHANGES_IN_BATCH)
         assert rows_of(found) == rows_of(changes)

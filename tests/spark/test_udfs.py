@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packets_read import read_packets
+from blocks_read import read_blocks
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 from decoders import RECORD_SCHEMA
 from streaming import decode_record
-from streaming.packets.shards import Shards
+from streaming.packing.shards import Shards
 from streaming.settings.reading import read_settings
-from streaming.spark.query import folder_of_results, in_few_tasks, with_packets, with_shard_results
+from streaming.spark.query import folder_of_results, in_few_tasks, with_blocks, with_shard_results
 
 pytestmark = pytest.mark.spark
 
@@ -75,16 +75,16 @@ def test_an_empty_frame_decodes_to_an_empty_frame(spark: SparkSession) -> None:
 
 
 def test_the_job_packs_each_shard_once_and_keeps_the_bytes_of_what_failed(spark: SparkSession) -> None:
-    rows = raw_records(spark).transform(with_packets, SHARDS, check_partition=False).collect()
-    packets = {row["shard"]: read_packets(row["records"]) for row in rows}
+    rows = raw_records(spark).transform(with_blocks, SHARDS, check_partition=False).collect()
+    blocks = {row["shard"]: read_blocks(row["records"]) for row in rows}
     assert len(rows) == 2
     first, second = SHARDS.keys_of(np.arange(2)).tolist()
-    records, totals = packets[second]
+    records, totals = blocks[second]
     assert records["key"].to_pylist() == [COMMIT_KEY, None]
     assert records["value"].to_pylist() == [COMMIT_VALUE[:-1], b""]
     assert records["source_offset"].to_pylist() == [7, 8]
     assert (totals.decoded, totals.malformed) == (0, 2)
-    records, totals = packets[first]
+    records, totals = blocks[first]
     assert records["key"].to_pylist() == [None, None]
     assert (totals.decoded, totals.tombstones) == (2, 1)
 
@@ -104,7 +104,7 @@ def test_the_bytes_are_decoded_by_the_udf_below_the_stateful_operator(
     raw_records(spark).write.parquet(str(tmp_path / "raw"))
     stream = spark.readStream.schema(RAW).parquet(str(tmp_path / "raw"))
     few = stream.transform(in_few_tasks, read_settings().spark)
-    results = few.transform(with_packets, SHARDS, check_partition=False).transform(with_shard_results)
+    results = few.transform(with_blocks, SHARDS, check_partition=False).transform(with_shard_results)
     query = (
         results.writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
-from streaming.packets import codec
+from streaming.packing import codec
 from streaming.state.arrow_stream import narrow, widen
 
 MEMBER = st.fixed_dictionaries({"member_id": st.text(max_size=2)})

@@ -16,7 +16,7 @@ from plain_replay import Entry, Key, PlainReplay, Record
 
 from streaming.common import pieces
 from streaming.model.schemas import PACKED_RECORDS
-from streaming.packets.superseded import drop_superseded
+from streaming.packing.superseded import drop_superseded
 from streaming.state import replay as replay_module
 from streaming.state.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
 from streaming.state.group_records import GroupEvent, GroupRecords

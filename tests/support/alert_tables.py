@@ -61,7 +61,7 @@ class Lake:
             read_at=start,
             known_since=start,
         )
-        self.beat(first_ends)
+        self.heartbeat(first_ends)
 
     def evaluator(
         self,
@@ -150,7 +150,7 @@ class Lake:
         rows = [row | ({"log_end": None} if row["partition"] is None else {}) for row in rows]
         self.tables.append_log_ends(timed(rows, LOG_ENDS))
 
-    def beat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
+    def heartbeat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
         """Write a heartbeat with the ends of the partitions: at the position, unless others are given."""
         known = {
             number: PartitionEnds(end, end + (number in self.held_back)) for number, end in self.ends.items()
@@ -168,9 +168,9 @@ class Lake:
         self._write([], progress, 0)
 
     def pass_time(self, milliseconds: int) -> None:
-        """Let time pass while the job beats, up to now."""
+        """Let time pass while the job heartbeats, up to now."""
         self.now += milliseconds
-        self.beat()
+        self.heartbeat()
 
     def reach(self, position: int, source_partition: int = 0) -> None:
         """Write that a partition was read up to here, without changes."""
@@ -188,12 +188,12 @@ class Lake:
         self._write([], replace(progress, totals=Totals(), generation=progress.generation + 1), 0)
 
     def forget_partition(self, number: int) -> None:
-        """Write that the topic has been made anew, without this partition."""
+        """Write that the topic has been recreated, without this partition."""
         del self.ends[number]
         progress = self.tables.progress()
         others = {known: one for known, one in progress.partitions.items() if known != number}
         self._write([], replace(progress, partitions=others), 0)
-        self.beat()
+        self.heartbeat()
 
     def _change(
         self, kind: str, group: str, key: tuple[str | None, int | None], after: Any, moment: int
@@ -218,7 +218,7 @@ class Lake:
         progress = self.tables.progress()
         progress = replace(progress, sequence=progress.sequence + 1).with_positions(self.ends)
         self._write(rows, progress, source_partition)
-        self.beat()
+        self.heartbeat()
 
     def _write(self, rows: list[dict[str, Any]], progress: Progress, source_partition: int) -> None:
         filled = [row | {"source_partition": source_partition} for row in rows]

@@ -2,7 +2,7 @@
 
 For docs/ask.md and its tests. Every hour the groups that are at work commit; what else happens is said at
 the constants below, by how long before `now` it does. All hours are read by the job one second later, and it
-beats on until `now`.
+heartbeats on until `now`.
 """
 
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ def write_ask_world(root: Path, now: int) -> AskWorld:
             job.quarantine(at)
         if before in _EVALUATED:
             job.evaluate_alerts()
-    job.beat_until(now)
+    job.heartbeat_until(now)
     job.tables.append_log_ends(_samples(now))
     job.tables.fold()
     return AskWorld(tables=job.tables, now=now)
@@ -234,7 +234,7 @@ def _members(name: str, *topics: str) -> list[Row]:
 
 
 class _Job:
-    """Writes what a job would have written, and beats in between."""
+    """Writes what a job would have written, and heartbeats in between."""
 
     def __init__(self, tables: Tables, begins: int) -> None:
         self.tables = tables
@@ -311,7 +311,7 @@ class _Job:
         )
         evaluator.evaluate()
 
-    def beat_until(self, now: int) -> None:
+    def heartbeat_until(self, now: int) -> None:
         """Write that nothing has happened since, up to now."""
         observed = pa.concat_tables(list(self._observations(now)))
         self._progress = replace(self._at(now), heartbeat=now, alerts_evaluated_at=now)

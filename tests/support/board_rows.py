@@ -171,7 +171,7 @@ def _what_will_be_lost() -> list[Builder]:
         ),
         number(
             "Offsets of recreated topics",
-            f"sum({of('group_topic_offsets_of_former_topic')})",
+            f"sum({of('group_topic_offsets_of_recreated_topic')})",
             "Committed offsets of a deleted topic of the same name: they point into another log.",
             unit="none",
             steps=ANY,
@@ -196,8 +196,8 @@ def _what_will_be_lost() -> list[Builder]:
         ),
         lines(
             "Removed offsets, by cause",
-            {"{{cause}}": f"sum by (cause) (increase({of('retired_offsets_total')}[$__rate_interval]))"},
-            "`expired (probable)`: dropped by the broker. `offsetlake retired` lists them with their last "
+            {"{{cause}}": f"sum by (cause) (increase({of('removed_offsets_total')}[$__rate_interval]))"},
+            "`expired (probable)`: dropped by the broker. `offsetlake removed` lists them with their last "
             "values and exports them for restoring.",
             unit="none",
             is_stacked=True,
@@ -224,7 +224,7 @@ def _what_will_be_lost() -> list[Builder]:
         ),
         rows(
             "Groups with offsets of recreated topics",
-            of("group_topic_offsets_of_former_topic"),
+            of("group_topic_offsets_of_recreated_topic"),
             "The topic was deleted and recreated after the commit. Reset these offsets, usually to the "
             "earliest.",
             unit="none",
@@ -433,7 +433,7 @@ def _offsetlake_itself() -> list[Builder]:
         ),
         number(
             "Lag and status computed",
-            f"time() - {of('standing_timestamp_seconds')}",
+            f"time() - {of('assessment_timestamp_seconds')}",
             "How long ago offsetlake serve computed lag, status and expiry.",
             unit="s",
             steps={0: GREEN, 120: ORANGE, 600: RED},

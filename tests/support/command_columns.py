@@ -8,17 +8,17 @@ from streaming.alerts.listing import ALERT_LIST
 from streaming.assessment.owners import OWNER
 from streaming.cli.layout import forms
 from streaming.cli.layout.forms import Form
-from streaming.lag.former_topic import OF_FORMER_TOPIC
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.health_over_time import STATUS_CHANGES
 from streaming.lag.lagging import LAGGING
-from streaming.lag.log_ends import LAG, with_log_ends, with_stakes
+from streaming.lag.log_ranges import LAG, with_log_ends, with_stakes
+from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.lag.summary import LAG_BY
 from streaming.maintenance.maintenance import REPORT
 from streaming.model.schemas import GROUPS, KEY, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
 from streaming.queries.members import MEMBERS, in_words
-from streaming.queries.retired import PRINTED
+from streaming.queries.removed import PRINTED
 from streaming.queries.status import STATUS, TOTALS
 from streaming.tables.feed import HISTORY
 
@@ -33,7 +33,7 @@ def _members(*, verbose: bool) -> pa.Schema:
 
 COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     "offsets": (
-        pa.schema([*with_log_ends(OFFSETS.empty_table(), {}).schema, OF_FORMER_TOPIC, *OWNER]),
+        pa.schema([*with_log_ends(OFFSETS.empty_table(), {}).schema, OF_RECREATED_TOPIC, *OWNER]),
         forms.OFFSETS,
     ),
     "groups": (GROUPS, forms.GROUPS),
@@ -50,7 +50,7 @@ COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     ),
     "history --every": (SERIES, forms.SERIES),
     "expiring": (with_stakes(EXPIRING.empty_table(), {}).schema, forms.EXPIRING),
-    "retired": (PRINTED, forms.RETIRED),
+    "removed": (PRINTED, forms.REMOVED),
     "status": (STATUS, forms.STATUS),
     "status --totals": (TOTALS, forms.TOTALS),
     "alerts": (ALERT_LIST, forms.ALERTS),

@@ -98,7 +98,7 @@ class FollowedTables:
                 rows += [row for row in own[first:stop] if row["sampled_at"] >= since - within_ms]
         return timed(rows, SAMPLES)
 
-    def crossings(self, positions: pa.Table, *, as_of: int) -> pa.Table:
+    def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         found = []
         for row in positions.to_pylist():
             place, between = (row["topic"], row["partition"]), dict.fromkeys(CROSSED.names)

@@ -222,7 +222,7 @@ class World:
 
     @staticmethod
     def _retrying(request: Any) -> Any:
-        """Ask again while a coordinator is on its way: after a restart, or in a topic made anew."""
+        """Ask again while a coordinator is on its way: after a restart, or in a topic recreated."""
         deadline = time.monotonic() + 30
         while True:
             try:

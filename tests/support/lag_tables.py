@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sampled_logs import Log, timed
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, day_of
 from streaming.model.progress import PartitionProgress
@@ -34,14 +34,14 @@ class LagTables:
             self._read(self.start + minute * MINUTE_MS, minute)
         if with_samples:
             self.sample(self.log, range(self.start, now + 1, MINUTE_MS))
-        beat(self.tables, now)
+        heartbeat(self.tables, now)
 
     def sample(self, log: Log, moments: range, **changed: Any) -> None:
         """Append samples of a log's end."""
         self.append_ends([{**row, **changed} for row in log.samples(moments)])
 
     def make_anew(self) -> None:
-        """Sample orders:0 as one of a topic that was made anew a second after `now`; the sampler also tells
+        """Sample orders:0 as one of a topic that was recreated a second after `now`; the sampler also tells
         of the topics themselves."""
         anew = Log(self.log.produced, topic="orders", topic_id="second")
         later = range(self.now + 2_000, self.now + 2_001)

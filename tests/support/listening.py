@@ -12,9 +12,9 @@ from typing import Any
 from decoders.messages import read_response, request_bytes
 from streaming.common.times import now_ms
 from streaming.serve.kafka.limits import Limits
-from streaming.serve.kafka.listener import Listener
+from streaming.serve.kafka.listener import KafkaListener
 from streaming.serve.kafka.view import Address
-from streaming.serve.picture.follower import Follower
+from streaming.serve.memory.tailer import Tailer
 from streaming.tables.tables import Tables
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -25,10 +25,10 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 class Listening:
     """A listener that runs; `said` is what it complained about."""
 
-    follower: Follower
+    tailer: Tailer
     said: list[str] = field(default_factory=list)
     address: Address = ANY_PORT
-    listener: Listener | None = None
+    listener: KafkaListener | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -45,18 +45,18 @@ def listening(
     within_ms: int = 180_000,
     clock: Any = now_ms,
 ) -> Iterator[Listening]:
-    """Answer from tables until the end of the block; the picture is as of its begin, or `follower.look()`."""
+    """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.look()`."""
     said: list[str] = []
-    follower = Follower(tables, said.append)
-    follower.look()
-    running = Listening(follower, said, address)
+    tailer = Tailer(tables, said.append)
+    tailer.look()
+    running = Listening(tailer, said, address)
     opened, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        listener = Listener(
+        listener = KafkaListener(
             running.address,
-            lambda: follower.current,
+            lambda: tailer.current,
             said.append,
             cluster_id=CLUSTER_ID,
             within_ms=within_ms,

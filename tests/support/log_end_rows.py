@@ -64,7 +64,7 @@ def positions_of(positions: Sequence[Position]) -> pa.Table:
 
 
 def expected_crossing(samples: Sequence[Sample], position: Position, as_of: int) -> dict[str, Any]:
-    """Find by looking at one sample after the other what `crossings` must say of a position."""
+    """Find by looking at one sample after the other what `offset_times` must say of a position."""
     topic, partition, offset = position
     none = dict.fromkeys(("below_at", "below_end", "above_at", "above_end"))
     if topic is None or partition is None or offset is None:

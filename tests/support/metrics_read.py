@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pictures import complain
+from memory_snapshots import complain
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from streaming.common.times import now_ms
 from streaming.lag.rules import HealthRules
+from streaming.serve.assessment.counters import Counters
+from streaming.serve.assessment.refresher import Refresher
+from streaming.serve.memory.tailer import Tailer
 from streaming.serve.metrics.exposition import Exposition, Format, written
-from streaming.serve.metrics.source import KafkaCounts, Source
-from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.counters import Counters
-from streaming.serve.standing.keeper import Keeper
+from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -33,26 +33,26 @@ class Maker:
         self.now = now_ms() if now is None else now
         metrics = settings_with(**options)
         self.settings = metrics if settings is None else replace(settings, metrics=metrics.metrics)
-        self.follower = Follower(tables, complain, clock=lambda: self.now, tally=Counters())
-        self.keeper = Keeper(
+        self.tailer = Tailer(tables, complain, clock=lambda: self.now, counters=Counters())
+        self.refresher = Refresher(
             tables,
-            lambda: self.follower.current,
+            lambda: self.tailer.current,
             complain,
             health=HealthRules.of(self.settings.health),
             expiry=self.settings.expiry,
             clock=lambda: self.now,
         )
 
-    def source(self, *, kafka: KafkaCounts | None = None, failures: Sequence[str] = ()) -> Source:
+    def source(self, *, kafka: KafkaCounts | None = None, failures: Sequence[str] = ()) -> MetricsSource:
         """What metrics are made from, after a look at the tables."""
-        assert self.follower.look()
-        counters = self.follower.newest.tally
+        assert self.tailer.look()
+        counters = self.tailer.newest.counters
         assert isinstance(counters, Counters)
-        return Source(
+        return MetricsSource(
             now=self.now,
             version="1",
-            picture=self.follower.current,
-            standing=self.keeper.make(),
+            snapshot=self.tailer.current,
+            assessment=self.refresher.make(),
             counters=counters,
             settings=self.settings,
             kafka=kafka,
@@ -60,12 +60,12 @@ class Maker:
             rules=("offset_expiring",),
         )
 
-    def text(self, style: Format = "text", source: Source | None = None) -> bytes:
+    def text(self, style: Format = "text", source: MetricsSource | None = None) -> bytes:
         """The metrics as bytes."""
         families = Exposition(self.settings.metrics).families(source or self.source())
         return b"".join(written(families, style))
 
-    def read(self, style: Format = "text", source: Source | None = None) -> Read:
+    def read(self, style: Format = "text", source: MetricsSource | None = None) -> Read:
         """The metrics as Prometheus' parser reads them."""
         return read(self.text(style, source), style)
 
@@ -93,6 +93,6 @@ def by(read_: Mapping[Labels, float], *names: str) -> dict[Any, float]:
     return {key[0] if len(names) == 1 else key: value for key, value in keyed.items()}
 
 
-def older(source: Source, milliseconds: int) -> Source:
+def older(source: MetricsSource, milliseconds: int) -> MetricsSource:
     """The same, so much later."""
     return replace(source, now=source.now + milliseconds)

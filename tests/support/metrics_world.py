@@ -123,12 +123,12 @@ class MetricsWorld:
     def _commits(self, at: int, minute: int) -> Batch:
         """Return what groups commit in a minute."""
         end = self._end(at)
-        went_back = minute > MINUTES - 4
+        possible_rewinds = minute > MINUTES - 4
         batch: Batch = {
             ("billing", "orders", 0): _commit(end, at),
             ("billing", "payments", 0): _commit(end, at),
             ("stuck", "orders", 0): _commit(self._end(self._begins + HOUR_MS), at),
-            ("returned", "orders", 0): _commit(end - (1_200 if went_back else 1), at),
+            ("returned", "orders", 0): _commit(end - (1_200 if possible_rewinds else 1), at),
             ("returned", "orders", 1): _commit(end, at),
             ("slow", "orders", 0): _commit(self._end(at - 2 * HOUR_MS - minute * 10_000), at),
         }
@@ -180,7 +180,7 @@ def write_dead_world(root: Path, now: int) -> Tables:
     """Write tables whose job has been dead for two hours, since a rebuild."""
     world = MetricsWorld(root, now - 2 * HOUR_MS)
     progress = world.tables.progress()
-    rebuild = Rebuild(since=now - 2 * HOUR_MS, reason="the topic was made anew")
+    rebuild = Rebuild(since=now - 2 * HOUR_MS, reason="the topic was recreated")
     world.tables.append_changes(
         CHANGES.empty_table(), replace(progress, rebuild=rebuild, retention=None), is_batch=False
     )

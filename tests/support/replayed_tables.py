@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import kafka_clients as kafka
 import pyarrow as pa
-from packets_read import read_all
+from blocks_read import read_all
 
 from decoders import decode_columns
 from streaming.brokers.broker import Broker
@@ -12,8 +12,8 @@ from streaming.brokers.retention import RetentionReader
 from streaming.common.times import now_ms
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.model.progress import PartitionEnds, Progress
-from streaming.packets.packing import pack_by_shard
-from streaming.packets.shards import Shards
+from streaming.packing.by_shard import pack_by_shard
+from streaming.packing.shards import Shards
 from streaming.settings.reading import read_settings
 from streaming.state.replay import Shard, replay
 from streaming.tables.rows import change_rows

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from streaming.brokers.broker import Broker
 from streaming.job.follow import follow
-from streaming.job.listener import BatchReport, Listener
 from streaming.job.reading import TopicReader
+from streaming.job.reporter import BatchReport, Reporter
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -68,5 +68,5 @@ class RunningJob:
         broker = Broker(self.settings.source)
         facts = broker.wait_for_topic(self.said.append, lambda: False)
         assert facts is not None
-        listener = Listener(self.said.append, report, self.said.append, self.said.append)
+        listener = Reporter(self.said.append, report, self.said.append, self.said.append)
         return TopicReader(self.spark, self.settings, broker, facts, listener, stop)

@@ -86,7 +86,7 @@ def newest_of(samples: Sequence[dict[str, Any]], as_of: int | None = None) -> li
     return list(found.values())
 
 
-def crossings_of(
+def offset_times_of(
     samples: Sequence[dict[str, Any]],
     positions: Sequence[tuple[str, int, int | None]],
     as_of: int | None = None,

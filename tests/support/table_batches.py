@@ -63,7 +63,7 @@ def append(
     return after
 
 
-def beat(tables: Tables, now: int, **changed: Any) -> None:
+def heartbeat(tables: Tables, now: int, **changed: Any) -> None:
     """Append a heartbeat as the job does; `changed` of the progress."""
     progress = with_all_partitions(replace(tables.progress(), heartbeat=now, **changed))
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sampled_logs import Log, crossings_of, newest_of, sample_table, timed
+from sampled_logs import Log, newest_of, offset_times_of, sample_table, timed
 
 from streaming.common.times import MINUTE_MS
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
@@ -73,7 +73,7 @@ class World:
         newest, positions = sample_table(newest_of(samples)), timed(rows, POSITIONS)
         ends = Ends.of(positions, newest, np.full(len(rows), now), max_age_ms=MAX_AGE_MS)
         held = as_of_ends(positions, ends, timed(changes, CHANGED))
-        crossed = crossings_of(samples, [tuple(row.values()) for row in held.to_pylist()])
+        crossed = offset_times_of(samples, [tuple(row.values()) for row in held.to_pylist()])
         positions = with_lag(positions, ends, held, crossed)
         return positions, timed(commits, COMMITS), sample_table(samples)
 

@@ -11,9 +11,9 @@ from table_batches import (
     Batch,
     append,
     as_read,
-    beat,
     completed,
     group,
+    heartbeat,
     in_one_partition,
     live_in,
     offset,
@@ -63,7 +63,7 @@ def test_any_moment_equals_a_replay_up_to_it(
     for step in steps:
         now += step.later_ms
         if step.batch is None:
-            beat(tables, now)
+            heartbeat(tables, now)
         else:
             batch = in_one_partition(step.batch)
             append(tables, batch, live=replay(batches), now=now)
@@ -122,7 +122,7 @@ def test_a_moment_knows_how_far_the_source_had_come(tables: Tables) -> None:
 
 def test_a_moment_before_the_first_heartbeat_is_refused(tables: Tables) -> None:
     append(tables, LIVE, now=T0)
-    beat(tables, T0 + HOUR)
+    heartbeat(tables, T0 + HOUR)
     with pytest.raises(
         HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z; the tables are no"
     ):
@@ -135,8 +135,8 @@ def gap(tables: Tables, moment: int) -> Gap | None:
 
 def test_a_moment_without_signs_of_life_around_it_says_so(tables: Tables) -> None:
     append(tables, LIVE, now=T0)
-    beat(tables, T0 + GAP_MS)
-    beat(tables, T0 + HOUR)
+    heartbeat(tables, T0 + GAP_MS)
+    heartbeat(tables, T0 + HOUR)
     append(tables, {}, now=T0 + 9 * HOUR)
     silence = Gap(T0 + HOUR, T0 + 9 * HOUR)
     assert gap(tables, T0 + 1) is None
@@ -205,10 +205,10 @@ def test_a_question_is_asked_again_when_its_files_are_gone(tables: Tables) -> No
 
 
 def test_rows_of_progress_are_no_changes(tables: Tables) -> None:
-    beat(tables, T0)
+    heartbeat(tables, T0)
     assert len(tables.read_changes()) == 0
     append(tables, {"g": group()}, now=T0)
-    beat(tables, T0 + 1)
+    heartbeat(tables, T0 + 1)
     assert len(tables.read_changes()) == 1
     assert tables.unfolded_rows() == 1
     assert tables.fold() == 1

@@ -19,22 +19,22 @@ from log_end_rows import (
     rows_of,
 )
 from maintenance_rounds import KEPT, NOW
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
 from streaming.maintenance import samples
 from streaming.maintenance.maintenance import compact, maintain
 from streaming.queries.sql import run_sql
 from streaming.tables import log_ends
-from streaming.tables.crossings import CROSSINGS, crossings
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
-    Samples,
+    SampleFiles,
     newest_ends,
     topics_over_time,
 )
+from streaming.tables.offset_times import CROSSINGS, offset_times
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
@@ -43,7 +43,7 @@ TOPICS = ("a", "a.b", "b", "a\0", "t" * 249, "ü𝄞")
 
 
 def crossed(tables: Tables, positions: list[Position], as_of: int = NOW) -> list[dict[str, object]]:
-    found = crossings(Samples(tables.delta("log_ends")), positions_of(positions), as_of=as_of)
+    found = offset_times(SampleFiles(tables.delta("log_ends")), positions_of(positions), as_of=as_of)
     assert found.schema == CROSSINGS
     answer: list[dict[str, object]] = found.to_pylist()
     return answer
@@ -88,7 +88,7 @@ def test_a_position_is_passed_between_two_samples(
     assert crossed(tables, [("a", 0, position)]) == [expected]
 
 
-def test_samples_of_a_former_topic_are_of_another_log(tables: Tables) -> None:
+def test_samples_of_a_recreated_topic_are_of_another_log(tables: Tables) -> None:
     old, new = minutes(5, 50), minutes(0, 0, 0, 3, 9, topic_id="id-2")[2:]
     tables.append_log_ends(rows_of([*old, *new]))
     assert crossed(tables, [("a", 0, 4), ("a", 0, 60)]) == [crossing((3, 3), (4, 9)), crossing((4, 9), None)]
@@ -112,7 +112,7 @@ def test_partitions_that_a_topic_made_anew_lacks_have_no_end(tables: Tables, tel
     tables.append_log_ends(rows_of([of_topic(FIRST, "a", "id-1"), *old, Sample(FIRST, "b", 5, 7), tells]))
 
     def ends(as_of: int) -> set[tuple[object, ...]]:
-        found = newest_ends(Samples(tables.delta("log_ends")), None, as_of=as_of)
+        found = newest_ends(SampleFiles(tables.delta("log_ends")), None, as_of=as_of)
         return {tuple(row.values()) for row in found.select(["topic", "partition", "log_end"]).to_pylist()}
 
     before = {("a", 0, 1_000), ("a", 5, 1_000), ("a", 6, 9), ("b", 5, 7)}
@@ -126,7 +126,7 @@ def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
     tables.append_log_ends(
         rows_of([Sample(FIRST, "a", 0, 5), Sample(later.at - MINUTE_MS, "b", 0, 7), later])
     )
-    found = newest_ends(Samples(tables.delta("log_ends")), None, as_of=later.at + NEWEST_WITHIN_MS)
+    found = newest_ends(SampleFiles(tables.delta("log_ends")), None, as_of=later.at + NEWEST_WITHIN_MS)
     assert found["topic"].to_pylist() == ["b"]
 
 
@@ -144,7 +144,7 @@ def test_an_unknown_id_is_like_any(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("files", ["one", "many"])
-def test_without_ids_what_may_be_of_a_former_topic_does_not_count(tables: Tables, files: str) -> None:
+def test_without_ids_what_may_be_of_a_recreated_topic_does_not_count(tables: Tables, files: str) -> None:
     fell, unnamed = minutes(5, 50, 3, 9, topic_id=None), minutes(5, 7, 8, 9, topic_id=None)
     grown = [replace_topic(one, "b") for one in (unnamed[0], gone(unnamed[1].at, "a"), *unnamed[2:])]
     named = [replace_topic(one, "c") for one in (*minutes(5), gone(FIRST + 1, "a"), *minutes(5, 7, 8)[1:])]
@@ -188,13 +188,16 @@ def test_positions_of_which_nothing_is_known_stay_in_their_places(tables: Tables
 
 def test_before_the_first_sample_nothing_is_known(tables: Tables) -> None:
     assert crossed(tables, [("a", 0, 1)]) == [crossing(None, None)]
-    assert newest_ends(Samples(tables.delta("log_ends")), None, as_of=NOW) == NEWEST_ENDS.empty_table()
+    assert newest_ends(SampleFiles(tables.delta("log_ends")), None, as_of=NOW) == NEWEST_ENDS.empty_table()
     assert (
-        topics_over_time(Samples(tables.delta("log_ends")), None, as_of=NOW) == TOPICS_OVER_TIME.empty_table()
+        topics_over_time(SampleFiles(tables.delta("log_ends")), None, as_of=NOW)
+        == TOPICS_OVER_TIME.empty_table()
     )
     tables.append_log_ends(rows_of(minutes(5)))
     assert crossed(tables, [("a", 0, 1)], FIRST - 1) == [crossing(None, None)]
-    assert newest_ends(Samples(tables.delta("log_ends")), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
+    assert (
+        newest_ends(SampleFiles(tables.delta("log_ends")), None, as_of=FIRST - 1) == NEWEST_ENDS.empty_table()
+    )
 
 
 # --- however they are stored -----------------------------------------------------------------------------
@@ -214,7 +217,7 @@ def history(seed: int) -> list[list[Sample]]:
         for topic in TOPICS:
             kind = chance.random()
             if kind < 0.03:
-                ids[topic] = f"{topic}-{number}"  # made anew
+                ids[topic] = f"{topic}-{number}"  # recreated
                 sampled.append(of_topic(at, topic, ids[topic]))
                 ends |= {key: chance.randint(0, 5) for key in partitions if key[0] == topic}
             elif kind < 0.05:
@@ -250,7 +253,7 @@ def store_compacted(tables: Tables, rounds: list[list[Sample]]) -> None:
 def store_sorted(tables: Tables, rounds: list[list[Sample]]) -> None:
     """Let days that have ended be sorted."""
     append(tables, {("g", "t", 0): offset()}, now=FIRST, records_at=NOW)
-    beat(tables, NOW)
+    heartbeat(tables, NOW)
     store_by_rounds(tables, rounds)
     keep = replace(KEPT, keep_unused_files_ms=DAY_MS)
     reports = {one.table: one for one in maintain(tables, keep, clock=lambda: NOW)}
@@ -286,13 +289,15 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
         expected = [expected_crossing(sampled, position, as_of) for position in positions]
         assert crossed(tables, positions, as_of) == expected
         for topics in (None, ["a\0", "b"], ["t" * 249], []):
-            found = newest_ends(Samples(table), topics, as_of=as_of)
+            found = newest_ends(SampleFiles(table), topics, as_of=as_of)
             assert found.schema == NEWEST_ENDS
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
     assert sorted(
-        map(tuple, (row.values() for row in topics_over_time(Samples(table), None, as_of=NOW).to_pylist()))
+        map(
+            tuple, (row.values() for row in topics_over_time(SampleFiles(table), None, as_of=NOW).to_pylist())
+        )
     ) == sorted((one.topic, one.topic_id, from_ms(one.at), from_ms(one.at)) for one in seen)
     rows = pa.Table.from_pylist(table.to_pyarrow_table().to_pylist(), rows_of([]).schema)
     assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, rows_of(sampled).to_pylist()))
@@ -303,13 +308,13 @@ def test_topics_are_seen_from_the_first_to_the_last_row_of_an_id(tables: Tables)
     tables.append_log_ends(
         rows_of([*one, of_topic(FIRST + 3 * DAY_MS, "a", "id-2"), of_topic(FIRST, "b", "x")])
     )
-    found = topics_over_time(Samples(tables.delta("log_ends")), ["a"], as_of=NOW)
+    found = topics_over_time(SampleFiles(tables.delta("log_ends")), ["a"], as_of=NOW)
     assert found.schema == TOPICS_OVER_TIME
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + 2 * DAY_MS)),
         ("a", "id-2", from_ms(FIRST + 3 * DAY_MS), from_ms(FIRST + 3 * DAY_MS)),
     ]
-    before = topics_over_time(Samples(tables.delta("log_ends")), ["a"], as_of=FIRST + DAY_MS)
+    before = topics_over_time(SampleFiles(tables.delta("log_ends")), ["a"], as_of=FIRST + DAY_MS)
     assert [tuple(row.values()) for row in before.to_pylist()] == [
         ("a", "id-1", from_ms(FIRST), from_ms(FIRST + DAY_MS))
     ]
@@ -326,7 +331,7 @@ def test_a_question_reads_one_version_and_the_next_one_the_newest(tables: Tables
 
     def ends(at: Snapshot) -> tuple[list[object], list[dict[str, object]]]:
         newest = at.newest_ends(["a"], as_of=third.at)["log_end"].to_pylist()
-        return newest, at.crossings(asked, as_of=third.at).to_pylist()
+        return newest, at.offset_times(asked, as_of=third.at).to_pylist()
 
     def twice(at: Snapshot) -> list[object]:
         before = ends(at)
@@ -360,7 +365,7 @@ def test_files_that_went_after_they_were_listed_are_looked_for_in_the_newest_ver
             join_all(tables)
             for file in at.samples.files:
                 Path(tables.root, "log_ends", file.path).unlink()  # as maintenance does later on
-        return at.crossings(asked, as_of=NOW).to_pylist()
+        return at.offset_times(asked, as_of=NOW).to_pylist()
 
     assert tables.ask(question) == [crossing((0, 5), (1, 8))]
     assert listed == [3, 1]
@@ -371,7 +376,7 @@ def test_small_files_are_held_a_bounded_number_of_rows_at_a_time(
 ) -> None:
     rounds = history(seed=4)
     store_by_rounds(tables, rounds)
-    table = Samples(tables.delta("log_ends"))
+    table = SampleFiles(tables.delta("log_ends"))
     expected = sorted(map(repr, rows_in(table)))
     for rows, whole in ((1, 2**20), (40, 2**20), (40, 0)):
         monkeypatch.setattr(log_ends, "_ROWS_TOGETHER", rows)
@@ -382,18 +387,18 @@ def test_small_files_are_held_a_bounded_number_of_rows_at_a_time(
     assert max(map(len, batches_of(table))) < 40 + most
 
 
-def batches_of(table: Samples) -> list[pa.RecordBatch]:
+def batches_of(table: SampleFiles) -> list[pa.RecordBatch]:
     return [*table.joined(table.files, ["sampled_at", "topic", "partition", "log_end"], topics=None)]
 
 
-def rows_in(table: Samples) -> list[dict[str, object]]:
+def rows_in(table: SampleFiles) -> list[dict[str, object]]:
     return [row for batch in batches_of(table) for row in batch.to_pylist()]
 
 
 def test_files_without_a_topic_are_not_opened(tables: Tables) -> None:
     for topic in ("a", "m", "z"):
         tables.append_log_ends(rows_of([Sample(FIRST, topic, 0, 5)]))
-    table = Samples(tables.delta("log_ends"))
+    table = SampleFiles(tables.delta("log_ends"))
     assert [len(table.between(None, NOW, topics)) for topics in (None, ["m"], ["b", "y"], [])] == [3, 1, 0, 0]
 
 
@@ -433,7 +438,7 @@ def test_of_tables_of_an_older_release_no_ends_are_known_until_the_next_start(ta
     shutil.rmtree(f"{tables.root}/log_ends")
     asked = positions_of([("t", 0, 1)])
     assert tables.ask(lambda at: at.newest_ends(None, as_of=NOW)) == NEWEST_ENDS.empty_table()
-    assert tables.ask(lambda at: at.crossings(asked, as_of=NOW)).to_pylist() == [crossing(None, None)]
+    assert tables.ask(lambda at: at.offset_times(asked, as_of=NOW)).to_pylist() == [crossing(None, None)]
     assert tables.ask(lambda at: at.topics_over_time(None, as_of=NOW)) == TOPICS_OVER_TIME.empty_table()
     assert "log_ends" not in run_sql(tables, "SHOW TABLES").rows["table_name"].to_pylist()
     tables.create()

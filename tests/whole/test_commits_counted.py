@@ -1,4 +1,4 @@
-"""Commits are counted from the records to the tables, however they are divided into packets and batches."""
+"""Commits are counted from the records to the tables, however they are divided into blocks and batches."""
 
 import json
 from collections import Counter
@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from blocks_read import read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packets_read import read_all
 
 from streaming.job.change_over import change_over
 from streaming.job.writer import BatchWriter
 from streaming.model.schemas import CHANGES_IN_BATCH, PACKED_RECORDS, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
-from streaming.packets.packing import pack_by_shard
-from streaming.packets.shards import Shards
+from streaming.packing.by_shard import pack_by_shard
+from streaming.packing.shards import Shards
 from streaming.queries.lag import LagQueries
 from streaming.queries.sql import run_sql
 from streaming.spark.shard_results import ShardResults
@@ -111,16 +111,16 @@ class Job:
             clock=lambda: 2_000,
         )
 
-    def read(self, records: Records, batch_id: int, packet_ends: Iterable[int] = ()) -> None:
-        """Read one batch, whose packets end at these records; `before` is the state before it."""
-        packets: dict[int, list[bytes]] = {}
-        for start, stop in divided(records, packet_ends):
+    def read(self, records: Records, batch_id: int, block_ends: Iterable[int] = ()) -> None:
+        """Read one batch, whose blocks end at these records; `before` is the state before it."""
+        blocks: dict[int, list[bytes]] = {}
+        for start, stop in divided(records, block_ends):
             table = pa.Table.from_pylist(records[start:stop], DECODED)
-            for shard, packet in pack_by_shard(table, SHARDS).items():
-                packets.setdefault(shard, []).append(packet)
+            for shard, block in pack_by_shard(table, SHARDS).items():
+                blocks.setdefault(shard, []).append(block)
         self.before, self.shards = self.shards, dict(self.shards)
         all_changes = [CHANGES_IN_BATCH.empty_table()]
-        for shard, own in packets.items():
+        for shard, own in blocks.items():
             unpacked, _ = read_all(own)
             self.shards[shard], changes = replay(self.shards.get(shard, Shard.empty()), unpacked)
             all_changes += [widen(narrow(changes), CHANGES_IN_BATCH)] if len(changes) else []
@@ -166,20 +166,20 @@ ENDS = st.lists(st.integers(0, 60), max_size=4)
 
 
 @settings(max_examples=25)
-@given(records=RECORDS, batch_ends=ENDS, packet_ends=ENDS, crashes=st.booleans())
+@given(records=RECORDS, batch_ends=ENDS, block_ends=ENDS, crashes=st.booleans())
 def test_the_rows_of_a_key_stand_for_all_of_its_commits(
     records: Records,
     batch_ends: list[int],
-    packet_ends: list[int],
+    block_ends: list[int],
     crashes: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     job = Job(tmp_path_factory.mktemp("tables"))
     for batch_id, (start, stop) in enumerate(divided(records, batch_ends)):
-        job.read(records[start:stop], batch_id, packet_ends)
+        job.read(records[start:stop], batch_id, block_ends)
         if crashes:
             job.crash()
-            job.read(records[start:stop], batch_id, packet_ends[::-1])
+            job.read(records[start:stop], batch_id, block_ends[::-1])
     assert job.commits() == counted(records)
     [total] = run_sql(job.tables, 'SELECT sum("commits") AS "commits" FROM changes').rows.to_pylist()
     assert (total["commits"] or 0) == counted(records).total()
@@ -205,14 +205,14 @@ def test_history_says_how_many_commits_a_step_stands_for(job: Job) -> None:
     )
     for batch_id, (start, stop) in enumerate(divided(log, [3, 4, 6])):
         job.read(log[start:stop], batch_id)
-    assert steps(job) == [("first", 2, 3), ("commit", 4, 2), ("retired", None, 0)]
+    assert steps(job) == [("first", 2, 3), ("commit", 4, 2), ("removed", None, 0)]
 
 
 def test_commits_before_a_tombstone_in_one_batch_are_counted_with_the_removal(job: Job) -> None:
     log = in_log([commit(), commit(), commit(), tombstone()])
     job.read(log[:1], 0)
     job.read(log[1:], 1)
-    assert steps(job) == [("first", 0, 1), ("retired", None, 2)]
+    assert steps(job) == [("first", 0, 1), ("removed", None, 2)]
 
 
 def test_commits_that_nobody_saw_are_counted_in_a_row_that_changes_nothing(job: Job) -> None:

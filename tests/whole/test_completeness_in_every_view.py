@@ -24,14 +24,14 @@ from streaming.queries.lag import LagQueries
 from streaming.queries.queries import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.queries.status import partitions
+from streaming.serve.assessment.assessment import assessment_of
+from streaming.serve.assessment.complete import complete_groups, is_ready
 from streaming.serve.kafka.configs import answer_configs
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.groups import answer_consumer_groups, answer_descriptions, answer_groups
 from streaming.serve.kafka.offsets import answer_offsets
-from streaming.serve.kafka.view import Address, Client, View
-from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.complete import complete_groups, is_ready
-from streaming.serve.standing.standing import standing_of
+from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.memory.tailer import Tailer
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 
@@ -188,11 +188,11 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return World(tables=tables, now=now, expected=case.expected)
 
 
-def view_of(world: World) -> View:
-    follower = Follower(world.tables, print)
-    assert follower.look()
-    return View(
-        picture=follower.current,
+def view_of(world: World) -> RequestContext:
+    tailer = Tailer(world.tables, print)
+    assert tailer.look()
+    return RequestContext(
+        snapshot=tailer.current,
         now=world.now,
         within_ms=world.tables.complete_within_ms,
         address=Address("127.0.0.1", 1),
@@ -225,7 +225,7 @@ def test_answers_of_commands_and_of_python(world: World) -> None:
     said = answer.as_of.caveats()
     assert [one.startswith(expected.said or "-") for one in said] == [True] * bool(expected.said)
     assert partitions(answer.as_of)["state"].to_pylist() == [expected.state]
-    assert answer.as_of.document()["complaints"] == said
+    assert answer.as_of.document()["warnings"] == said
     if expected.said is None:
         answer.as_of.check(is_complete=True)
     else:
@@ -279,15 +279,15 @@ def test_alerts(world: World) -> None:
 
 def test_metrics_and_what_they_are_made_from(world: World) -> None:
     view, within_ms = view_of(world), world.tables.complete_within_ms
-    shown = complete_groups(view.picture, view.picture, now=world.now, within_ms=within_ms)
+    shown = complete_groups(view.snapshot, view.snapshot, now=world.now, within_ms=within_ms)
     assert shown.tolist() == [world.expected.is_judged]
     is_silent = world.expected.error == NO_COORDINATOR
-    assert is_ready(view.picture, now=world.now, within_ms=within_ms) is not is_silent
-    standing = world.tables.ask(
-        lambda at: standing_of(view.picture, at, moment=world.now, health=HealthRules(), settings=EXPIRY),
+    assert is_ready(view.snapshot, now=world.now, within_ms=within_ms) is not is_silent
+    assessment = world.tables.ask(
+        lambda at: assessment_of(view.snapshot, at, moment=world.now, health=HealthRules(), settings=EXPIRY),
         now=world.now,
     )
-    assert bool(standing.positions["expires_at"][0] != -1) is (world.expected.rule == "simple")
+    assert bool(assessment.positions["expires_at"][0] != -1) is (world.expected.rule == "simple")
 
 
 # --- Kafka's clients -------------------------------------------------------------------------------------

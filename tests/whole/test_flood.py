@@ -13,7 +13,7 @@ from running_job import RunningJob
 from decoders import RECORD_TYPES
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.failures import JobFailedError
-from streaming.packets.quarantine import FIRST_BYTES, WHOLE_BYTES
+from streaming.packing.quarantine import FIRST_BYTES, WHOLE_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

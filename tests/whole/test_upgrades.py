@@ -30,7 +30,7 @@ from streaming.job.pairing import bound, check_checkpoint
 from streaming.model.errors import MisuseError, OtherFormatError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT
-from streaming.packets import codec
+from streaming.packing import codec
 from streaming.settings.reading import read_settings
 from streaming.spark.checkpoint import Checkpoint
 from streaming.state.stored import STATE_FORMAT, Values

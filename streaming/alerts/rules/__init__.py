@@ -13,7 +13,7 @@ from streaming.alerts.rules.lag import (
     GROUP_STOPPED,
     LAG_SECONDS,
     OFFSET_BEYOND_LOG_END,
-    OFFSET_OF_FORMER_TOPIC,
+    OFFSET_OF_RECREATED_TOPIC,
 )
 from streaming.alerts.rules.offsets import (
     EMPTY_GROUP_ID,
@@ -23,8 +23,8 @@ from streaming.alerts.rules.offsets import (
     RETENTION_UNKNOWN,
 )
 from streaming.alerts.rules.reading import JOB_BEHIND, PARTITION_STALLED, UNKNOWN_RECORD_VERSION
-from streaming.alerts.rules.rule import Rule
-from streaming.alerts.rules.view import View
+from streaming.alerts.rules.rule import AlertRule
+from streaming.alerts.rules.view import RuleContext
 from streaming.settings.model import AlertSettings
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "OFFSET_BEYOND_LOG_END",
     "OFFSET_EXPIRED",
     "OFFSET_EXPIRING",
-    "OFFSET_OF_FORMER_TOPIC",
+    "OFFSET_OF_RECREATED_TOPIC",
     "PARTITION_STALLED",
     "RETENTION_UNKNOWN",
     "RULES",
@@ -47,7 +47,7 @@ __all__ = [
     "rule_of",
 ]
 
-RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[AlertRule, ...]] = (
     OFFSET_EXPIRING,
     RETENTION_UNKNOWN,
     OFFSET_EXPIRED,
@@ -61,17 +61,17 @@ RULES: Final[tuple[Rule, ...]] = (
     GROUP_STALLED,
     LAG_SECONDS,
     OFFSET_BEYOND_LOG_END,
-    OFFSET_OF_FORMER_TOPIC,
+    OFFSET_OF_RECREATED_TOPIC,
 )
 
 _BY_ID: Final = {rule.id: rule for rule in RULES}
 
 
-def rule_of(episode: Episode) -> Rule:
+def rule_of(episode: Episode) -> AlertRule:
     """Return the rule whose episode it is."""
     return _BY_ID[episode.rule]
 
 
-def judge(view: View, settings: AlertSettings) -> dict[str, Judgement]:
+def judge(view: RuleContext, settings: AlertSettings) -> dict[str, Judgement]:
     """Apply all rules; return what each says, by its id."""
     return {rule.id: rule.judge(view, settings) for rule in RULES}

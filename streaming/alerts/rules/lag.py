@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import WARNING, Episode, Finding, Judgement
-from streaming.alerts.rules.rule import Rule, is_recent, text
+from streaming.alerts.rules.rule import AlertRule, is_recent, text
 from streaming.alerts.rules.subjects import (
     BEYOND_END_RULE,
-    FORMER_TOPIC_RULE,
     LAG_RULE,
+    RECREATED_TOPIC_RULE,
     REWOUND_RULE,
     STALLED_RULE,
     STOPPED_RULE,
@@ -27,10 +27,10 @@ from streaming.alerts.rules.subjects import (
     subject_of,
     worst_of_each_subject,
 )
-from streaming.alerts.rules.view import View, cannot_be_judged
+from streaming.alerts.rules.view import RuleContext, cannot_be_judged
 from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.log_ends import lag
+from streaming.lag.log_ranges import lag
 from streaming.lag.rewinds import words_of
 from streaming.lag.rules import STALLED, STATUSES, STOPPED, UNKNOWN
 from streaming.settings.model import AlertSettings
@@ -41,7 +41,7 @@ Facts = Callable[[Worst], Mapping[str, Any]]
 
 
 def _judgement(
-    view: View,
+    view: RuleContext,
     settings: AlertSettings,
     rule: str,
     rows: pa.Table,
@@ -83,7 +83,7 @@ def _judgement(
     )
 
 
-def _places(rows: pa.Table, view: View, rule: str) -> set[tuple[str | None, ...]]:
+def _places(rows: pa.Table, view: RuleContext, rule: str) -> set[tuple[str | None, ...]]:
     """Return the positions of open episodes of a rule that are among rows; of summaries without the group."""
     named = [episode.finding for (of, _), episode in view.known.items() if of == rule and episode.is_open]
     topics = pa.array({finding.topic for finding in named}, pa.string())
@@ -107,7 +107,7 @@ def _nothing_new(settings: AlertSettings, rule: str) -> Judgement:
 
 
 def _judge_health(
-    view: View,
+    view: RuleContext,
     settings: AlertSettings,
     rule: str,
     status: int,
@@ -141,7 +141,7 @@ def _has_status(rows: pa.Table, status: int) -> Mask:
     return to_mask(pc.equal(rows["status"], STATUSES[status]))
 
 
-def _judge_group_stopped(view: View, settings: AlertSettings) -> Judgement:
+def _judge_group_stopped(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups that no longer commit while records wait for them, or never did."""
     return _judge_health(
         view,
@@ -198,10 +198,10 @@ def _stopped_sentence(finding: Finding) -> str:
     )
 
 
-GROUP_STOPPED: Final = Rule(id=STOPPED_RULE, judge=_judge_group_stopped, sentence=_stopped_sentence)
+GROUP_STOPPED: Final = AlertRule(id=STOPPED_RULE, judge=_judge_group_stopped, sentence=_stopped_sentence)
 
 
-def _judge_group_stalled(view: View, settings: AlertSettings) -> Judgement:
+def _judge_group_stalled(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups that commit the same offset again and again while records wait for them."""
     return _judge_health(
         view,
@@ -213,7 +213,7 @@ def _judge_group_stalled(view: View, settings: AlertSettings) -> Judgement:
     )
 
 
-GROUP_STALLED: Final = Rule(
+GROUP_STALLED: Final = AlertRule(
     id=STALLED_RULE,
     judge=_judge_group_stalled,
     sentence="{subject}: records are waiting, and {offsets} are committed repeatedly without advancing, "
@@ -224,7 +224,7 @@ GROUP_STALLED: Final = Rule(
 # --- group_rewound ---------------------------------------------------------------------------------------
 
 
-def _judge_group_rewound(view: View, settings: AlertSettings) -> Judgement:
+def _judge_group_rewound(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups that have gone back since the last evaluation.
 
     This has happened, so that a later commit does not undo it. An open alert keeps its text, and counts.
@@ -232,7 +232,7 @@ def _judge_group_rewound(view: View, settings: AlertSettings) -> Judgement:
     return Judgement(findings=list(_rewound(view, settings)), stays=is_recent(view, settings))
 
 
-def _rewound(view: View, settings: AlertSettings) -> Iterator[Finding]:
+def _rewound(view: RuleContext, settings: AlertSettings) -> Iterator[Finding]:
     rows = view.rewound
     told = [
         view.counted(REWOUND_RULE, subject_of(group), "sequence") >= sequence
@@ -269,7 +269,7 @@ def _rewound(view: View, settings: AlertSettings) -> Iterator[Finding]:
         )
 
 
-GROUP_REWOUND: Final = Rule(
+GROUP_REWOUND: Final = AlertRule(
     id=REWOUND_RULE,
     judge=_judge_group_rewound,
     sentence="{subject}: {offsets} moved back; the furthest is {place}, from {offset_before} to "
@@ -280,7 +280,7 @@ GROUP_REWOUND: Final = Rule(
 # --- offset_beyond_log_end -------------------------------------------------------------------------------
 
 
-def _judge_offset_beyond_log_end(view: View, settings: AlertSettings) -> Judgement:
+def _judge_offset_beyond_log_end(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups whose offsets are beyond the ends of their logs."""
     if view.lag is None:
         return _nothing_new(settings, BEYOND_END_RULE)
@@ -302,7 +302,7 @@ def _judge_offset_beyond_log_end(view: View, settings: AlertSettings) -> Judgeme
     )
 
 
-OFFSET_BEYOND_LOG_END: Final = Rule(
+OFFSET_BEYOND_LOG_END: Final = AlertRule(
     id=BEYOND_END_RULE,
     judge=_judge_offset_beyond_log_end,
     sentence="{subject}: {offsets} are beyond the end of the log; the worst is {place}, committed "
@@ -310,15 +310,15 @@ OFFSET_BEYOND_LOG_END: Final = Rule(
 )
 
 
-# --- offset_of_former_topic ------------------------------------------------------------------------------
+# --- offset_of_recreated_topic ------------------------------------------------------------------------------
 
 
-def _judge_offset_of_former_topic(view: View, settings: AlertSettings) -> Judgement:
-    """Find groups with members that would start from an offset of a topic that was deleted and made anew."""
+def _judge_offset_of_recreated_topic(view: RuleContext, settings: AlertSettings) -> Judgement:
+    """Find groups with members that would start from an offset of a topic that was deleted and recreated."""
     if view.lag is None:
-        return _nothing_new(settings, FORMER_TOPIC_RULE)
-    rows = GroupPolicies(settings).with_on(view.lag.offsets, FORMER_TOPIC_RULE)
-    former = rows["of_former_topic"]
+        return _nothing_new(settings, RECREATED_TOPIC_RULE)
+    rows = GroupPolicies(settings).with_on(view.lag.offsets, RECREATED_TOPIC_RULE)
+    former = rows["of_recreated_topic"]
     is_former = to_mask(former)
     would_start, may_come_back = _starters(
         rows, is_former, view.groups, since=view.now - view.lag.health.window_ms
@@ -326,7 +326,7 @@ def _judge_offset_of_former_topic(view: View, settings: AlertSettings) -> Judgem
     return _judgement(
         view,
         settings,
-        FORMER_TOPIC_RULE,
+        RECREATED_TOPIC_RULE,
         rows,
         is_found=is_former & would_start,
         is_unknown=~to_mask(former.is_valid()),
@@ -337,8 +337,8 @@ def _judge_offset_of_former_topic(view: View, settings: AlertSettings) -> Judgem
 
 
 def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) -> tuple[Mask, Mask]:
-    """Tell of n positions, of those that are of a former topic, whether the group has members that read the
-    topic, and whether it has changed since a moment (ms): members that restart are soon back."""
+    """Tell of n positions, of those that are of a recreated topic, whether the group has members that read
+    the topic, and whether it has changed since a moment (ms): members that restart are soon back."""
     wanted = pc.unique(rows.filter(from_mask(is_former))["group"])
     groups = groups.filter(pc.is_in(groups["group"], value_set=wanted))
     columns = ["group", "members", "subscribed_topics"]
@@ -357,9 +357,9 @@ def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) 
     return starts, changed
 
 
-OFFSET_OF_FORMER_TOPIC: Final = Rule(
-    id=FORMER_TOPIC_RULE,
-    judge=_judge_offset_of_former_topic,
+OFFSET_OF_RECREATED_TOPIC: Final = AlertRule(
+    id=RECREATED_TOPIC_RULE,
+    judge=_judge_offset_of_recreated_topic,
     sentence="{subject} has members, and {offsets} of a deleted topic of the same name, such as {place}, "
     "{committed_offset}: its consumers would start there",
 )
@@ -368,7 +368,7 @@ OFFSET_OF_FORMER_TOPIC: Final = Rule(
 # --- lag_seconds -----------------------------------------------------------------------------------------
 
 
-def _judge_lag_seconds(view: View, settings: AlertSettings) -> Judgement:
+def _judge_lag_seconds(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups that are behind by more time than they may be; until it is less than half of that."""
     if view.lag is None:
         return _nothing_new(settings, LAG_RULE)
@@ -406,7 +406,7 @@ def _lag_sentence(finding: Finding) -> str:
     )
 
 
-LAG_SECONDS: Final = Rule(id=LAG_RULE, judge=_judge_lag_seconds, sentence=_lag_sentence)
+LAG_SECONDS: Final = AlertRule(id=LAG_RULE, judge=_judge_lag_seconds, sentence=_lag_sentence)
 
 
 def _times(rows: pa.Table, name: str) -> Index:

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Finding, Judgement, Severity
-from streaming.alerts.rules.rule import Rule, is_recent, text
+from streaming.alerts.rules.rule import AlertRule, is_recent, text
 from streaming.alerts.rules.subjects import (
     BELOW_START_COLUMNS,
     EXPIRING_COLUMNS,
@@ -17,17 +17,17 @@ from streaming.alerts.rules.subjects import (
     expiring_of_each_subject,
     worst_of_each_subject,
 )
-from streaming.alerts.rules.view import View, cannot_be_judged, not_history, of_partitions
+from streaming.alerts.rules.view import RuleContext, cannot_be_judged, not_history, of_partitions
 from streaming.common.arrays import to_mask, where
 from streaming.common.timestamps import timestamp
 from streaming.expiry.rules import UNSUBSCRIBED_RULES
-from streaming.lag.log_ends import Partition
+from streaming.lag.log_ranges import Partition
 from streaming.settings.model import AlertSettings
 
 # --- offset_expiring ------------------------------------------------------------------------------------
 
 
-def _judge_offset_expiring(view: View, settings: AlertSettings) -> Judgement:
+def _judge_offset_expiring(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups whose offsets the broker will drop soon."""
     if not view.is_predicted:
         return Judgement(findings=[], stays=lambda _: True)
@@ -72,7 +72,7 @@ def _sentence_of_expiry(finding: Finding) -> str:
     )
 
 
-OFFSET_EXPIRING: Final = Rule(
+OFFSET_EXPIRING: Final = AlertRule(
     id="offset_expiring", judge=_judge_offset_expiring, sentence=_sentence_of_expiry
 )
 
@@ -80,7 +80,7 @@ OFFSET_EXPIRING: Final = Rule(
 # --- retention_unknown ----------------------------------------------------------------------------------
 
 
-def _judge_retention_unknown(view: View, settings: AlertSettings) -> Judgement:
+def _judge_retention_unknown(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find that nobody says how long the brokers keep offsets, so that no other rule warns of expiry."""
     if not view.judged:
         return Judgement(findings=[], stays=lambda _: True)
@@ -88,7 +88,7 @@ def _judge_retention_unknown(view: View, settings: AlertSettings) -> Judgement:
     return Judgement(findings=[] if view.is_predicted else [finding], stays=lambda _: False)
 
 
-RETENTION_UNKNOWN: Final = Rule(
+RETENTION_UNKNOWN: Final = AlertRule(
     id="retention_unknown",
     judge=_judge_retention_unknown,
     sentence="the offset retention of the brokers is unknown, so nothing warns of expiring offsets: no "
@@ -100,7 +100,7 @@ RETENTION_UNKNOWN: Final = Rule(
 # --- offset_expired -------------------------------------------------------------------------------------
 
 
-def _judge_offset_expired(view: View, settings: AlertSettings) -> Judgement:
+def _judge_offset_expired(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups of which the broker has dropped offsets since the last evaluation.
 
     This has happened, so it needs no partition to be current, and a later commit does not undo it: the group
@@ -125,7 +125,7 @@ def _judge_offset_expired(view: View, settings: AlertSettings) -> Judgement:
     )
 
 
-OFFSET_EXPIRED: Final = Rule(
+OFFSET_EXPIRED: Final = AlertRule(
     id="offset_expired",
     judge=_judge_offset_expired,
     sentence="{subject}: the broker has dropped {offsets}, the last at {dropped_at}, such as {place}, "
@@ -136,7 +136,7 @@ OFFSET_EXPIRED: Final = Rule(
 # --- offset_below_log_start -----------------------------------------------------------------------------
 
 
-def _judge_offset_below_log_start(view: View, settings: AlertSettings) -> Judgement:
+def _judge_offset_below_log_start(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find groups with unread records that data retention has deleted."""
     starts = view.log_starts
     if starts is None:
@@ -178,7 +178,7 @@ def _sentence_below_log_start(finding: Finding) -> str:
     )
 
 
-OFFSET_BELOW_LOG_START: Final = Rule(
+OFFSET_BELOW_LOG_START: Final = AlertRule(
     id="offset_below_log_start", judge=_judge_offset_below_log_start, sentence=_sentence_below_log_start
 )
 
@@ -186,7 +186,7 @@ OFFSET_BELOW_LOG_START: Final = Rule(
 # --- empty_group_id -------------------------------------------------------------------------------------
 
 
-def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
+def _judge_empty_group_id(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find recent commits of the empty group id, which clients now refuse (KIP-289)."""
     newest_old = timestamp(view.now - settings.close_after_ms)
     rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), view.judged)
@@ -201,7 +201,7 @@ def _judge_empty_group_id(view: View, settings: AlertSettings) -> Judgement:
     )
 
 
-EMPTY_GROUP_ID: Final = Rule(
+EMPTY_GROUP_ID: Final = AlertRule(
     id="empty_group_id",
     judge=_judge_empty_group_id,
     sentence='the group with the empty id ("") still receives commits, on {offsets}; '

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from streaming.alerts.episodes import CRITICAL, WARNING, Episode, Finding, Judgement
-from streaming.alerts.rules.rule import Rule, is_recent
-from streaming.alerts.rules.view import View
+from streaming.alerts.rules.rule import AlertRule, is_recent
+from streaming.alerts.rules.view import RuleContext
 from streaming.common.times import iso
 from streaming.model import schemas
 from streaming.model.completeness import CURRENT, STALLED
@@ -14,7 +14,7 @@ from streaming.settings.model import AlertSettings
 # --- unknown_record_version -----------------------------------------------------------------------------
 
 
-def _judge_unknown_record_version(view: View, settings: AlertSettings) -> Judgement:
+def _judge_unknown_record_version(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find record types and versions that this release cannot read, and of which there are new records.
 
     When the topic is re-read from the beginning, counting starts over, so everything found then is new.
@@ -22,7 +22,7 @@ def _judge_unknown_record_version(view: View, settings: AlertSettings) -> Judgem
     return Judgement(findings=_new_unknown_records(view), stays=is_recent(view, settings))
 
 
-def _new_unknown_records(view: View) -> Iterator[Finding]:
+def _new_unknown_records(view: RuleContext) -> Iterator[Finding]:
     generation = view.progress.generation
     for kind in view.progress.totals.unknown:
         version = "" if kind.value_version is None else f", value version {kind.value_version}"
@@ -45,7 +45,7 @@ def _new_unknown_records(view: View) -> Iterator[Finding]:
             )
 
 
-UNKNOWN_RECORD_VERSION: Final = Rule(
+UNKNOWN_RECORD_VERSION: Final = AlertRule(
     id=schemas.UNKNOWN_RECORD_VERSION,
     judge=_judge_unknown_record_version,
     sentence="{count} {subject} cannot be read by this release (first at {first}, last at {last}, as offsets "
@@ -58,7 +58,7 @@ UNKNOWN_RECORD_VERSION: Final = Rule(
 # --- job_behind -----------------------------------------------------------------------------------------
 
 
-def _judge_job_behind(view: View, settings: AlertSettings) -> Judgement:
+def _judge_job_behind(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find offsets partitions that the job has read only up to too long ago: it is behind, or not running."""
     since = {
         number: at
@@ -79,7 +79,7 @@ def _judge_job_behind(view: View, settings: AlertSettings) -> Judgement:
     return Judgement(findings=[finding], stays=lambda _: False)
 
 
-JOB_BEHIND: Final = Rule(
+JOB_BEHIND: Final = AlertRule(
     id="job_behind",
     judge=_judge_job_behind,
     sentence="the job has read {partitions} offsets partition(s) only up to {complete_as_of} or earlier; "
@@ -90,7 +90,7 @@ JOB_BEHIND: Final = Rule(
 # --- partition_stalled ----------------------------------------------------------------------------------
 
 
-def _judge_partition_stalled(view: View, settings: AlertSettings) -> Judgement:
+def _judge_partition_stalled(view: RuleContext, settings: AlertSettings) -> Judgement:
     """Find offsets partitions in which an open transaction holds back everything newer."""
     return Judgement(
         findings=[
@@ -113,14 +113,14 @@ def _judge_partition_stalled(view: View, settings: AlertSettings) -> Judgement:
     )
 
 
-def _is_stalled(number: int, view: View) -> bool:
+def _is_stalled(number: int, view: RuleContext) -> bool:
     """Tell whether an offsets partition is stalled, and has been for as long as a transaction may be open."""
     since = view.progress.partitions[number].held_back_since or view.now
     is_long = view.now - since >= view.within_ms  # (what was open at the start is unknown at once)
     return is_long and not view.completeness.is_silent and view.completeness.state(number) == STALLED
 
 
-def _is_not_read(episode: Episode, view: View) -> bool:
+def _is_not_read(episode: Episode, view: RuleContext) -> bool:
     """Tell whether the offsets partition of an episode exists, and is not current for another reason."""
     number = episode.finding.partition or 0
     completeness = view.completeness
@@ -128,7 +128,7 @@ def _is_not_read(episode: Episode, view: View) -> bool:
     return is_there and (completeness.is_silent or completeness.state(number) not in (CURRENT, STALLED))
 
 
-PARTITION_STALLED: Final = Rule(
+PARTITION_STALLED: Final = AlertRule(
     id="partition_stalled",
     judge=_judge_partition_stalled,
     sentence="{subject}: an open transaction has held readers back at offset {last_stable_offset} since "

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from streaming.alerts.episodes import Episode, Finding, Judgement
-from streaming.alerts.rules.view import View
+from streaming.alerts.rules.view import RuleContext
 from streaming.common.times import iso, to_ms
 from streaming.settings.model import AlertSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class AlertRule:
     """One alert rule.
 
     `judge` finds what is wrong. `sentence` is the message about a finding (or gives it, where findings are of
@@ -23,13 +23,13 @@ class Rule:
     """
 
     id: str
-    judge: Callable[[View, AlertSettings], Judgement]
+    judge: Callable[[RuleContext, AlertSettings], Judgement]
     sentence: str | Callable[[Finding], str]
     labels: Callable[[Finding], Mapping[str, object]] = lambda _: {}
     remembers_closed: bool = False
 
 
-def is_recent(view: View, settings: AlertSettings) -> Callable[[Episode], bool]:
+def is_recent(view: RuleContext, settings: AlertSettings) -> Callable[[Episode], bool]:
     """Return a predicate: whether an open episode changed within `close_after`."""
     return lambda episode: view.now - episode.updated_at < settings.close_after_ms
 

@@ -15,19 +15,19 @@ from streaming.alerts.episodes import INFO, Finding, Severity
 from streaming.common.arrays import Index, Mask, from_numbers, where
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.log_ends import Partition, lag
+from streaming.lag.log_ranges import Partition, lag
 from streaming.settings.model import AlertSettings, GroupAlerts
 
 STOPPED_RULE: Final = "group_stopped"
 STALLED_RULE: Final = "group_stalled"
 REWOUND_RULE: Final = "group_rewound"
 BEYOND_END_RULE: Final = "offset_beyond_log_end"
-FORMER_TOPIC_RULE: Final = "offset_of_former_topic"
+RECREATED_TOPIC_RULE: Final = "offset_of_recreated_topic"
 LAG_RULE: Final = "lag_seconds"
 """The rules that can be switched, by the names of their settings."""
 
 HEALTH_RULES: Final = (STOPPED_RULE, STALLED_RULE)
-LAG_RULES: Final = (*HEALTH_RULES, BEYOND_END_RULE, FORMER_TOPIC_RULE, LAG_RULE)
+LAG_RULES: Final = (*HEALTH_RULES, BEYOND_END_RULE, RECREATED_TOPIC_RULE, LAG_RULE)
 """Those that go by lag, and of these the ones that go by health."""
 
 
@@ -121,7 +121,8 @@ def _rules_on(settings: AlertSettings, entry: GroupAlerts | None) -> frozenset[s
         STALLED_RULE: (entry and entry.group_stalled) or settings.group_stalled,
         REWOUND_RULE: (entry and entry.group_rewound) or settings.group_rewound,
         BEYOND_END_RULE: (entry and entry.offset_beyond_log_end) or settings.offset_beyond_log_end,
-        FORMER_TOPIC_RULE: (entry and entry.offset_of_former_topic) or settings.offset_of_former_topic,
+        RECREATED_TOPIC_RULE: (entry and entry.offset_of_recreated_topic)
+        or settings.offset_of_recreated_topic,
         LAG_RULE: "on" if _lag_ms(settings, entry) else "off",
     }
     return frozenset(rule for rule, switch in switches.items() if switch == "on")

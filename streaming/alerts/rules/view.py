@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streaming.alerts.episodes import Episode
 from streaming.common.arrays import to_mask, where
-from streaming.lag.log_ends import Partition
+from streaming.lag.log_ranges import Partition
 from streaming.lag.rules import HealthRules
 from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
 from streaming.model.progress import Progress
@@ -22,7 +22,7 @@ from streaming.model.progress import Progress
 @dataclass(frozen=True, kw_only=True)
 class LagRows:
     """The offsets of groups that rules about lag are on for, assessed as of a `moment` (ms): lag, sampling,
-    and health and former topics where a rule is on that goes by them.
+    and health and recreated topics where a rule is on that goes by them.
 
     `uncommitted` are the partitions, with the same columns, that members of groups have and nothing is
     committed for, where a rule is on that tells of them; also with `log_start_offset` and `OWNER`.
@@ -35,7 +35,7 @@ class LagRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class RuleContext:
     """What the rules look at; `now` in milliseconds. Up to `within_ms` ago the tables count as complete.
 
     `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
@@ -77,7 +77,7 @@ class View:
         return 0 if episode is None else int(episode.finding.facts.get(fact, 0))
 
 
-def cannot_be_judged(view: View) -> Callable[[Episode], bool]:
+def cannot_be_judged(view: RuleContext) -> Callable[[Episode], bool]:
     """Return a predicate: whether an open episode about groups cannot be judged now.
 
     A summary needs all partitions; so does a group of a partition that the topic no longer has.

@@ -1,4 +1,4 @@
-"""The commands: what each takes, asks of the rooms below, and prints.
+"""The commands: what each takes, asks of the packages below, and prints.
 
 `main` (one folder up) puts them in groups; their options are in `options`.
 """

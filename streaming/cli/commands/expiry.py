@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from streaming.cli.answering import Asked, Found, Question, former_topics
+from streaming.cli.answering import AskedSnapshot, Found, Question, recreated_topics
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -64,7 +64,7 @@ def expiring(
       offsetlake expiring --within 24h
       offsetlake expiring billing --topic 'orders*' --bootstrap-server localhost:9092
     """
-    from streaming.lag.log_ends import partitions_in, with_stakes
+    from streaming.lag.log_ranges import partitions_in, with_stakes
     from streaming.queries import expiring as expiry
 
     asks_brokers = bool(bootstrap_server or command_config)
@@ -77,7 +77,7 @@ def expiring(
     within_ms = None if within is None else parse_duration_ms(within, name="--within")
     then = f" within {within}" if within else ""
 
-    def answer(asked: Asked) -> tuple["Listing", Found]:
+    def answer(asked: AskedSnapshot) -> tuple["Listing", Found]:
         listing = expiry.expiring(
             asked.at, asked.groups or (), asked.topics, settings=settings.expiry, within_ms=within_ms
         )
@@ -93,7 +93,7 @@ def expiring(
         found = found.with_log_ends(now_ms())
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
     found.show(rows, output, forms.EXPIRING, with_line=False)
-    return found.tell([*listing.all_remarks(), *former_topics(rows)])
+    return found.tell([*listing.all_remarks(), *recreated_topics(rows)])
 
 
 @click.command()
@@ -103,7 +103,7 @@ def expiring(
 @config_option
 @table_root_option
 @output_option("document", "reset-csv")
-def retired(
+def removed(
     groups: tuple[str, ...],
     topics: tuple[str, ...],
     since: str | None,
@@ -119,23 +119,23 @@ def retired(
     with members; standard error lists them. To restore, stop the consumers, then:
 
     \b
-      offsetlake retired --group billing --since 7d
+      offsetlake removed --group billing --since 7d
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
         (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
-      offsetlake retired billing --topic orders --output reset-csv > lost.csv
+      offsetlake removed billing --topic orders --output reset-csv > lost.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --dry-run
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --execute
     """
-    from streaming.queries import retired as removals
+    from streaming.queries import removed as removals
 
     start = to_ms(asking.since(since))
     settings = settings_of(config, table_root=table_root)
     then = " in that time" if start is not None else ""
 
-    def answer(asked: Asked) -> tuple["Listing", Found, "pa.Table", bool, list[str]]:
-        listing = removals.retired(asked.at, asked.groups or (), asked.topics, since=start)
+    def answer(asked: AskedSnapshot) -> tuple["Listing", Found, "pa.Table", bool, list[str]]:
+        listing = removals.removed(asked.at, asked.groups or (), asked.topics, since=start)
         found = asked.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
         lost = removals.restorable(listing.rows)
         running = list(members_told(asked.at, lost)) if output == "reset-csv" else []
@@ -145,7 +145,7 @@ def retired(
     listing, found, lost, one_group, running = question.ask(answer)
     remarks = listing.all_remarks()
     if output != "reset-csv":
-        found.show(listing.rows.select(removals.PRINTED.names), output, forms.RETIRED, with_line=False)
+        found.show(listing.rows.select(removals.PRINTED.names), output, forms.REMOVED, with_line=False)
         return found.tell(remarks)
     write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
     remarks += (left_out := names_left_out(lost, one_group=one_group))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import Asked, Found, Question
+from streaming.cli.answering import AskedSnapshot, Found, Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "events",
     multiple=True,
     metavar="E[,E]",
-    help="Only these events: first, commit, rewind, retired.",
+    help="Only these events: first, commit, rewind, removed.",
 )
 @click.option(
     "--every",
@@ -69,7 +69,7 @@ def history(
 
     Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset
     in the same topic (the first commit to a recreated topic is a `commit`);
-    `retired` is the removal of the offset, with its cause. LAG and LAG-TIME are as of that batch, and left
+    `removed` is the removal of the offset, with its cause. LAG and LAG-TIME are as of that batch, and left
     out if computing them would take minutes. With only --event rewind, BY shows possible originators.
 
     \b
@@ -102,7 +102,7 @@ def history(
     then = " in that time" if first or last else ""
     is_about_rewinds = wanted_events == ["rewind"]
 
-    def steps(asked: Asked) -> tuple["History", "pa.Table", Found]:
+    def steps(asked: AskedSnapshot) -> tuple["History", "pa.Table", Found]:
         answer = asked.lag.list_history(
             asked.groups, asked.topics, to_ms(first), until=to_ms(last), events=wanted_events
         )
@@ -121,7 +121,7 @@ def _print_series(question: Question, times: tuple[datetime, datetime | None, in
     since, until, every_ms = times
     start, end = to_ms(since), question.asking.now if until is None else to_ms(until)
 
-    def series(asked: Asked) -> tuple["pa.Table", Found]:
+    def series(asked: AskedSnapshot) -> tuple["pa.Table", Found]:
         answer = asked.lag.lag_over_time(
             asked.groups, asked.topics, since=start, until=end, every_ms=every_ms
         )

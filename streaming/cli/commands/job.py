@@ -26,7 +26,7 @@ from streaming.settings.shown import describe, shown_duration, shown_place
 
 if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
     from streaming.cli.console import Console, LogFormat
-    from streaming.job.listener import Listener
+    from streaming.job.reporter import Reporter
 
 _job_options = all_of(
     broker_options,
@@ -63,7 +63,7 @@ def run(once: bool, **options: Any) -> None:
       offsetlake run --log-format json
     """
 
-    def follow(settings: Settings, listener: "Listener", stop: threading.Event) -> None:
+    def follow(settings: Settings, listener: "Reporter", stop: threading.Event) -> None:
         from streaming.job.run import run_job
 
         run_job(settings, listener, stop, once=once)
@@ -86,7 +86,7 @@ def rebuild(**options: Any) -> None:
       offsetlake rebuild --bootstrap-server localhost:9092
     """
 
-    def reread(settings: Settings, listener: "Listener", stop: threading.Event) -> None:
+    def reread(settings: Settings, listener: "Reporter", stop: threading.Event) -> None:
         from streaming.job.run import rebuild_tables
 
         rebuild_tables(settings, listener, stop)
@@ -95,7 +95,7 @@ def rebuild(**options: Any) -> None:
 
 
 def _as_job(
-    act: Callable[[Settings, "Listener", threading.Event], None],
+    act: Callable[[Settings, "Reporter", threading.Event], None],
     how_far: Callable[[Settings], str],
     *,
     config: Path | None,
@@ -118,10 +118,10 @@ def _as_job(
     for sentence in (*unknown_names(settings.source.client), *exposed):
         console.warn(sentence)
     with _failing(console), console.waiting("loading Spark"):
-        from streaming.job.listener import Listener
+        from streaming.job.reporter import Reporter
         from streaming.job.run import stop_on_signals
     with _failing(console), stop_on_signals(stop):
-        listener = Listener(console.say, console.batch, console.write, console.warn, console.waiting)
+        listener = Reporter(console.say, console.batch, console.write, console.warn, console.waiting)
         act(settings, listener, stop)
     console.say("stopped")
 

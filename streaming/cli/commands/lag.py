@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from streaming.cli.answering import Asked, Found, Question
+from streaming.cli.answering import AskedSnapshot, Found, Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -103,7 +103,7 @@ def _print_lag(
     from streaming.lag.summary import lag_by
     from streaming.queries.lag_rows import far_behind
 
-    def answer(asked: Asked) -> tuple["pa.Table", Found, int]:
+    def answer(asked: AskedSnapshot) -> tuple["pa.Table", Found, int]:
         listed = asked.lag.list_offsets(asked.groups, asked.topics)
         found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
         summed = lag_by(listed.rows, by)
@@ -175,13 +175,13 @@ def health(
     return found.tell(found.why_no_lag(output))
 
 
-def _health(asked: Asked) -> tuple["pa.Table", Found]:
+def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found]:
     answer = asked.lag.health(asked.groups, asked.topics)
     found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
     return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms)
 
 
-def _health_changes(asked: Asked, *, since: int, until: int) -> tuple["pa.Table", Found]:
+def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found]:
     answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until)
     then = " in that time"
     return answer.rows, asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from streaming.cli.answering import Asked, Found, Question, former_topics
+from streaming.cli.answering import AskedSnapshot, Found, Question, recreated_topics
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -80,7 +80,7 @@ def offsets(
     settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
     asks_brokers = bool(bootstrap_server or command_config)
 
-    def answer(asked: Asked) -> tuple["pa.Table", Found, list[str]]:
+    def answer(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
         listed = asked.lag.list_offsets(asked.groups, asked.topics, with_former=True, with_owners=True)
         found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
         if not asks_brokers:
@@ -96,7 +96,7 @@ def offsets(
     else:
         found.show(rows, output, forms.OFFSETS)
     _tell(about_members)
-    return found.tell(former_topics(rows))
+    return found.tell(recreated_topics(rows))
 
 
 @click.command()
@@ -158,7 +158,7 @@ def groups(
     wanted_types = words_of(types, TYPES, name="--type")
     settings = settings_of(config, table_root=table_root)
 
-    def ask(asked: Asked) -> tuple["Answer", "pa.Table | None", Found]:
+    def ask(asked: AskedSnapshot) -> tuple["Answer", "pa.Table | None", Found]:
         answer: Answer
         if asked.groups is not None:
             answer = asked.offsets.describe_groups(asked.groups)
@@ -234,7 +234,7 @@ def status(
     settings = settings_of(config, table_root=table_root)
     with_alerts = output == "table" and not asking.as_of
 
-    def answer(asked: Asked) -> tuple["AsOf", list[str]]:
+    def answer(asked: AskedSnapshot) -> tuple["AsOf", list[str]]:
         about = asked.checked(asked.offsets.how_complete())
         return about, _alerts(tables_of(settings), about) if with_alerts else []
 
@@ -277,7 +277,7 @@ def _alerts(tables: "Tables", about: "AsOf") -> list[str]:
 
 def _with_live_ends(rows: "pa.Table", brokers: "Settings", now: int) -> "pa.Table":
     """Replace the lag of samples by how far each topic partition reaches, as brokers say, and the lag."""
-    from streaming.lag.log_ends import LAG, partitions_in, with_log_ends
+    from streaming.lag.log_ranges import LAG, partitions_in, with_log_ends
 
     ranges = broker_of(brokers).log_ranges(partitions_in(rows))
     ends = {partition: log.latest for partition, log in ranges.items()}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import Asked, Found, Question, positions_told
+from streaming.cli.answering import AskedSnapshot, Found, Question, positions_told
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -62,7 +62,7 @@ def restore(
     return found.tell([str(found.about), *warned, *left_out, *running]) or int(not is_whole)
 
 
-def _restored(asked: Asked) -> tuple["pa.Table", Found, bool, list[str]]:
+def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]:
     """Return positions, what they reflect, whether they are of one named group, and who cannot take them."""
     answer = asked.lag.restore(asked.groups, asked.topics)
     found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")

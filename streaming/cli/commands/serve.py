@@ -16,7 +16,7 @@ from streaming.cli.options import (
 from streaming.model.errors import MisuseError
 from streaming.settings.exposed import exposed_secrets
 from streaming.settings.kinds import HOST_AND_PORT, host_and_port
-from streaming.settings.model import KafkaDoor, Settings
+from streaming.settings.model import KafkaListenerSettings, Settings
 
 if TYPE_CHECKING:
     from streaming.cli.console import LogFormat
@@ -86,43 +86,43 @@ def serve(
       kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:9192 --describe --all-groups
     """
     from streaming.cli.console import Console
-    from streaming.serve.process.serving import serve as serve_doors
+    from streaming.serve.process.serving import serve as serve_listeners
 
-    settings = _with_door(settings_of(config, table_root=table_root), kafka, advertise)
+    settings = _with_listener(settings_of(config, table_root=table_root), kafka, advertise)
     settings = _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
     console = Console(log_format)
     for sentence in exposed_secrets(settings, config):
         console.warn(sentence)
-    serve_doors(settings, tables_of(settings), console.say, console.warn)
+    serve_listeners(settings, tables_of(settings), console.say, console.warn)
     console.say("stopped")
 
 
-def _with_door(settings: Settings, kafka: str | None, advertise: str | None) -> Settings:
-    """Return the settings with the door that the options name in the place of theirs."""
+def _with_listener(settings: Settings, kafka: str | None, advertise: str | None) -> Settings:
+    """Return the settings with the listener that the options name in the place of theirs."""
     if kafka is None:
         if advertise is not None:
             raise MisuseError("--advertise: expected --kafka beside it, found none.")
         return settings
-    door = KafkaDoor(listen=kafka, advertise=advertise or "")
-    return replace(settings, serve=replace(settings.serve, kafka=(door,)))
+    listener = KafkaListenerSettings(listen=kafka, advertise=advertise or "")
+    return replace(settings, serve=replace(settings.serve, kafka=(listener,)))
 
 
 def _with_http(
     settings: Settings, listen: str | None, *, no_http: bool, token_file: str | None, behind_proxy: bool
 ) -> Settings:
-    """Return the settings with what the options say of the HTTP door."""
+    """Return the settings with what the options say of the HTTP listener."""
     if no_http:
         if listen is not None or token_file is not None or behind_proxy:
             raise MisuseError("--no-http: expected no other option about HTTP beside it, found one.")
         listen = ""
-    door = settings.serve.http
-    door = replace(
-        door,
-        listen=door.listen if listen is None else listen,
-        token_file=door.token_file if token_file is None else token_file,
-        behind_proxy="on" if behind_proxy else door.behind_proxy,
+    listener = settings.serve.http
+    listener = replace(
+        listener,
+        listen=listener.listen if listen is None else listen,
+        token_file=listener.token_file if token_file is None else token_file,
+        behind_proxy="on" if behind_proxy else listener.behind_proxy,
     )
-    return replace(settings, serve=replace(settings.serve, http=door))
+    return replace(settings, serve=replace(settings.serve, http=listener))
 
 
 @click.command()
@@ -138,7 +138,7 @@ def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> N
       offsetlake metrics > offsetlake.prom.new && mv offsetlake.prom.new offsetlake.prom
     """
     from streaming.cli.output import warn, write_bytes
-    from streaming.serve.process.telling import metrics_once
+    from streaming.serve.process.metrics_source import metrics_once
 
     settings = settings_of(config, table_root=table_root)
     pieces = metrics_once(

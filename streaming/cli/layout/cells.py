@@ -28,7 +28,7 @@ def parts_of(rows: pa.Table) -> Iterator[pa.Table]:
         yield pa.Table.from_batches([part])
 
 
-class Texts:
+class CellTexts:
     """The cells of rows as texts, a part of the rows at a time, as often as they are asked for.
 
     `today` (UTC): moments are shortened, those of that day to the time of day; None: they are in full.

@@ -30,7 +30,7 @@ def head(name: str) -> str:
     return _HEADS.get(name) or name.upper().replace("_", "-")
 
 
-class Place(NamedTuple):
+class ColumnPlace(NamedTuple):
     """A column that people see: its number among those of the rows, its head, and what it gives way to.
 
     On a terminal a column of rank 0 is there in any case, the others in the order of their rank as far as
@@ -70,12 +70,12 @@ class Form:
     blocks: str | None = None
     is_own: bool = False
 
-    def places(self, names: Sequence[str], empty: Collection[int] = ()) -> list[Place]:
+    def places(self, names: Sequence[str], empty: Collection[int] = ()) -> list[ColumnPlace]:
         """Say which of the columns of rows people see; `empty` are the numbers of those that say nothing."""
         if self.is_own:
-            return [Place(number, printable(name), number) for number, name in enumerate(names)]
+            return [ColumnPlace(number, printable(name), number) for number, name in enumerate(names)]
         return [
-            Place(number, head(name), self._rank(name, is_empty=number in empty), name in self.counted)
+            ColumnPlace(number, head(name), self._rank(name, is_empty=number in empty), name in self.counted)
             for number, name in enumerate(names)
             if name not in self.unseen
         ]
@@ -98,7 +98,7 @@ OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
     kept=_LAG,
     room=("commit_timestamp", "client_id", "host", "consumer_id"),
-    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_source_offset", "of_former_topic"),
+    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_source_offset", "of_recreated_topic"),
     unseen=(*_OF_LAG, "topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
 )
@@ -168,9 +168,9 @@ STATUS_CHANGES: Final = Form(
 EXPIRING: Final = Form(
     always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked
     room=("earliest_replays", "latest_skips", "rule", "expires_at"),
-    wide=("of_former_topic", "log_start_offset", "log_end_offset"),
+    wide=("of_recreated_topic", "log_start_offset", "log_end_offset"),
 )
-RETIRED: Final = Form(
+REMOVED: Final = Form(
     always=(*_KEY, "removed_offset", "removed_at"),
     kept=("committed_offset",),
     room=("cause",),

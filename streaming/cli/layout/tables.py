@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from streaming.cli.layout.cells import Texts, is_empty, since_of, span_of
-from streaming.cli.layout.forms import Form, Place
+from streaming.cli.layout.cells import CellTexts, is_empty, since_of, span_of
+from streaming.cli.layout.forms import ColumnPlace, Form
 from streaming.cli.layout.lines import (
     Column,
     count_sizes,
@@ -39,7 +39,7 @@ def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
     rows = _with_since(_spanned(rows, form), form)
     places = form.places(rows.column_names)
     seen = rows.select([place.number for place in places])
-    texts = Texts(seen)
+    texts = CellTexts(seen)
     columns = _columns(seen.schema, places, texts, form)
     return lines_of(columns, full_widths(columns), texts, blocks=_blocks(seen, form))
 
@@ -54,7 +54,7 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
     places = form.places(rows.column_names, empty)
     ranked = [place for place in places if place.rank is not None]
     seen = _counted(rows, form).select([place.number for place in ranked])
-    texts = Texts(seen, today=today)
+    texts = CellTexts(seen, today=today)
     columns = _columns(seen.schema, ranked, texts, form, is_brief=True)
     widths = fitting_widths(columns, room, up_to=room * _LONG if form.is_own else inf)
     whole = {ranked[number].number for number in widths if not ranked[number].is_counted}
@@ -97,7 +97,7 @@ def _counted(rows: pa.Table, form: Form) -> pa.Table:
 
 
 def _columns(
-    schema: pa.Schema, places: Sequence[Place], texts: Texts, form: Form, *, is_brief: bool = False
+    schema: pa.Schema, places: Sequence[ColumnPlace], texts: CellTexts, form: Form, *, is_brief: bool = False
 ) -> list[Column]:
     """Describe the columns of a table (`places`, whose cells are `texts`) to those who lay it out."""
     return [

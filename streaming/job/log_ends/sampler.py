@@ -12,8 +12,8 @@ from typing import Final, Self
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicState
-from streaming.brokers.log_ends import LIMIT_MS, ROUND_LIMIT_MS, LogEndReader, Round
-from streaming.common.patience import Complaints
+from streaming.brokers.list_offsets import LIMIT_MS, ROUND_LIMIT_MS, LogEndReader, Round
+from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import HOUR_MS, now_ms
 from streaming.job.log_ends.rows import RowMaker
@@ -33,7 +33,7 @@ _NAMED: Final = 3
 _SLOW_ROUNDS: Final = 3  # so many in a row are no chance
 
 
-class Asked:
+class SampledPartitions:
     """The topic partitions with committed offsets or members that have them, and the topics subscribed to, as
     the tables have them. Of assigned ones the log may have the id of the topic alone: `by_id`.
 
@@ -103,11 +103,11 @@ class LogEndSampler(threading.Thread):
     ) -> None:
         super().__init__(name="offsetlake-log-ends", daemon=True)
         self._tables = tables
-        self._asked = Asked(tables)
+        self._asked = SampledPartitions(tables)
         self._reader = LogEndReader(broker, clock)
         self._made = RowMaker()
         self._every_s = log_ends.every_ms / 1_000
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._seen: Mapping[str, TopicState] = {}
         self._gone: set[str] = set()
         self._slow_rounds = 0
@@ -141,12 +141,12 @@ class LogEndSampler(threading.Thread):
                 is_kept = self._round()
             except BaseException as error:  # whatever it is, the job goes on
                 raise_if_ending(error)
-                self._complaints.make(
+                self._problems.make(
                     "", f"sampling log ends failed, retrying: {type(error).__name__}: {error}"
                 )
                 return False
             if is_kept:
-                self._complaints.settle("", "log ends are sampled again")
+                self._problems.settle("", "log ends are sampled again")
             return is_kept
 
     def _round(self) -> bool:
@@ -169,7 +169,7 @@ class LogEndSampler(threading.Thread):
         """Say once when several rounds in a row were in vain, and once that one was quick enough."""
         self._slow_rounds = self._slow_rounds + 1 if is_slow else 0
         if self._slow_rounds >= _SLOW_ROUNDS:
-            self._complaints.make(
+            self._problems.make(
                 "slow",
                 f"log ends: expected answers within {LIMIT_MS // 1_000} s, in all of a round within "
                 f"{ROUND_LIMIT_MS // 1_000} s, found {_SLOW_ROUNDS} rounds in a row that took longer, or "
@@ -177,7 +177,7 @@ class LogEndSampler(threading.Thread):
                 "of this machine and of the brokers. Retrying.",
             )
         elif not is_slow:
-            self._complaints.settle("slow", "log ends: rounds are quick enough again.")
+            self._problems.settle("slow", "log ends: rounds are quick enough again.")
 
     def _tell(self, answer: Round) -> None:
         """Say once what could not be answered, and once that it can be."""
@@ -210,9 +210,9 @@ class LogEndSampler(threading.Thread):
 
     def _complain(self, about: str, topics: Collection[str], sentence: str, over: str) -> None:
         if topics:
-            self._complaints.make(about, f"log ends: {sentence.format(_named(topics))}.")
+            self._problems.make(about, f"log ends: {sentence.format(_named(topics))}.")
         else:
-            self._complaints.settle(about, f"log ends: {over}.")
+            self._problems.settle(about, f"log ends: {over}.")
 
 
 def _named(topics: Iterable[str]) -> str:

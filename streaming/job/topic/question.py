@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from streaming.brokers.facts import AccessRefusedError, BrokerError, TopicMissingError
-from streaming.common.patience import Complaints, Every
-from streaming.job.housekeeping import Patience
-from streaming.job.listener import Waiting
+from streaming.common.rate_limits import Interval, OngoingProblems
+from streaming.job.housekeeping import Retrying
+from streaming.job.reporter import Waiting
 from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.settings.model import Settings
@@ -18,7 +18,7 @@ from streaming.settings.model import Settings
 class TopicQuestion:
     """One question, repeated every `topic_poll_every` until it is answered.
 
-    `beside` is what goes on while it is not (alerts), `beat` writes a heartbeat that says so.
+    `beside` is what goes on while it is not (alerts), `heartbeat` writes a heartbeat that says so.
     """
 
     def __init__(
@@ -29,15 +29,15 @@ class TopicQuestion:
         *,
         waiting: Waiting,
         beside: Callable[[], AbstractContextManager[object]],
-        beat: Callable[[], None],
+        heartbeat: Callable[[], None],
     ) -> None:
         self._watch = watch
         self._settings = settings
         self._warn = warn
-        self._complaints = Complaints(warn)
+        self._problems = OngoingProblems(warn)
         self._waiting = waiting
         self._beside = beside
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._lack: BrokerError | None = None
 
     def ask(self, stop: threading.Event, *, limit_ms: int | None = None) -> TopicNow | None:
@@ -52,13 +52,13 @@ class TopicQuestion:
         topic = self._answer()
         if topic is not None:
             return topic
-        beating = Every(self._settings.job.heartbeat_every_ms, at_once=True)
-        patience = Patience("a heartbeat", self._warn)
+        beating = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
+        patience = Retrying("a heartbeat", self._warn)
         what = f"waiting for topic {self._settings.source.topic} on {self._settings.source.bootstrap_servers}"
         with self._beside(), self._waiting(what):
             while not stop.wait(self._settings.source.topic_poll_every_ms / 1_000):
                 if beating.is_due():
-                    patience.succeeds(self._beat)
+                    patience.succeeds(self._heartbeat)
                 topic = self._answer()
                 if topic is not None:
                     return topic
@@ -75,13 +75,13 @@ class TopicQuestion:
             raise
         except BrokerError as error:
             self._lack = error
-            self._complaints.make("brokers", f"{error} Waiting for the brokers.")
+            self._problems.make("brokers", f"{error} Waiting for the brokers.")
             return None
-        self._complaints.settle("brokers", f"{servers} answers again")
+        self._problems.settle("brokers", f"{servers} answers again")
         if topic is None:
             self._lack = TopicMissingError.of(name, servers, self._settings.source.connect_timeout_ms)
-            self._complaints.make("topic", f"topic {name} does not exist on {servers}: waiting for it")
+            self._problems.make("topic", f"topic {name} does not exist on {servers}: waiting for it")
         else:
-            self._complaints.settle("topic", f"topic {name} exists again")
+            self._problems.settle("topic", f"topic {name} exists again")
             self._lack = None
         return topic

@@ -23,14 +23,14 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
-from streaming.lag.former_topic import are_ids_known, contradictions, is_of_other_log
 from streaming.lag.health import group_health, with_columns
-from streaming.lag.log_ends import with_log_ends
+from streaming.lag.log_ranges import with_log_ends
 from streaming.lag.positions import MAX_AGE_MS, topics_in
+from streaming.lag.recreated_topic import are_ids_known, contradictions, is_of_other_log
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
 from streaming.lag.rules import HealthRules
-from streaming.lag.runs import COMMITS, Runs
+from streaming.lag.runs import COMMITS, CommitRuns
 from streaming.lag.samples import NONE, Samples
 from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
@@ -38,7 +38,7 @@ from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.queries import sorted_by
 from streaming.queries.completeness import AsOf
-from streaming.queries.names import Names, TopicPartitions, of_topics
+from streaming.queries.names import KnownNames, TopicPartitions, of_topics
 from streaming.tables.feed import EVENTS
 from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME
 from streaming.tables.snapshot import Snapshot
@@ -75,7 +75,7 @@ class SnapshotLagQueries:
         with_owners: bool = False,
     ) -> Answer:
         """Return committed offsets, and assigned partitions without one, with the columns `LAG`."""
-        facts = Facts(lag=True, lag_time=True, former_topic=with_former, owner=with_owners)
+        facts = Facts(lag=True, lag_time=True, recreated_topic=with_former, owner=with_owners)
         return _in_order(self._assessed(facts, groups, topics))
 
     def list_lag(
@@ -116,7 +116,7 @@ class SnapshotLagQueries:
         if unknown := set(events).difference(EVENTS):
             raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
         at = self.at
-        # what goes back in SQL may be a commit to a topic that was made anew
+        # what goes back in SQL may be a commit to a topic that was recreated
         read = {*events, "rewind"} if "commit" in events else events
         steps = of_topics(at.history(groups, since=since, until=until, events=sorted(read)), topics)
         steps = self._with_commits_to_new_topics(steps, groups, until)
@@ -148,7 +148,7 @@ class SnapshotLagQueries:
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
-        runs, own = Runs.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
+        runs, own = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
         numbered = own.append_column("number", from_numbers(np.arange(len(own))))
         order = to_numbers(sorted_by(numbered, *KEY_NAMES)["number"])
         if len(order) * len(moments) > _MOST_ROWS:
@@ -171,12 +171,12 @@ class SnapshotLagQueries:
         table, about = self._along(table, "at", about, assess_lag_along)
         return Answer(table, about, about.loading_of(groups))
 
-    def names(self, groups: Sequence[str] | None = None) -> Names:
+    def names(self, groups: Sequence[str] | None = None) -> KnownNames:
         """Return the names that lag and health may be of: the live ones, and the topics and partitions that
         members have without a commit."""
         keys = self.at.keys(groups, among="live")
         assigned = with_assigned(keys.slice(0, 0), self.at.groups(groups), self.at, self.at.moment)
-        return Names.of(pa.concat_tables([keys, assigned]))
+        return KnownNames.of(pa.concat_tables([keys, assigned]))
 
     # --- health ----------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class SnapshotLagQueries:
     def _with_commits_to_new_topics(
         self, steps: pa.Table, groups: Sequence[str] | None, until: int | None
     ) -> pa.Table:
-        """Call those steps back commits whose topic was made anew since the commit before."""
+        """Call those steps back commits whose topic was recreated since the commit before."""
         is_back = to_mask(pc.equal(steps["event"], "rewind"))
         if not is_back.any():
             return steps
@@ -255,10 +255,10 @@ class SnapshotLagQueries:
         seen = self.at.topics_over_time(untold, as_of=self.at.moment) if untold else no_rows(TOPICS_OVER_TIME)
         return is_of_other_log(rewinds, seen)
 
-    # --- topics made anew, and positions put back ------------------------------------------------------
+    # --- topics recreated, and positions put back ------------------------------------------------------
 
     def topic_contradictions(self, groups: Sequence[str] | None = None) -> Answer:
-        """Return the offsets whose topic was made anew."""
+        """Return the offsets whose topic was recreated."""
 
         def more(about: AsOf, offsets: pa.Table) -> pa.Table:
             seen = self.at.topics_over_time(topics_in(offsets), as_of=about.moment)

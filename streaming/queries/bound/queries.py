@@ -24,7 +24,7 @@ from streaming.queries.answers import (
 )
 from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.members import member_rows, with_topic_names
-from streaming.queries.names import Names, TopicPartitions, of_topics
+from streaming.queries.names import KnownNames, TopicPartitions, of_topics
 from streaming.tables.snapshot import Among, Snapshot
 
 INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"
@@ -137,9 +137,9 @@ class SnapshotQueries:
         rows = member_rows(with_topic_names(rows, self.at, about.moment))
         return Answer(sorted_by(rows, "group", "consumer_id"), about, about.loading_of(groups))
 
-    def names(self, groups: Sequence[str] | None = None, *, among: Among = "live") -> Names:
+    def names(self, groups: Sequence[str] | None = None, *, among: Among = "live") -> KnownNames:
         """Return the names that are there."""
-        return Names.of(self.at.keys(groups, among=among))
+        return KnownNames.of(self.at.keys(groups, among=among))
 
     def appears(self, group: str) -> int | None:
         """Return when a group, or an offset of it, is first there (ms) after the moment; None: not since."""

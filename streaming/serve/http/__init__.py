@@ -1,4 +1,4 @@
-"""The HTTP door: what it answers (`app`), and how it listens (`door`).
+"""The HTTP listener: what it answers (`app`), and how it listens (`listener`).
 
-Starlette and uvicorn, on a thread with a loop of its own, so that nobody at another door waits for it.
+Starlette and uvicorn, on a thread with a loop of its own, so that nobody at another listener waits for it.
 """

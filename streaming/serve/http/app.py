@@ -1,4 +1,4 @@
-"""What the HTTP door answers: `/metrics`, `/healthz`, `/readyz`; GET and HEAD, nothing else."""
+"""What the HTTP listener answers: `/metrics`, `/healthz`, `/readyz`; GET and HEAD, nothing else."""
 
 import asyncio
 import hmac

@@ -1,4 +1,4 @@
-"""One connection of the HTTP door: uvicorn's, with limits of sizes and times that it does not have."""
+"""One connection of the HTTP listener: uvicorn's, with limits of sizes and times that it does not have."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ _FOLDED: Final = re.compile(rb"\n[ \t]")
 
 
 class Connections(Protocol):
-    """What a connection needs of the door that it came to."""
+    """What a connection needs of the listener that it came to."""
 
     limits: HttpLimits
 
@@ -60,10 +60,10 @@ def _tells_of_body(name: bytes, value: bytes) -> bool:
 class LimitedConnection(H11Protocol):
     """A connection that is closed when the client sends too much, or takes too long."""
 
-    def __init__(self, *arguments: Any, door: Connections, **named: Any) -> None:
+    def __init__(self, *arguments: Any, listener: Connections, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.conn = self._requests = _Requests(door.limits.head_bytes)
-        self._door = door
+        self.conn = self._requests = _Requests(listener.limits.head_bytes)
+        self._listener = listener
         self._peer = ""
         self._is_taken = False
         self._waits_since: float | None = monotonic()
@@ -75,14 +75,14 @@ class LimitedConnection(H11Protocol):
         """Take the connection in."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
-        self._is_taken = self._door.opened(self, self._peer)
+        self._is_taken = self._listener.opened(self, self._peer)
         if not self._is_taken:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         if self._is_taken:
-            self._door.closed(self, self._peer)
+            self._listener.closed(self, self._peer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -105,13 +105,13 @@ class LimitedConnection(H11Protocol):
         if self.cycle is not self._answer or not (self._is_answering or unsent):
             self._answer, self._answered_since = self.cycle, now
         if (
-            now - self._sent_at > self._door.limits.unread_s
-            or now - self._answered_since > self._door.limits.answer_s
+            now - self._sent_at > self._listener.limits.unread_s
+            or now - self._answered_since > self._listener.limits.answer_s
         ):
             self.transport.abort()
         elif self._is_answering:
             self._waits_since = None
-        elif self._waits_since is not None and now - self._waits_since > self._door.limits.head_s:
+        elif self._waits_since is not None and now - self._waits_since > self._listener.limits.head_s:
             self.transport.abort()
 
     def abort(self) -> None:
@@ -121,7 +121,7 @@ class LimitedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, and close the connection."""
-        longest = self._door.limits.head_bytes
+        longest = self._listener.limits.head_bytes
         expected = f"expected a request without a body, and of at most {longest} bytes\n"
         super().send_400_response("" if self._requests.is_head else expected)
 

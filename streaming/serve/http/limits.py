@@ -1,11 +1,12 @@
-"""What clients of the HTTP door may take: sizes, numbers and times. Who takes more loses the connection."""
+"""What clients of the HTTP listener may take: sizes, numbers and times. Who takes more loses the
+connection."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpLimits:
-    """Limits of the door; times are in seconds.
+    """Limits of the listener; times are in seconds.
 
     `head_bytes` is how long a request may be, `head_s` how long it may take from its first byte to its last,
     or from the connection on; `idle_s` how long nothing may be asked, `unread_s` how long a client may take

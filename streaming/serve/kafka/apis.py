@@ -10,14 +10,14 @@ from typing import Final
 
 from decoders.messages import APIS, Columns, Pieces, Request, response_bytes, response_pieces
 from decoders.messages.reader import Message
-from streaming.serve.kafka import cluster, configs, groups, log_ends, offsets, refusals
+from streaming.serve.kafka import cluster, configs, groups, list_offsets, offsets, refusals
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import BusyError, Size, TooLargeError, UnansweredError
-from streaming.serve.kafka.view import Address, Client, View
-from streaming.serve.picture.picture import Picture
+from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.memory.snapshot import MemorySnapshot
 
-Answer = Callable[[Message, View], Message]
-Weight = Callable[[Message, View], int]
+Answer = Callable[[Message, RequestContext], Message]
+Weight = Callable[[Message, RequestContext], int]
 
 MANY: Final = 400
 """So many elements of an answer take a millisecond or more to write: meanwhile others are to be answered."""
@@ -35,7 +35,7 @@ _MEMORY: Final = 600_000_000
 """Bytes that an answer may take while it is written one element after the other."""
 
 _MEMORY_OF_ELEMENT: Final = 500
-_COPIES: Final = 4  # of names, texts and bytes, from the picture to what is sent
+_COPIES: Final = 4  # of names, texts and bytes, from the snapshot to what is sent
 _ELEMENT_BYTES: Final = 16  # of an answer, at least
 
 _SETTINGS: Final = 5  # of the broker
@@ -71,7 +71,7 @@ class Answered:
     about: str
 
 
-def _answer_versions(request: Message, view: View) -> Message:
+def _answer_versions(request: Message, view: RequestContext) -> Message:
     """Answer ApiVersions: what this table has."""
     named = (request.get("clientSoftwareName"), request.get("clientSoftwareVersion"))
     if any(name is not None and not _SOFTWARE.fullmatch(name) for name in named):
@@ -96,8 +96,8 @@ def _asked_content(name: str) -> Weight:
     return lambda request, _: sum(map(len, request.get(name, ())))
 
 
-def _groups_held(request: Message, view: View) -> int:
-    return len(view.picture.groups)
+def _groups_held(request: Message, view: RequestContext) -> int:
+    return len(view.snapshot.groups)
 
 
 _ROWS: Final = (
@@ -216,9 +216,9 @@ _ROWS: Final = (
     Answered(
         api_key=2,
         versions=range(1, 12),
-        answer=log_ends.answer_log_ends,
-        weight=log_ends.log_ends_weight,
-        content=log_ends.log_ends_content,
+        answer=list_offsets.answer_log_ends,
+        weight=list_offsets.log_ends_weight,
+        content=list_offsets.log_ends_content,
         about="sampled log starts (-2) and ends (-1); other timestamps are an error",
     ),
     Answered(
@@ -263,7 +263,7 @@ ADVERTISED: Final = {
 """The versions of each API that are answered, by its key."""
 
 
-def answer(request: Request, view: View) -> bytes | Pieces:
+def answer(request: Request, view: RequestContext) -> bytes | Pieces:
     """Make the answer to a request, as it is sent; raises `UnansweredError` where there is none."""
     if request.body is None:  # ApiVersions of a version that we do not know
         body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _offered(_ONLY_VERSIONS)}
@@ -286,7 +286,7 @@ def answer(request: Request, view: View) -> bytes | Pieces:
 _ONLY_VERSIONS: Final = {_API_VERSIONS: ADVERTISED[_API_VERSIONS]}
 
 
-def weight_of(request: Request, view: View) -> int:
+def weight_of(request: Request, view: RequestContext) -> int:
     """Return how many elements the answer has, about: with more than `MANY` it takes a while to make.
 
     Raises `UnansweredError` where these are more than the longest answer has, before any is made.
@@ -301,7 +301,7 @@ def weight_of(request: Request, view: View) -> int:
     return weight
 
 
-def size_of(request: Request, view: View) -> Size:
+def size_of(request: Request, view: RequestContext) -> Size:
     """Return how many elements and bytes the answer has, about, which may take as long as many of them are.
 
     Raises `UnansweredError` where these are more than the longest answer has, or than there is memory for.
@@ -319,7 +319,7 @@ def size_of(request: Request, view: View) -> Size:
     return Size(elements, content)
 
 
-def answer_later(request: Request, view: View) -> bytes | Pieces:
+def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:
     """Make the answer that has clients ask again, for there was no time; raises `BusyError` where there is
     none."""
     if not _row_of(request).can_wait:
@@ -330,28 +330,28 @@ def answer_later(request: Request, view: View) -> bytes | Pieces:
 _FEWER: Final = "ask for fewer at once"
 
 
-class Kept:
-    """Small answers of one picture, each by its request: clients ask the same again and again.
+class ResponseCache:
+    """Small answers of one snapshot, each by its request: clients ask the same again and again.
 
     They are the bytes of all but the number of the request. Only so many are kept, and none for more than a
-    second: what a picture says gets too old.
+    second: what a snapshot says gets too old.
     """
 
     def __init__(self) -> None:
-        self._of: tuple[Picture | None, int] = (None, 0)
+        self._of: tuple[MemorySnapshot | None, int] = (None, 0)
         self._answers: dict[tuple[bytes, Address, Client], bytes] = {}
         self._bytes_left = _KEPT_BYTES
 
-    def answer(self, frame: bytes, view: View) -> bytes | None:
+    def answer(self, frame: bytes, view: RequestContext) -> bytes | None:
         """Return the answer to a request, if it was made from the same before."""
         second = view.now // _KEPT_MS
-        if self._of[0] is not view.picture or self._of[1] != second:
-            self._of, self._bytes_left = (view.picture, second), _KEPT_BYTES
+        if self._of[0] is not view.snapshot or self._of[1] != second:
+            self._of, self._bytes_left = (view.snapshot, second), _KEPT_BYTES
             self._answers = {}
         made = self._answers.get(_key(frame, view))
         return None if made is None else made[:_NUMBER] + frame[_NUMBER : 2 * _NUMBER] + made[2 * _NUMBER :]
 
-    def keep(self, frame: bytes, request: Request, view: View, made: bytes) -> None:
+    def keep(self, frame: bytes, request: Request, view: RequestContext, made: bytes) -> None:
         """Keep an answer that was made from what `answer` was last asked about, if there is room."""
         size = len(frame) + len(made) + _KEPT_BESIDE
         if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # that says who asks
@@ -359,7 +359,7 @@ class Kept:
             self._answers[_key(frame, view)] = made
 
 
-def _key(frame: bytes, view: View) -> tuple[bytes, Address, Client]:
+def _key(frame: bytes, view: RequestContext) -> tuple[bytes, Address, Client]:
     return frame[:_NUMBER] + frame[2 * _NUMBER :], view.address, view.client
 
 

@@ -17,8 +17,8 @@ from decoders.formats.java_values import ZERO_UUID
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import NODE_ID, Each, View, can_be_named, once
-from streaming.serve.picture.names import NONE
+from streaming.serve.kafka.view import NODE_ID, Each, RequestContext, can_be_named, once
+from streaming.serve.memory.names import NONE
 
 _BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
 _OTHER_ENDPOINT: Final = (
@@ -44,7 +44,7 @@ _ONLY_GROUPS: Final = "Only groups have a coordinator here: these are answers fr
 # --- brokers -----------------------------------------------------------------------------------------------
 
 
-def answer_cluster(request: Message, view: View) -> Message:
+def answer_cluster(request: Message, view: RequestContext) -> Message:
     """Answer DescribeCluster."""
     kind = request.get("endpointType", _BROKERS)
     if kind != _BROKERS:
@@ -66,7 +66,7 @@ def answer_cluster(request: Message, view: View) -> Message:
     }
 
 
-def answer_coordinators(request: Message, view: View) -> Message:
+def answer_coordinators(request: Message, view: RequestContext) -> Message:
     """Answer FindCoordinator: we coordinate every group, and nothing else."""
     kind = request.get("keyType", _GROUP)
     if "coordinatorKeys" not in request:
@@ -75,13 +75,13 @@ def answer_coordinators(request: Message, view: View) -> Message:
     return {"coordinators": [{"key": key, **coordinator} for key in once(request["coordinatorKeys"])]}
 
 
-def coordinators_content(request: Message, view: View) -> int:
+def coordinators_content(request: Message, view: RequestContext) -> int:
     """How many bytes the texts in an answer to FindCoordinator have, at most."""
     keys = request.get("coordinatorKeys", ())
     return sum(map(len, keys)) + (len(_ONLY_GROUPS) + len(view.address.host)) * len(keys)
 
 
-def _coordinator(kind: int, view: View) -> Message:
+def _coordinator(kind: int, view: RequestContext) -> Message:
     if kind == _GROUP:
         return {"errorMessage": "", "nodeId": NODE_ID, **_address(view)}
     is_transaction = kind == _TRANSACTION
@@ -89,16 +89,16 @@ def _coordinator(kind: int, view: View) -> Message:
     return {"errorCode": error, "errorMessage": _ONLY_GROUPS, "nodeId": -1, "host": "", "port": -1}
 
 
-def _address(view: View) -> Message:
+def _address(view: RequestContext) -> Message:
     return {"host": view.address.host, "port": view.address.port}
 
 
 # --- topics ------------------------------------------------------------------------------------------------
 
 
-def answer_metadata(request: Message, view: View) -> Message:
+def answer_metadata(request: Message, view: RequestContext) -> Message:
     """Answer Metadata."""
-    is_unread = request["topics"] is None and not view.picture.progress.partitions  # nothing can be named
+    is_unread = request["topics"] is None and not view.snapshot.progress.partitions  # nothing can be named
     wants_operations = request.get("includeClusterAuthorizedOperations", False)
     return {
         "brokers": [{"nodeId": NODE_ID, **_address(view)}],
@@ -110,11 +110,11 @@ def answer_metadata(request: Message, view: View) -> Message:
     }
 
 
-def _topics(request: Message, view: View) -> Each:
+def _topics(request: Message, view: RequestContext) -> Each:
     """The topics in an answer to Metadata."""
     wants_operations = request.get("includeTopicAuthorizedOperations", False)
     if request["topics"] is None:
-        places = [place for place in range(len(view.picture.topics)) if _has_partitions(place, view)]
+        places = [place for place in range(len(view.snapshot.topics)) if _has_partitions(place, view)]
         count, topics = len(places), (_topic(place, view) for place in places)
     else:
         asked = _distinct(request["topics"])
@@ -133,12 +133,12 @@ def _distinct(asked: list[Message]) -> list[Message]:
     return list({(one["name"], one.get("topicId", "")): one for one in by_id or asked}.values())
 
 
-def answer_oldest_metadata(request: Message, view: View) -> Message:
+def answer_oldest_metadata(request: Message, view: RequestContext) -> Message:
     """Answer Metadata of version 0, where no topics are all of them."""
     return answer_metadata({"topics": request["topics"] or None}, view)
 
 
-def answer_metadata_by_names(request: Message, view: View) -> Message:
+def answer_metadata_by_names(request: Message, view: RequestContext) -> Message:
     """Answer Metadata of versions 10 and 11: ids can be in the request, but names alone are looked for."""
     asked = request["topics"] or ()
     if all(one["name"] is not None and one["topicId"] == ZERO_UUID for one in asked):
@@ -148,18 +148,18 @@ def answer_metadata_by_names(request: Message, view: View) -> Message:
     return {"brokers": [], "topics": topics}
 
 
-def metadata_weight(request: Message, view: View) -> int:
+def metadata_weight(request: Message, view: RequestContext) -> int:
     """How many topics and partitions an answer to Metadata may have, but for those that nothing has named."""
-    topics = view.picture.topics
+    topics = view.snapshot.topics
     if request["topics"] is None:
         return len(topics.topic)
     places = np.array(_places(request["topics"], view), np.int64)
     return len(request["topics"]) + int((topics.starts[places + 1] - topics.starts[places]).sum())
 
 
-def metadata_gaps(request: Message, view: View) -> int:
+def metadata_gaps(request: Message, view: RequestContext) -> int:
     """How many partitions that nothing has named an answer to Metadata has, at most."""
-    topics = view.picture.topics
+    topics = view.snapshot.topics
     asked = range(len(topics)) if request["topics"] is None else _places(request["topics"], view)
     places = np.array(asked, np.int64)
     starts, stops = topics.starts[places], topics.starts[places + 1]
@@ -167,18 +167,18 @@ def metadata_gaps(request: Message, view: View) -> int:
     return sum(len(_gaps(_named(place, view))) for place in places[highest >= stops - starts].tolist())
 
 
-def metadata_content(request: Message, view: View) -> int:
+def metadata_content(request: Message, view: RequestContext) -> int:
     """How many bytes the names of topics in an answer to Metadata have, about."""
-    names = view.picture.topics.names
+    names = view.snapshot.topics.names
     if request["topics"] is None:
         return int(names.texts.nbytes)
     asked = sum(len(one["name"] or "") for one in request["topics"])
     return asked + int(names.lengths[_places(request["topics"], view)].sum())
 
 
-def _places(asked: list[Message], view: View) -> list[int]:
+def _places(asked: list[Message], view: RequestContext) -> list[int]:
     """The places of the topics that are asked for and known."""
-    topics = view.picture.topics
+    topics = view.snapshot.topics
     names = (
         topics.name_of(one.get("topicId", "")) if one["name"] is None else one["name"]
         for one in _distinct(asked)
@@ -187,22 +187,22 @@ def _places(asked: list[Message], view: View) -> list[int]:
     return [place for place in places if place is not None]
 
 
-def oldest_metadata_weight(request: Message, view: View) -> int:
+def oldest_metadata_weight(request: Message, view: RequestContext) -> int:
     """How many topics and partitions an answer to Metadata of version 0 may have; see `metadata_weight`."""
     return metadata_weight({"topics": request["topics"] or None}, view)
 
 
-def oldest_metadata_gaps(request: Message, view: View) -> int:
+def oldest_metadata_gaps(request: Message, view: RequestContext) -> int:
     """How many partitions that nothing has named an answer to Metadata of version 0 has, at most."""
     return metadata_gaps({"topics": request["topics"] or None}, view)
 
 
-def oldest_metadata_content(request: Message, view: View) -> int:
+def oldest_metadata_content(request: Message, view: RequestContext) -> int:
     """How many bytes the names of topics in an answer to Metadata of version 0 have, about."""
     return metadata_content({"topics": request["topics"] or None}, view)
 
 
-def answer_topic_partitions(request: Message, view: View) -> Message:
+def answer_topic_partitions(request: Message, view: RequestContext) -> Message:
     """Answer DescribeTopicPartitions: topics in the order of their names, a page at a time."""
     asked, cursor = {topic["name"] for topic in request["topics"]}, request["cursor"]
     first_topic, first_partition = (
@@ -229,35 +229,35 @@ def answer_topic_partitions(request: Message, view: View) -> Message:
     return {"topics": topics, "nextCursor": None}
 
 
-def topic_partitions_weight(request: Message, view: View) -> int:
+def topic_partitions_weight(request: Message, view: RequestContext) -> int:
     """How many topics and partitions an answer to DescribeTopicPartitions has, at most; to find them, it is
     looked at all partitions of the topics that are asked for."""
-    topics = view.picture.topics
+    topics = view.snapshot.topics
     places = {topics.names.place(topic["name"]) for topic in request["topics"]} - {None}
     held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
     return MOST_PARTITIONS + len(request["topics"]) + held
 
 
-def topic_partitions_content(request: Message, view: View) -> int:
+def topic_partitions_content(request: Message, view: RequestContext) -> int:
     """How many bytes the names in an answer to DescribeTopicPartitions have, about."""
-    names = view.picture.topics.names
+    names = view.snapshot.topics.names
     share = min(MOST_PARTITIONS / max(len(names), 1), 1)
     return sum(len(topic["name"]) for topic in request["topics"]) or int(names.texts.nbytes * share)
 
 
-def _names(first: str, view: View) -> Iterator[str]:
+def _names(first: str, view: RequestContext) -> Iterator[str]:
     """The topics from a name on of which anything is known, in the order of their names."""
-    names = view.picture.topics.names
+    names = view.snapshot.topics.names
     start = bisect_left(range(len(names)), first, key=names.name)
     return (names.name(place) for place in range(start, len(names)) if _has_partitions(place, view))
 
 
-def _asked_topic(asked: Message, view: View) -> Message:
+def _asked_topic(asked: Message, view: RequestContext) -> Message:
     """A topic that is asked for by its name or, where it has none, by its id."""
     name, topic_id = asked["name"], asked.get("topicId", ZERO_UUID)
     if name is not None:
         return _topic_of(name, view)
-    topics = view.picture.topics
+    topics = view.snapshot.topics
     name = topics.name_of(topic_id)
     place = None if name is None else topics.names.place(name)
     if place is None or topics.id_of(place) != topic_id:
@@ -266,9 +266,11 @@ def _asked_topic(asked: Message, view: View) -> Message:
     return _topic(place, view)
 
 
-def _topic_of(name: str, view: View, *, begin: int = _FIRST_PARTITION, most: int | None = None) -> Message:
+def _topic_of(
+    name: str, view: RequestContext, *, begin: int = _FIRST_PARTITION, most: int | None = None
+) -> Message:
     """A topic that is asked for by its name, with so many of its partitions, from one number on."""
-    place = view.picture.topics.names.place(name)
+    place = view.snapshot.topics.names.place(name)
     if place is not None and _has_partitions(place, view):
         return _topic(place, view, begin, most)
     error = view.error_of_unknown_topic if is_topic_name(name) else Error.INVALID_TOPIC_EXCEPTION
@@ -280,12 +282,14 @@ def is_topic_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
-def _has_partitions(topic: int, view: View) -> bool:
+def _has_partitions(topic: int, view: RequestContext) -> bool:
     return bool(_is_there(topic, view).any())
 
 
-def _topic(place: int, view: View, begin: int = _FIRST_PARTITION, most: int | None = None) -> Message:
-    topics = view.picture.topics
+def _topic(
+    place: int, view: RequestContext, begin: int = _FIRST_PARTITION, most: int | None = None
+) -> Message:
+    topics = view.snapshot.topics
     name = topics.names.name(place)
     return {
         "errorCode": Error.NONE,
@@ -299,11 +303,11 @@ def _topic(place: int, view: View, begin: int = _FIRST_PARTITION, most: int | No
 _NODES: Final = [NODE_ID]
 
 
-def _partitions(topic: int, view: View, begin: int, most: int | None) -> list[dict[str, Any]]:
+def _partitions(topic: int, view: RequestContext, begin: int, most: int | None) -> list[dict[str, Any]]:
     """The partitions of the topic at a place: those that are named, and those before them."""
-    picture = view.picture
+    snapshot = view.snapshot
     places = _places_of(topic, view)
-    named = picture.topics.partition[places]
+    named = snapshot.topics.partition[places]
     is_there = _is_there(topic, view)
     numbers = list(islice((one for one in _with_gaps(named[is_there]) if one >= begin), most))
     is_there &= (named >= numbers[0]) & (named <= numbers[-1]) if numbers else False
@@ -324,16 +328,16 @@ def _partitions(topic: int, view: View, begin: int, most: int | None) -> list[di
     ]
 
 
-def _is_there(topic: int, view: View) -> Mask:
+def _is_there(topic: int, view: RequestContext) -> Mask:
     """Tell which of the named partitions of the topic at a place are there still, and can be in an answer."""
-    picture, places = view.picture, _places_of(topic, view)
-    is_there: Mask = (picture.committing[places] > 0) | (picture.topics.ends.log_end[places] >= 0)
-    return (is_there | picture.is_assigned[places]) & can_be_named(topic, view)
+    snapshot, places = view.snapshot, _places_of(topic, view)
+    is_there: Mask = (snapshot.committing[places] > 0) | (snapshot.topics.ends.log_end[places] >= 0)
+    return (is_there | snapshot.is_assigned[places]) & can_be_named(topic, view)
 
 
-def gaps_of(topic: str, view: View) -> range:
+def gaps_of(topic: str, view: RequestContext) -> range:
     """Return partitions of a topic that are shown though nothing need have named them: before one that is."""
-    place = view.picture.topics.names.place(topic)
+    place = view.snapshot.topics.names.place(topic)
     return range(0) if place is None else _gaps(_named(place, view))
 
 
@@ -349,11 +353,11 @@ def _gaps(named: Index) -> range:
     return range(highest + 1) if highest < len(named) + _GAPS else range(0)
 
 
-def _named(topic: int, view: View) -> Index:
+def _named(topic: int, view: RequestContext) -> Index:
     """The named partitions of the topic at a place that are there still."""
-    return view.picture.topics.partition[_places_of(topic, view)][_is_there(topic, view)]
+    return view.snapshot.topics.partition[_places_of(topic, view)][_is_there(topic, view)]
 
 
-def _places_of(topic: int, view: View) -> slice:
+def _places_of(topic: int, view: RequestContext) -> slice:
     """The places of the named partitions of the topic at a place."""
-    return slice(*view.picture.topics.starts[topic : topic + 2].tolist())
+    return slice(*view.snapshot.topics.starts[topic : topic + 2].tolist())

@@ -8,7 +8,7 @@ from decoders.messages.reader import Message
 from streaming.common.times import iso
 from streaming.serve.kafka.cluster import is_topic_name
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import NODE_ID, View, short
+from streaming.serve.kafka.view import NODE_ID, RequestContext, short
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32  # types of resources
 _KINDS: Final = {
@@ -26,7 +26,7 @@ SETTING_BYTES: Final = 300
 """Bytes of a setting with its documentation, or of what is wrong with a resource: at most, about."""
 
 
-def answer_configs(request: Message, view: View) -> Message:
+def answer_configs(request: Message, view: RequestContext) -> Message:
     """Answer DescribeConfigs."""
     documents, resources = request.get("includeDocumentation", False), request["resources"]
     unknown = next((one["resourceType"] for one in resources if one["resourceType"] not in _KINDS), None)
@@ -36,7 +36,7 @@ def answer_configs(request: Message, view: View) -> Message:
     return {"results": [_failure(one, Error.INVALID_REQUEST, why) for one in resources]}
 
 
-def _result(asked: Message, view: View, documents: bool) -> Message:
+def _result(asked: Message, view: RequestContext, documents: bool) -> Message:
     kind, name = asked["resourceType"], asked["resourceName"]
     error, why = _error_of_topic(name, view) if kind == _TOPIC else _error_of_name(kind, name)
     if error or kind != _BROKER or not name:
@@ -57,10 +57,10 @@ def _failure(asked: Message, error: Error, why: str = "") -> Message:
     }
 
 
-def _error_of_topic(name: str, view: View) -> tuple[Error, str]:
+def _error_of_topic(name: str, view: RequestContext) -> tuple[Error, str]:
     if not is_topic_name(name):
         return Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {short(name)}"
-    is_known = view.picture.topics.names.place(name) is not None
+    is_known = view.snapshot.topics.names.place(name) is not None
     return Error.NONE if is_known else view.error_of_unknown_topic, ""
 
 
@@ -88,10 +88,10 @@ def _entry(name: str, value: str, document: str, documents: bool) -> Message:
     }
 
 
-def _as_of(view: View) -> Iterator[tuple[str, str, str]]:
+def _as_of(view: RequestContext) -> Iterator[tuple[str, str, str]]:
     """Names, values and meanings of what tells how new and how complete answers are."""
-    progress, loading = view.picture.progress, sorted(view.picture.loading)
-    completeness = view.picture.completeness(view.now, view.within_ms)
+    progress, loading = view.snapshot.progress, sorted(view.snapshot.loading)
+    completeness = view.snapshot.completeness(view.now, view.within_ms)
     read_until = completeness.read_until() if progress.partitions else None
     yield (
         "offsetlake.read.until",
@@ -105,7 +105,7 @@ def _as_of(view: View) -> Iterator[tuple[str, str, str]]:
     )
     yield (
         "offsetlake.log.ends.sampled.at",
-        _time(view.picture.topics.ends.newest_at if len(view.picture.topics) else None),
+        _time(view.snapshot.topics.ends.newest_at if len(view.snapshot.topics) else None),
         "Time of the newest sample of log ends.",
     )
     yield (

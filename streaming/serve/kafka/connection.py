@@ -15,10 +15,18 @@ from typing import Any, Final, Protocol
 
 from decoders.errors import DecodeError, ErrorKind
 from decoders.messages import Pieces, Request, read_request
-from streaming.serve.kafka.apis import MANY, Kept, answer, answer_later, client_of, size_of, weight_of
+from streaming.serve.kafka.apis import (
+    MANY,
+    ResponseCache,
+    answer,
+    answer_later,
+    client_of,
+    size_of,
+    weight_of,
+)
 from streaming.serve.kafka.limits import BusyError, Closed, Limits, UnansweredError, UnreadError
-from streaming.serve.kafka.view import Address, Client, View
-from streaming.serve.picture.picture import Picture
+from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")  # what a frame begins with
@@ -32,11 +40,11 @@ _LOOK_EVERY_S: Final = 0.5  # whether others wait for the turn of a client that 
 _TURN_S: Final = 0.002  # how long one connection is answered before it is the turn of others
 
 
-class Door(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection needs of the listener that it came to."""
 
     limits: Limits
-    kept: Kept
+    kept: ResponseCache
     received: memoryview  # where what comes in is put for a moment, of whichever connection
 
     def opened(self, connection: "Connection") -> bool:
@@ -55,7 +63,7 @@ class Door(Protocol):
     def closing(self, reason: Closed, why: str = "") -> None:
         """Count a connection that we close; say why, if that is worth saying."""
 
-    def view(self, reached: Address, client: Client) -> View:
+    def view(self, reached: Address, client: Client) -> RequestContext:
         """What an answer to a client is made from now."""
 
     def asked(self, api_key: int) -> None:
@@ -77,8 +85,8 @@ class Door(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """A connection of a client, in the hands of asyncio; see the module."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, listener: ConnectionOwner) -> None:
+        self._listener = listener
         self._client = Client()
         self._received = bytearray()
         self._is_full = False  # the client does not take what was sent
@@ -102,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_BUFFERED)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_AHEAD)
-        self._is_taken = self._door.opened(self)
+        self._is_taken = self._listener.opened(self)
         if not self._is_taken:
             transport.abort()
 
@@ -111,18 +119,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._task is not None:
             self._task.cancel()
         if self._is_taken:
-            self._door.closed(self)
+            self._listener.closed(self)
         self._reserve(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Give a place for what comes in: one for all connections, for it is copied at once."""
-        return self._door.received
+        return self._listener.received
 
     def buffer_updated(self, nbytes: int) -> None:
         """Answer the requests that are complete."""
         if not self._received:
             self._begun_at = monotonic()
-        self._received += self._door.received[:nbytes]
+        self._received += self._listener.received[:nbytes]
         self._go_on()
 
     def eof_received(self) -> bool:
@@ -130,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_ended = True
         if not self._is_waiting:
             return False  # asyncio closes the connection
-        if not self._door.ended(self):
+        if not self._listener.ended(self):
             self._transport.abort()
         return True
 
@@ -177,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(received)
-        most = self._door.limits.frame_bytes
+        most = self._listener.limits.frame_bytes
         if not 0 <= size <= most:
             self._close(Closed.SIZE, f"expected a request of at most {most} bytes, found one of {size}")
             return None
@@ -196,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
     def _reserve(self, size: int) -> bool:
         """Set aside what has come of a frame, if that is large, in place of what was set aside before."""
         wanted = size if size > _AHEAD else 0
-        if wanted != self._reserved and not self._door.reserve(wanted - self._reserved):
+        if wanted != self._reserved and not self._listener.reserve(wanted - self._reserved):
             return False
         self._reserved = wanted
         return True
@@ -206,8 +214,8 @@ class Connection(asyncio.BufferedProtocol):
             if len(frame) > _LARGE_FRAME:
                 self._start(self._read_elsewhere(frame))
                 return
-            view = self._door.view(self._reached, self._client)
-            made = self._door.kept.answer(frame, view)
+            view = self._listener.view(self._reached, self._client)
+            made = self._listener.kept.answer(frame, view)
             if made is not None:
                 self._asked(frame)
             else:
@@ -218,22 +226,22 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 small = answer(request, view)
                 made = small if isinstance(small, bytes) else b"".join(small)
-                self._door.kept.keep(frame, request, view, made)
+                self._listener.kept.keep(frame, request, view, made)
             self._transport.write(made)
         except Exception as error:
             self._give_up(error)
 
-    def _read(self, frame: bytes) -> tuple[Request, View, int]:
+    def _read(self, frame: bytes) -> tuple[Request, RequestContext, int]:
         """Read a request; give also what it is to be answered from, and how many elements the answer has."""
         request = read_request(frame)
         self._client = client_of(request) or self._client
-        view = self._door.view(self._reached, self._client)
+        view = self._listener.view(self._reached, self._client)
         return request, view, weight_of(request, view)
 
     def _asked(self, frame: bytes) -> None:
         """Have a request counted that could be read; on the loop, where nothing else counts meanwhile."""
         (api_key,) = _API_KEY.unpack_from(frame)
-        self._door.asked(api_key)
+        self._listener.asked(api_key)
 
     def _give_up(self, error: BaseException) -> None:
         """Close the connection: there is no answer to what it asks, or nobody takes it."""
@@ -250,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: Closed, why: str = "") -> None:
         """Close the connection for a reason: at once if the client does not take what was sent."""
         if not self._transport.is_closing():
-            self._door.closing(reason, why)
+            self._listener.closing(reason, why)
         if reason is Closed.UNREAD:
             self._transport.abort()
         else:
@@ -275,40 +283,40 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _read_elsewhere(self, frame: bytes) -> None:
         if len(frame) <= _AHEAD:
-            request, _, _ = await self._door.elsewhere(self._read, frame)
+            request, _, _ = await self._listener.elsewhere(self._read, frame)
             self._asked(frame)
             await self._answer_elsewhere(request)
             return
-        async with self._door.turn():  # such a request is not read to wait in memory
-            request, _, _ = await self._door.at_length(self._read, frame)
+        async with self._listener.turn():  # such a request is not read to wait in memory
+            request, _, _ = await self._listener.at_length(self._read, frame)
             self._asked(frame)
-            await self._send(await self._door.at_length(self._made, request), has_turn=True)
+            await self._send(await self._listener.at_length(self._made, request), has_turn=True)
 
     async def _answer_elsewhere(self, request: Request) -> None:
-        made, sized = await self._door.elsewhere(self._made_unless_large, request)
+        made, sized = await self._listener.elsewhere(self._made_unless_large, request)
         if made is not None:
             await self._send(made)
             return
         try:
-            async with self._door.turn():
-                await self._send(await self._door.at_length(self._made, request, sized), has_turn=True)
+            async with self._listener.turn():
+                await self._send(await self._listener.at_length(self._made, request, sized), has_turn=True)
         except BusyError:
-            await self._send(await self._door.elsewhere(answer_later, request, self._view()))
+            await self._send(await self._listener.elsewhere(answer_later, request, self._view()))
 
-    def _view(self) -> View:
-        return self._door.view(self._reached, self._client)
+    def _view(self) -> RequestContext:
+        return self._listener.view(self._reached, self._client)
 
-    def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, Picture]:
-        """Make an answer unless it is large; give also the picture that says so."""
-        view, limits = self._view(), self._door.limits
+    def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
+        """Make an answer unless it is large; give also the snapshot that says so."""
+        view, limits = self._view(), self._listener.limits
         size = size_of(request, view)
         is_large = size.elements > limits.large or size.content > limits.large_bytes
-        return None if is_large else answer(request, view), view.picture
+        return None if is_large else answer(request, view), view.snapshot
 
-    def _made(self, request: Request, sized: Picture | None = None) -> bytes | Pieces:
+    def _made(self, request: Request, sized: MemorySnapshot | None = None) -> bytes | Pieces:
         """Make an answer of what is known now: it may have waited for long since it was `sized`."""
         view = self._view()
-        if view.picture is not sized:
+        if view.snapshot is not sized:
             size_of(request, view)
         return answer(request, view)
 
@@ -320,8 +328,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(piece)
             sent += len(piece)
             while self._is_full:
-                is_wanted = has_turn and self._door.is_turn_wanted()
-                left_s = self._door.limits.may_take_s(sent, is_wanted=is_wanted) - waited_s
+                is_wanted = has_turn and self._listener.is_turn_wanted()
+                left_s = self._listener.limits.may_take_s(sent, is_wanted=is_wanted) - waited_s
                 if left_s <= 0:
                     raise UnreadError
                 began = monotonic()
@@ -331,13 +339,13 @@ class Connection(asyncio.BufferedProtocol):
                 waited_s += monotonic() - began
 
     async def _next(self, pieces: Iterator[memoryview], *, is_made: bool) -> Any:
-        return next(pieces, None) if is_made else await self._door.elsewhere(next, pieces, None)
+        return next(pieces, None) if is_made else await self._listener.elsewhere(next, pieces, None)
 
     # --- limits of time ----------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
         """Close the connection if the client takes too long; to be called every second (`now`: monotonic)."""
-        limits = self._door.limits
+        limits = self._listener.limits
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent or not unsent:
             self._unsent, self._sent_at = unsent, now

@@ -14,7 +14,7 @@ from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.members import classic_member, consumer_member
-from streaming.serve.kafka.view import Each, View, once, short, writable
+from streaming.serve.kafka.view import Each, RequestContext, once, short, writable
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
@@ -30,14 +30,14 @@ _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "group
 # --- which there are ---------------------------------------------------------------------------------------
 
 
-def answer_groups(request: Message, view: View) -> Message:
+def answer_groups(request: Message, view: RequestContext) -> Message:
     """Answer ListGroups: while there may be others, those that are known, and an error."""
     error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.outdated else Error.NONE)
     if view.error:
         return {"errorCode": error, "groups": []}
-    held = view.picture.groups
+    held = view.snapshot.groups
     columns = [held.names.texts, *(held.rows[column] for column in _LISTED.values())]
-    is_listed = np.logical_and.reduce([view.picture.listed(), *map(_is_writable, columns)])
+    is_listed = np.logical_and.reduce([view.snapshot.listed(), *map(_is_writable, columns)])
     if states := request.get("statesFilter"):
         is_listed &= _is_one_of(held.rows["state"], [state.strip(_TRIMMED) for state in states])
     if types := request.get("typesFilter"):
@@ -50,9 +50,9 @@ def answer_groups(request: Message, view: View) -> Message:
     return {"errorCode": error, "groups": Columns({"groupId": held.names.texts.filter(chosen), **rows})}
 
 
-def groups_content(request: Message, view: View) -> int:
+def groups_content(request: Message, view: RequestContext) -> int:
     """How many bytes the texts in an answer to ListGroups have, at most."""
-    held = view.picture.groups
+    held = view.snapshot.groups
     return int(held.names.texts.nbytes + sum(held.rows[column].nbytes for column in _LISTED.values()))
 
 
@@ -73,34 +73,34 @@ def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
 _ELEMENTS_OF_MEMBER: Final = 8  # it has so many fields more than a partition
 
 
-def descriptions_weight(names: Sequence[str], view: View) -> int:
+def descriptions_weight(names: Sequence[str], view: RequestContext) -> int:
     """How many elements an answer that describes groups has, about."""
     places = _places(names, view)
-    members = int(view.picture.groups.member_counts[places].sum())
+    members = int(view.snapshot.groups.member_counts[places].sum())
     return ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
 
 
-def descriptions_content(names: Sequence[str], view: View) -> int:
+def descriptions_content(names: Sequence[str], view: RequestContext) -> int:
     """How many bytes the names, texts and bytes in an answer that describes groups have, about: partitions
-    have half as many as in the picture."""
-    return int(view.picture.groups.sizes[_places(names, view)].sum()) // 2 + sum(map(len, names))
+    have half as many as in the snapshot."""
+    return int(view.snapshot.groups.sizes[_places(names, view)].sum()) // 2 + sum(map(len, names))
 
 
-def _places(names: Sequence[str], view: View) -> list[int]:
-    held = view.picture.groups
+def _places(names: Sequence[str], view: RequestContext) -> list[int]:
+    held = view.snapshot.groups
     return [place for name in once(names) if (place := held.place(name)) is not None]
 
 
-def answer_descriptions(request: Message, view: View) -> Message:
+def answer_descriptions(request: Message, view: RequestContext) -> Message:
     """Answer DescribeGroups, which is about classic groups: others are dead to it, from version 6 on with an
     error."""
     operations = view.operations(request.get("includeAuthorizedOperations", False))
     names = once(request["groups"])
-    rows = zip(names, view.picture.rows_of(names), strict=True)
+    rows = zip(names, view.snapshot.rows_of(names), strict=True)
     return {"groups": Each(len(names), (_classic(*row, operations, view) for row in rows))}
 
 
-def answer_old_descriptions(request: Message, view: View) -> Message:
+def answer_old_descriptions(request: Message, view: RequestContext) -> Message:
     """Answer DescribeGroups before version 6: a group that is not there is no error."""
     operations = view.operations(request.get("includeAuthorizedOperations", False))
     there = {"errorCode": Error.NONE, "authorizedOperations": operations}
@@ -110,7 +110,7 @@ def answer_old_descriptions(request: Message, view: View) -> Message:
     return {"groups": Each(len(groups), described)}
 
 
-def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: View) -> Message:
+def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: RequestContext) -> Message:
     answer: Message = {
         "errorCode": Error.NONE,
         "groupId": group,
@@ -136,21 +136,21 @@ def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: V
     }
 
 
-def answer_consumer_groups(request: Message, view: View) -> Message:
+def answer_consumer_groups(request: Message, view: RequestContext) -> Message:
     """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol alone."""
     operations = view.operations(request["includeAuthorizedOperations"])
     names = once(request["groupIds"])
-    rows = zip(names, view.picture.rows_of(names), strict=True)
+    rows = zip(names, view.snapshot.rows_of(names), strict=True)
     return {"groups": Each(len(names), (_consumer(*row, operations, view) for row in rows))}
 
 
-def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: View) -> Message:
+def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: RequestContext) -> Message:
     error = view.error_of(group) if group else Error.INVALID_GROUP_ID
     if error:
         return _no_consumer_group(group, error, None)
     if row is None or row["type"] != _CONSUMER:
         return _no_consumer_group(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, _CONSUMER))
-    retention = view.picture.progress.retention
+    retention = view.snapshot.progress.retention
     default_assignor = None if retention is None else retention.default_assignor
     return {
         "groupId": group,

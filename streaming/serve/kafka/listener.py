@@ -13,14 +13,14 @@ from time import monotonic
 from typing import Any, Final
 
 from decoders.messages import APIS, prepare
-from streaming.common.patience import Seldom
+from streaming.common.rate_limits import RateLimitedLog
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
-from streaming.serve.kafka.apis import Kept
+from streaming.serve.kafka.apis import ResponseCache
 from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
-from streaming.serve.kafka.view import Address, Client, View
-from streaming.serve.picture.picture import Picture
+from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.memory.snapshot import MemorySnapshot
 
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
@@ -38,8 +38,8 @@ _SAID: Final[Mapping[Closed, str]] = {
 """Why connections are closed that somebody may wonder about."""
 
 
-class DoorError(OffsetlakeError):
-    """The door cannot be opened."""
+class KafkaListenerError(OffsetlakeError):
+    """The listener cannot be opened."""
 
 
 def cluster_id_of(root: str) -> str:
@@ -88,17 +88,18 @@ class _Worker(threading.Thread):
         self._work.put(None)
 
 
-class Listener:
+class KafkaListener:
     """Answers Kafka's clients at one address within an `async with` block.
 
-    `picture` gives the newest picture; `say` gets what went wrong with answers, a sentence at a time. Clients
-    are told to reach us at `advertised`, or where they have reached us: of a tunnel that is our end of it.
+    `snapshot` gives the newest snapshot; `say` gets what went wrong with answers, a sentence at a time.
+    Clients are told to reach us at `advertised`, or where they have reached us: of a tunnel that is our end
+    of it.
     """
 
     def __init__(
         self,
         address: Address,
-        picture: Callable[[], Picture],
+        snapshot: Callable[[], MemorySnapshot],
         say: Callable[[str], None],
         *,
         cluster_id: str,
@@ -108,11 +109,11 @@ class Listener:
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.limits = limits or Limits()
-        self.kept = Kept()
+        self.kept = ResponseCache()
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
-        self._picture = picture
-        self._seldom = Seldom(say)
+        self._snapshot = snapshot
+        self._seldom = RateLimitedLog(say)
         self._cluster_id = cluster_id
         self._within_ms = within_ms
         self._advertised = advertised
@@ -128,14 +129,15 @@ class Listener:
 
     # --- open and close ----------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> "Listener":
-        """Open the door; raises `DoorError`. `address` then has the port, if any was asked for (0)."""
+    async def __aenter__(self) -> "KafkaListener":
+        """Open the listener; raises `KafkaListenerError`. `address` then has the port, if any was asked for
+        (0)."""
         prepare()
         self._large = asyncio.Semaphore(self.limits.large_answers)
         try:
             self._servers = await self._open()
         except OSError as error:
-            raise DoorError(
+            raise KafkaListenerError(
                 f"listening on {self.address.host}:{self.address.port}: expected an address of this machine "
                 f"and a port that is free, found: {error.strerror or error}. Choose another with --kafka."
             ) from error
@@ -146,7 +148,7 @@ class Listener:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the door, and connections when they have got what was sent; soon in any case."""
+        """Close the listener, and connections when they have got what was sent; soon in any case."""
         self._checks.cancel()
         for server in self._servers:
             server.close()
@@ -236,10 +238,10 @@ class Listener:
         if reason in _SAID:
             self._seldom.tell(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
-    def view(self, reached: Address, client: Client) -> View:
+    def view(self, reached: Address, client: Client) -> RequestContext:
         """What an answer to a client is made from now."""
-        return View(
-            picture=self._picture(),
+        return RequestContext(
+            snapshot=self._snapshot(),
             now=self._clock(),
             within_ms=self._within_ms,
             address=self._advertised or reached,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from decoders.messages.reader import Message
-from streaming.serve.kafka.view import View, writable
+from streaming.serve.kafka.view import RequestContext, writable
 
 _CLASSIC, _CONSUMER, _UNKNOWN = 0, 1, -1  # types of members
 
@@ -20,7 +20,7 @@ def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
     }
 
 
-def consumer_member(member: Mapping[str, Any], view: View) -> Message:
+def consumer_member(member: Mapping[str, Any], view: RequestContext) -> Message:
     """A member of a group of the consumer protocol."""
     is_classic = member.get("is_classic")
     return {
@@ -48,10 +48,10 @@ def _writable_or_none(text: str | None) -> str | None:
     return None if text is None else writable(text)
 
 
-def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: View) -> Message:
+def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: RequestContext) -> Message:
     """Partitions by topic. The log names topics by their ids; without one a topic is left out, and one whose
     name is not known has its id for a name (see `Assigned.named_in`)."""
-    topics = view.picture.topics
+    topics = view.snapshot.topics
     return {
         "topicPartitions": [
             {

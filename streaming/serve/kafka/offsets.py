@@ -19,9 +19,9 @@ from decoders.messages.reader import Message
 from streaming.common.arrays import Index, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
-from streaming.serve.kafka.view import Each, View, can_be_named, writable
-from streaming.serve.picture.names import NONE
-from streaming.serve.picture.offsets import OffsetColumns
+from streaming.serve.kafka.view import Each, RequestContext, can_be_named, writable
+from streaming.serve.memory.names import NONE
+from streaming.serve.memory.offsets import OffsetColumns
 
 _AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
 _FEW_BYTES: Final = 16 * 1024
@@ -29,7 +29,7 @@ _NO_PARTITION: Final = 2**31  # beyond all
 _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
 
 
-def answer_offsets(request: Message, view: View) -> Message:
+def answer_offsets(request: Message, view: RequestContext) -> Message:
     """Answer OffsetFetch: of one group (to version 7), or of many."""
     if "groups" in request:
         asked = _asked(request)
@@ -50,7 +50,7 @@ def _who(asked: Message) -> tuple[str, str | None, int]:
     return asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", NONE)
 
 
-def answer_oldest_offsets(request: Message, view: View) -> Message:
+def answer_oldest_offsets(request: Message, view: RequestContext) -> Message:
     """Answer OffsetFetch of version 1, which has errors of partitions alone."""
     answer = _of_group(request, view)
     if not answer["errorCode"]:
@@ -68,19 +68,19 @@ def answer_oldest_offsets(request: Message, view: View) -> Message:
     }
 
 
-def _of_group(asked: Message, view: View) -> Message:
+def _of_group(asked: Message, view: RequestContext) -> Message:
     """The answer about one group: of a group that is not there, that it has committed nothing."""
     group = asked["groupId"]
     error = view.error_of(group) or _error_of_member(asked, view)
     if error:
         return {"groupId": group, "topics": [], "errorCode": error}
-    columns = view.picture.offsets_of(group)
+    columns = view.snapshot.offsets_of(group)
     topics = _all(columns, view) if asked["topics"] is None else _some(asked["topics"], columns, view)
     return {"groupId": group, "topics": topics, "errorCode": Error.NONE}
 
 
-def _all(columns: OffsetColumns, view: View) -> list[Message]:
-    topics = view.picture.topics
+def _all(columns: OffsetColumns, view: RequestContext) -> list[Message]:
+    topics = view.snapshot.topics
     of_topics = topics.topic[columns.place]
     names = topics.names
     answered: list[Message] = []
@@ -96,7 +96,7 @@ def _all(columns: OffsetColumns, view: View) -> list[Message]:
     return answered
 
 
-def _some(asked: Sequence[Message], columns: OffsetColumns, view: View) -> list[Message]:
+def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext) -> list[Message]:
     """The partitions that are asked for, in this order."""
     held = {name: _held(name, columns, view) for name in {topic["name"] for topic in asked}}
     return [
@@ -108,26 +108,26 @@ def _some(asked: Sequence[Message], columns: OffsetColumns, view: View) -> list[
     ]
 
 
-def _held(topic: str, columns: OffsetColumns, view: View) -> Mapping[int, Message]:
+def _held(topic: str, columns: OffsetColumns, view: RequestContext) -> Mapping[int, Message]:
     """The answers about the partitions of a topic that the group has committed, by their number."""
     held = _of_topic(topic, columns, view)
     return {one["partitionIndex"]: one for one in _partitions(held, view)} if len(held) else {}
 
 
-def _of_topic(topic: str, columns: OffsetColumns, view: View) -> OffsetColumns:
+def _of_topic(topic: str, columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
     """The offsets of a group that are of one topic."""
-    place = view.picture.topics.names.place(topic)
+    place = view.snapshot.topics.names.place(topic)
     if place is None:
         return columns.part(0, 0)
-    starts = view.picture.topics.starts
+    starts = view.snapshot.topics.starts
     return columns.part(*np.searchsorted(columns.place, starts[place : place + 2]).tolist())
 
 
-def _partitions(columns: OffsetColumns, view: View) -> Iterable[Message]:
+def _partitions(columns: OffsetColumns, view: RequestContext) -> Iterable[Message]:
     """The answers about committed offsets; those that could not be read are errors."""
     has_texts = columns.metadata_slot.any()  # most often not
     rows = zip(
-        view.picture.topics.partition[columns.place].tolist(),
+        view.snapshot.topics.partition[columns.place].tolist(),
         columns.committed_offset.tolist(),
         columns.leader_epoch.tolist(),
         [writable(one.decode()) for one in columns.metadata.to_pylist()] if has_texts else repeat(""),
@@ -155,11 +155,11 @@ def _partition(number: int, error: int = Error.NONE) -> Message:
 # --- members that ask --------------------------------------------------------------------------------------
 
 
-def _error_of_member(asked: Message, view: View) -> Error:
+def _error_of_member(asked: Message, view: RequestContext) -> Error:
     """What is wrong with the member that asks: groups of members with epochs answer no others."""
     if not _is_member(asked):
         return Error.NONE
-    row = view.picture.row_of(asked["groupId"])
+    row = view.snapshot.row_of(asked["groupId"])
     if row is None or row["type"] not in {"consumer", "streams"}:
         return Error.NONE
     members = {member["member_id"]: member for member in row["members"] or ()}
@@ -182,26 +182,26 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 # --- many at once ------------------------------------------------------------------------------------------
 
 
-def offsets_weight(request: Message, view: View) -> int:
+def offsets_weight(request: Message, view: RequestContext) -> int:
     """How many groups, topics and partitions an answer to OffsetFetch has, about."""
     return sum(_weight(group, view) for group in _asked(request))
 
 
-def _weight(asked: Message, view: View) -> int:
-    starts, place = view.picture.offsets.starts, view.picture.groups.place(asked["groupId"])
+def _weight(asked: Message, view: RequestContext) -> int:
+    starts, place = view.snapshot.offsets.starts, view.snapshot.groups.place(asked["groupId"])
     held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
     if place is not None and _is_member(asked):
-        held += ELEMENTS_OF_GROUP + int(view.picture.groups.member_counts[place])
+        held += ELEMENTS_OF_GROUP + int(view.snapshot.groups.member_counts[place])
     if asked["topics"] is None:
         return held
     return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
 
 
-def offsets_content(request: Message, view: View) -> int:
+def offsets_content(request: Message, view: RequestContext) -> int:
     """How many bytes the names and metadata in an answer to OffsetFetch have, about."""
     asked = _asked(request)
     if len(asked) == 1:  # as most ask: much quicker
-        longest = view.picture.offsets.columns.texts.longest + view.picture.topics.names.longest
+        longest = view.snapshot.offsets.columns.texts.longest + view.snapshot.topics.names.longest
         if (most := longest * _weight(asked[0], view)) <= _FEW_BYTES:
             return most
     whole = [group["groupId"] for group in asked if group["topics"] is None]
@@ -210,10 +210,10 @@ def offsets_content(request: Message, view: View) -> int:
     return sum(map(len, whole)) + _content_of_groups(places, view) + sum(parts)
 
 
-def _content_of_groups(groups: Index, view: View) -> int:
+def _content_of_groups(groups: Index, view: RequestContext) -> int:
     """How many bytes the metadata of the groups at n places (`NONE`: of none) has, and the names of their
     topics."""
-    columns, topics = view.picture.offsets.columns, view.picture.topics
+    columns, topics = view.snapshot.offsets.columns, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
     size = 0
     for start in range(0, len(rows), _AT_A_TIME):
@@ -225,16 +225,16 @@ def _content_of_groups(groups: Index, view: View) -> int:
     return size
 
 
-def _content_of_some(asked: Message, view: View) -> int:
+def _content_of_some(asked: Message, view: RequestContext) -> int:
     """How many bytes the names and metadata in an answer about some partitions of a group have."""
-    place = view.picture.groups.place(asked["groupId"])
+    place = view.snapshot.groups.place(asked["groupId"])
     held = 0 if place is None else _content_of_topics(asked["topics"], place, view)
     return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + held
 
 
-def _content_of_topics(asked: Sequence[Message], group: int, view: View) -> int:
+def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContext) -> int:
     """How many bytes the metadata of the partitions that are asked for has, each as often as it is."""
-    columns = view.picture.offsets.of(group)
+    columns = view.snapshot.offsets.of(group)
     if not columns.metadata_slot.any():  # most often
         return 0
     size = 0
@@ -242,7 +242,7 @@ def _content_of_topics(asked: Sequence[Message], group: int, view: View) -> int:
         held = _of_topic(topic["name"], columns, view)
         if held.metadata_slot.any():
             numbers = np.array(topic["partitionIndexes"], np.int64)
-            partitions = view.picture.topics.partition[held.place]
+            partitions = view.snapshot.topics.partition[held.place]
             found = np.searchsorted(partitions, numbers)
             is_held = np.append(partitions, _NO_PARTITION)[found] == numbers
             size += int(held.texts.lengths[held.metadata_slot[found[is_held]]].sum())
@@ -255,7 +255,7 @@ def wants_all(request: Message) -> bool:
     return all(group["topics"] is None and not _is_member(group) for group in groups)
 
 
-def answer_many_offsets(request: Message, view: View) -> Message:
+def answer_many_offsets(request: Message, view: RequestContext) -> Message:
     """Answer OffsetFetch as columns, where everything is asked for (`wants_all`)."""
     names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
@@ -268,15 +268,15 @@ def answer_many_offsets(request: Message, view: View) -> Message:
     return {"groups": Columns({"groupId": from_texts(names), "topics": topics, "errorCode": errors})}
 
 
-def _place(group: str, view: View) -> int:
-    place = view.picture.groups.place(group)
+def _place(group: str, view: RequestContext) -> int:
+    place = view.snapshot.groups.place(group)
     return NONE if place is None else place
 
 
-def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
+def _topics_of(groups: Index, view: RequestContext) -> tuple[Columns, Index]:
     """The topics of the groups at n places (`NONE`: of none), one group after the other, and of which of the
     n each is."""
-    offsets, topics = view.picture.offsets, view.picture.topics
+    offsets, topics = view.snapshot.offsets, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
     is_known = offsets.columns.unreadable_source_offset[rows] == NONE
     is_known &= can_be_named(topics.topic[offsets.columns.place[rows]], view)
@@ -298,9 +298,9 @@ def _topics_of(groups: Index, view: View) -> tuple[Columns, Index]:
     return Columns({"name": names, "partitions": held}), of_groups[first]
 
 
-def _rows_of(groups: Index, view: View) -> tuple[Index, Index]:
+def _rows_of(groups: Index, view: RequestContext) -> tuple[Index, Index]:
     """The rows of the offsets of the groups at n places (`NONE`: of none), and of which of the n each is."""
-    starts = view.picture.offsets.starts
+    starts = view.snapshot.offsets.starts
     begins = np.where(groups == NONE, 0, starts[groups])
     counts = np.where(groups == NONE, 0, starts[groups + 1] - begins)
     of_groups = np.repeat(np.arange(len(groups)), counts)

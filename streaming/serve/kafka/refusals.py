@@ -6,12 +6,12 @@ advertised, librdkafka aborts the process of its user.
 
 from decoders.messages.reader import Message
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import View, once
+from streaming.serve.kafka.view import RequestContext, once
 
 _REFUSED = int(Error.GROUP_AUTHORIZATION_FAILED)
 
 
-def refuse_commit(request: Message, view: View) -> Message:
+def refuse_commit(request: Message, view: RequestContext) -> Message:
     """Answer OffsetCommit: every partition is refused."""
     return {
         "topics": [
@@ -27,21 +27,21 @@ def refuse_commit(request: Message, view: View) -> Message:
     }
 
 
-def commit_weight(request: Message, view: View) -> int:
+def commit_weight(request: Message, view: RequestContext) -> int:
     """How many topics and partitions an answer to OffsetCommit has."""
     return sum(1 + len(topic["partitions"]) for topic in request["topics"])
 
 
-def commit_content(request: Message, view: View) -> int:
+def commit_content(request: Message, view: RequestContext) -> int:
     """How many bytes the names in an answer to OffsetCommit have."""
     return sum(len(topic["name"]) for topic in request["topics"])
 
 
-def refuse_deletion(request: Message, view: View) -> Message:
+def refuse_deletion(request: Message, view: RequestContext) -> Message:
     """Answer DeleteGroups: every group is refused."""
     return {"results": [{"groupId": group, "errorCode": _REFUSED} for group in once(request["groupsNames"])]}
 
 
-def refuse_offset_deletion(request: Message, view: View) -> Message:
+def refuse_offset_deletion(request: Message, view: RequestContext) -> Message:
     """Answer OffsetDelete: the group is refused."""
     return {"errorCode": _REFUSED, "topics": []}

@@ -1,4 +1,4 @@
-"""What an answer is made from: one picture at one moment, who asks, and under which name we are reached."""
+"""What an answer is made from: one snapshot at one moment, who asks, and under which name we are reached."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,8 @@ from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
-from streaming.serve.picture.names import NONE
-from streaming.serve.picture.picture import Picture
+from streaming.serve.memory.names import NONE
+from streaming.serve.memory.snapshot import MemorySnapshot
 
 NODE_ID: Final = 1
 """The id of the one node of the cluster that we show, which also is its controller."""
@@ -101,15 +101,15 @@ def _kafka_release(version: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class View:
+class RequestContext:
     """What one answer is made from. Times are ms; `address` is ours, as the client reaches it.
 
-    What the picture says counts as complete up to `within_ms` before the moment `now`. Of groups of which
+    What the snapshot says counts as complete up to `within_ms` before the moment `now`. Of groups of which
     newer commits are not known nothing is answered: clients are to ask again. `is_busy`: there was no time
     for the answer, likewise.
     """
 
-    picture: Picture
+    snapshot: MemorySnapshot
     now: int
     within_ms: int
     address: Address
@@ -120,9 +120,9 @@ class View:
     @cached_property
     def error(self) -> Error:
         """What is wrong with every group: nothing was read yet, the job is silent, or there was no time."""
-        if self.is_busy or not self.picture.progress.partitions:
+        if self.is_busy or not self.snapshot.progress.partitions:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
-        if self.picture.completeness(self.now, self.within_ms).is_silent:
+        if self.snapshot.completeness(self.now, self.within_ms).is_silent:
             return Error.COORDINATOR_NOT_AVAILABLE
         return Error.NONE
 
@@ -132,7 +132,7 @@ class View:
         A client that hears of loading asks the same coordinator again after a pause; of the other error it
         would look for another one, of which there is none.
         """
-        if not self.error and self.outdated and self.picture.is_among(group, self.outdated):
+        if not self.error and self.outdated and self.snapshot.is_among(group, self.outdated):
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         return self.error
 
@@ -140,16 +140,16 @@ class View:
     def outdated(self) -> frozenset[int]:
         """The offsets partitions whose groups are not answered: brokers have newer commits. Brokers that do
         not answer are no reason."""
-        return self.picture.outdated(self.now, self.within_ms)
+        return self.snapshot.outdated(self.now, self.within_ms)
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is not in the picture is not there."""
-        return bool(self.picture.progress.partitions) and not self.outdated
+        """Whether what is not in the snapshot is not there."""
+        return bool(self.snapshot.progress.partitions) and not self.outdated
 
     @property
     def error_of_unknown_topic(self) -> Error:
-        """What is wrong with a topic that is not in the picture: there is none, or it was not read yet."""
+        """What is wrong with a topic that is not in the snapshot: there is none, or it was not read yet."""
         return Error.UNKNOWN_TOPIC_OR_PARTITION if self.is_whole else Error.LEADER_NOT_AVAILABLE
 
     def log_end(self, place: int) -> int | None:
@@ -159,15 +159,15 @@ class View:
 
     def log_ends(self, start: int, stop: int) -> Index:
         """Where the logs of the topic partitions from one place up to another end; `NONE`: see `log_end`."""
-        return np.full(stop - start, NONE) if self.error else self.picture.ends_at(start, stop, self.now)
+        return np.full(stop - start, NONE) if self.error else self.snapshot.ends_at(start, stop, self.now)
 
     def operations(self, is_asked: bool) -> int:
         """The authorized operations, as answers have them."""
         return AUTHORIZED if is_asked else NOT_ASKED
 
 
-def can_be_named(topics: Index | int, view: View) -> Mask:
+def can_be_named(topics: Index | int, view: RequestContext) -> Mask:
     """Tell of topics, by their places, which have names as short as the protocol wants them (see
     `writable`)."""
-    is_short: Mask = view.picture.topics.names.lengths[topics] <= MAX_TEXT_BYTES
+    is_short: Mask = view.snapshot.topics.names.lengths[topics] <= MAX_TEXT_BYTES
     return is_short

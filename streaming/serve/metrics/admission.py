@@ -12,9 +12,9 @@ import numpy as np
 
 from streaming.common.arrays import Index, Mask, numbers_or
 from streaming.common.escapes import printable
+from streaming.serve.memory.names import NONE, NameIndex
 from streaming.serve.metrics.series import Series
-from streaming.serve.metrics.source import Source
-from streaming.serve.picture.names import NONE, Names
+from streaming.serve.metrics.source import MetricsSource
 
 _ENTRY: Final = 0.9
 """While anything is withheld, more is admitted up to so much of the room: what is at the border does not come
@@ -70,11 +70,11 @@ class Seats:
 
     def __init__(self, most: int) -> None:
         self._most, self._now = most, 0
-        self._names, self._gone = Names.none(), list[str]()
+        self._names, self._gone = NameIndex.none(), list[str]()
         self._since, self._is_withheld = np.zeros(1, np.int64), np.zeros(1, np.bool_)
 
     def given(
-        self, names: Names, gone: list[str], counts: Index, ranks: Callable[[], tuple[Mask, Index]]
+        self, names: NameIndex, gone: list[str], counts: Index, ranks: Callable[[], tuple[Mask, Index]]
     ) -> Mask:
         """Tell which of n groups, of those that are gone, and of logs (the last) have series; `ranks` says,
         if need be, which have members, and since when each is there."""
@@ -95,7 +95,7 @@ class Seats:
         self._is_withheld = ~chosen
         return chosen
 
-    def _see(self, names: Names, gone: list[str]) -> None:
+    def _see(self, names: NameIndex, gone: list[str]) -> None:
         """Take over what is remembered, for groups have come and gone."""
         if names is not self._names or gone != self._gone:
             moved = self._moved(names, gone)
@@ -106,7 +106,7 @@ class Seats:
         is_after_others = (self._since[:-1] < self._now).any() and not self._is_withheld[-1]
         self._since[-1] = self._now - 1 if is_after_others else self._now
 
-    def _moved(self, names: Names, gone: list[str]) -> Index:
+    def _moved(self, names: NameIndex, gone: list[str]) -> Index:
         """Return where each group, and logs, stood before (`NONE`: nowhere)."""
         stood = {group: number for number, group in enumerate(self._gone, len(self._names))}
         places = np.arange(len(names)) if names is self._names else self._names.places_of(names.texts).copy()
@@ -151,9 +151,9 @@ class Admission:
         """Says what the last answer lacks; empty: nothing."""
         return self.withheld.sentence(self._most) if self.withheld.series else ""
 
-    def of(self, source: Source, several: Sequence[Series]) -> list[Series]:
+    def of(self, source: MetricsSource, several: Sequence[Series]) -> list[Series]:
         """Return those of all wanted series that there is room for."""
-        names, gone = source.standing.picture.groups.names, source.gone
+        names, gone = source.assessment.snapshot.groups.names, source.gone
         size = len(names) + len(gone)
         counts = _counted(several, size)
         chosen = self._seats.given(names, gone, counts, lambda: _ranks(source, size))
@@ -185,9 +185,9 @@ def _counted(several: Sequence[Series], size: int) -> Index:
     return counts
 
 
-def _ranks(source: Source, size: int) -> tuple[Mask, Index]:
+def _ranks(source: MetricsSource, size: int) -> tuple[Mask, Index]:
     """Tell which groups have members, and since when each is there at least (ms)."""
-    groups, sums = source.standing.picture.groups, source.by_group
+    groups, sums = source.assessment.snapshot.groups, source.by_group
     born = np.full(size + 1, _NEVER)
     stated = numbers_or(groups.rows["state_timestamp"], NONE)
     born[: len(groups)] = np.where(stated == NONE, _NEVER, stated)
@@ -198,7 +198,7 @@ def _ranks(source: Source, size: int) -> tuple[Mask, Index]:
     return has_members, born
 
 
-def _called(place: int, names: Names, gone: list[str]) -> str:
+def _called(place: int, names: NameIndex, gone: list[str]) -> str:
     if place < len(names):
         return names.name(place)
     return gone[place - len(names)] if place < len(names) + len(gone) else _LOGS

@@ -9,6 +9,7 @@ import numpy as np
 
 from streaming.common.arrays import Mask
 from streaming.model.errors import MisuseError
+from streaming.serve.memory.names import NONE
 from streaming.serve.metrics.admission import Admission
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
 from streaming.serve.metrics.catalogue.metric import LEVELS, Metric
@@ -17,9 +18,8 @@ from streaming.serve.metrics.group_series import group_series, log_series
 from streaming.serve.metrics.job_series import job_series, withheld_series
 from streaming.serve.metrics.labels import is_label_name, label_value
 from streaming.serve.metrics.series import Constant, Family, Head, Series, lines_of
-from streaming.serve.metrics.source import Source
-from streaming.serve.metrics.wanted import Granularity, Wanted, idle_groups
-from streaming.serve.picture.names import NONE
+from streaming.serve.metrics.series_filter import Granularity, SeriesFilter, idle_groups
+from streaming.serve.metrics.source import MetricsSource
 from streaming.settings.model import MetricsSettings
 
 Format = Literal["text", "openmetrics"]
@@ -50,7 +50,7 @@ class Exposition:
         self._constants = _constants(settings)
         self.admission: Final = Admission(settings.max_series)
 
-    def families(self, source: Source) -> list[Family]:
+    def families(self, source: MetricsSource) -> list[Family]:
         """Return all metrics that have series, in the order of the catalogue."""
         wanted = self._wanted(source)
         own = list(group_series(source, self._granularity.finest_of_any))
@@ -61,7 +61,7 @@ class Exposition:
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)
-        named = self._settings.labels.get(CLUSTER_NAME, source.picture.progress.cluster_id or "")
+        named = self._settings.labels.get(CLUSTER_NAME, source.snapshot.progress.cluster_id or "")
         cluster = Constant(label_value(named))
         return [
             Family(head, lines)
@@ -98,21 +98,21 @@ class Exposition:
         unit = metric.unit if name.removesuffix("_total").endswith(metric.unit) else ""
         return Head(name=name, kind=metric.kind, help=metric.help, unit=unit, labels=shown)
 
-    def _wanted(self, source: Source) -> Wanted:
-        names, gone = source.standing.picture.groups.names, source.gone
+    def _wanted(self, source: MetricsSource) -> SeriesFilter:
+        names, gone = source.assessment.snapshot.groups.names, source.gone
         levels = self._granularity.of(names), self._granularity.of_each(gone)
-        return Wanted(
+        return SeriesFilter(
             levels=np.concatenate(levels),
             finest=self._granularity.finest,
             is_idle=np.append(self._idle(source), np.zeros(len(gone), np.bool_)),
             is_complete=np.append(source.is_complete, np.full(len(gone), source.is_heard_of)),
         )
 
-    def _idle(self, source: Source) -> Mask:
-        picture, sums = source.standing.picture, source.by_group
-        last_commit = np.full(len(picture.groups), NONE, np.int64)
+    def _idle(self, source: MetricsSource) -> Mask:
+        snapshot, sums = source.assessment.snapshot, source.by_group
+        last_commit = np.full(len(snapshot.groups), NONE, np.int64)
         last_commit[sums.groups] = sums.last_commit
-        return idle_groups(picture, last_commit, now=source.now, idle_after_ms=self._settings.idle_after_ms)
+        return idle_groups(snapshot, last_commit, now=source.now, idle_after_ms=self._settings.idle_after_ms)
 
 
 def _valued(foreign: Foreign, series: Series) -> Series:

@@ -1,4 +1,4 @@
-"""The series of groups, of groups and topics, and of partitions: columns of a standing."""
+"""The series of groups, of groups and topics, and of partitions: columns of an assessment."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or
 from streaming.lag.positions import MAX_AGE_MS
+from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG
+from streaming.serve.assessment.sums import Summed, status_of_groups, subscribed
+from streaming.serve.memory.names import NONE
 from streaming.serve.metrics.catalogue import BY_NAME
 from streaming.serve.metrics.catalogue.of_groups import CAUSES_FROM_0, OF_TOPICS
 from streaming.serve.metrics.labels import TEXTS, label_values
 from streaming.serve.metrics.series import Label, Series, Values, seconds
-from streaming.serve.metrics.source import Source
-from streaming.serve.picture.names import NONE
-from streaming.serve.standing.standing import EXPIRY_RULES, NO_LAG
-from streaming.serve.standing.sums import Summed, status_of_groups, subscribed
+from streaming.serve.metrics.source import MetricsSource
 
 _NO_LABELS: Final[Mapping[str, Label]] = {}
 _WORDS: Final = ("type", "state", "protocol_type", "protocol")
@@ -29,7 +29,7 @@ _WORDS: Final = ("type", "state", "protocol_type", "protocol")
 class Subjects:
     """What n series are about: the places of groups, topics (None: all of a group), partitions."""
 
-    names: "Names"
+    names: "LabelValues"
     groups: Index | None
     topics: Index | None = None
     partitions: Index | None = None
@@ -56,13 +56,13 @@ class Subjects:
         return self.series(name, is_marked.astype(np.int64), is_marked)
 
 
-class Names:
-    """The names of groups and topics of a picture, as labels show them."""
+class LabelValues:
+    """The names of groups and topics of a snapshot, as labels show them."""
 
     def __init__(self, groups: pa.Array, topics: pa.Array) -> None:
         self.groups, self.topics = label_values(groups), label_values(topics)
 
-    def with_groups(self, more: list[str]) -> "Names":
+    def with_groups(self, more: list[str]) -> "LabelValues":
         """Return them with more groups, after the others."""
         if not more:
             return self
@@ -71,10 +71,10 @@ class Names:
         return names
 
 
-def group_series(source: Source, finest: int) -> Iterator[Series]:
+def group_series(source: MetricsSource, finest: int) -> Iterator[Series]:
     """Return all series down to a level (a number of `LEVELS`), wanted or not."""
-    picture = source.standing.picture
-    names = Names(picture.groups.names.texts, picture.topics.names.texts)
+    snapshot = source.assessment.snapshot
+    names = LabelValues(snapshot.groups.names.texts, snapshot.topics.names.texts)
     if finest >= 1:
         yield from _of_groups(source, names)
         yield from _counted(source, names)
@@ -84,10 +84,10 @@ def group_series(source: Source, finest: int) -> Iterator[Series]:
         yield from _of_partitions(source, names)
 
 
-def log_series(source: Source) -> Iterator[Series]:
+def log_series(source: MetricsSource) -> Iterator[Series]:
     """Return where logs start and end, as far as it was sampled lately; they are about no group."""
-    topics = source.picture.topics
-    names = Names(pa.nulls(0, TEXTS), topics.names.texts)
+    topics = source.snapshot.topics
+    names = LabelValues(pa.nulls(0, TEXTS), topics.names.texts)
     of_logs = Subjects(names, None, topics.topic, topics.partition)
     is_new = source.now - topics.ends.sampled_at <= MAX_AGE_MS
     starts, ends = (
@@ -97,11 +97,11 @@ def log_series(source: Source) -> Iterator[Series]:
     yield of_logs.series("topic_partition_log_end_offset", ends, ends != NONE)
 
 
-def _of_groups(source: Source, names: Names) -> Iterator[Series]:
-    picture, sums = source.standing.picture, source.by_group
-    places = np.flatnonzero(picture.groups.is_described)
-    described, members = Subjects(names, places), picture.groups.member_counts[places]
-    words = {label: _words(picture.groups.rows[label], places) for label in _WORDS}
+def _of_groups(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
+    snapshot, sums = source.assessment.snapshot, source.by_group
+    places = np.flatnonzero(snapshot.groups.is_described)
+    described, members = Subjects(names, places), snapshot.groups.member_counts[places]
+    words = {label: _words(snapshot.groups.rows[label], places) for label in _WORDS}
     words["member_count"] = _numbered(members)
     yield described.series("group_info", np.ones(len(places), np.int64), more=words)
     yield described.series("group_members", members)
@@ -118,27 +118,27 @@ def _of_groups(source: Source, names: Names) -> Iterator[Series]:
     yield Subjects(names, groups).moments("group_expiry_timestamp_seconds", moments, more={"rule": rule})
 
 
-def _counted(source: Source, names: Names) -> Iterator[Series]:
+def _counted(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
     """Return what is counted of groups, and of those that are gone: their places come after the others."""
     if source.counters is None:
         return
-    listed = [*source.standing.picture.groups.names.places, *source.gone]
+    listed = [*source.assessment.snapshot.groups.names.places, *source.gone]
     own = Subjects(names.with_groups(source.gone), np.arange(len(listed)))
     commits, rewinds = source.counters.of(listed)
     yield own.series("group_commits_total", commits)
     yield own.series("group_rewinds_total", rewinds)
-    yield from _retired(source.counters.retired, listed, own)
+    yield from _removed(source.counters.removed, listed, own)
 
 
-def _retired(retired: Mapping[tuple[str, str], int], groups: list[str], own: Subjects) -> Iterator[Series]:
-    for cause in dict.fromkeys([*CAUSES_FROM_0, *(cause for _, cause in retired)]):
-        counts = np.array([retired.get((group, cause), 0) for group in groups], np.int64)
+def _removed(removed: Mapping[tuple[str, str], int], groups: list[str], own: Subjects) -> Iterator[Series]:
+    for cause in dict.fromkeys([*CAUSES_FROM_0, *(cause for _, cause in removed)]):
+        counts = np.array([removed.get((group, cause), 0) for group in groups], np.int64)
         label = Label(label_values(from_texts([cause])), np.zeros(len(groups), np.int64))
         known = None if cause in CAUSES_FROM_0 else counts > 0
-        yield own.series("group_retired_offsets_total", counts, known, more={"cause": label})
+        yield own.series("group_removed_offsets_total", counts, known, more={"cause": label})
 
 
-def _of_topics(source: Source, names: Names) -> Iterator[Series]:
+def _of_topics(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
     sums = source.by_topic
     assert sums.topics is not None
     own = Subjects(names, sums.groups, sums.topics)
@@ -146,7 +146,7 @@ def _of_topics(source: Source, names: Names) -> Iterator[Series]:
     position, is_known = sums.position
     yield own.series("group_topic_position", position, is_known)
     yield own.moments("group_topic_oldest_commit_timestamp_seconds", sums.oldest_commit)
-    is_subscribed, is_known = subscribed(source.standing.picture, sums.groups, sums.topics)
+    is_subscribed, is_known = subscribed(source.assessment.snapshot, sums.groups, sums.topics)
     yield own.series("group_topic_subscribed", is_subscribed.astype(np.int64), is_known)
     below, furthest = sums.below_log_start
     yield own.series("group_topic_offsets_below_log_start", below, below > 0)
@@ -157,11 +157,11 @@ def _of_topics(source: Source, names: Names) -> Iterator[Series]:
             yield own.series(metric.name, counts, counts > 0)
 
 
-def _of_partitions(source: Source, names: Names) -> Iterator[Series]:
-    picture, positions = source.standing.picture, source.current.positions
-    columns, topics = picture.offsets.columns, picture.topics
+def _of_partitions(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
+    snapshot, positions = source.assessment.snapshot, source.current.positions
+    columns, topics = snapshot.offsets.columns, snapshot.topics
     own = Subjects(
-        names, picture.offsets.groups(), topics.topic[columns.place], topics.partition[columns.place]
+        names, snapshot.offsets.groups(), topics.topic[columns.place], topics.partition[columns.place]
     )
     offsets = columns.committed_offset
     yield own.series("group_topic_partition_committed_offset", offsets, columns.was_readable)

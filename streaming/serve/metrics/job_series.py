@@ -9,15 +9,15 @@ import numpy as np
 from streaming.expiry.cause_names import CAUSES
 from streaming.model.completeness import all_partitions
 from streaming.model.progress import PartitionProgress
+from streaming.serve.assessment.assessment import retention_ms_of
+from streaming.serve.assessment.counters import RECORDS
+from streaming.serve.memory.names import NONE
 from streaming.serve.metrics.admission import Withheld
 from streaming.serve.metrics.catalogue import BY_NAME
 from streaming.serve.metrics.catalogue.of_job import MAX_SERIES, WITHHELD
 from streaming.serve.metrics.labels import label_value
 from streaming.serve.metrics.series import Label, Series
-from streaming.serve.metrics.source import STEPS, Source
-from streaming.serve.picture.names import NONE
-from streaming.serve.standing.counters import RECORDS
-from streaming.serve.standing.standing import retention_ms_of
+from streaming.serve.metrics.source import STEPS, MetricsSource
 
 SEVERITIES: Final = ("critical", "warning", "info")
 
@@ -31,13 +31,13 @@ _OF_PARTITION: Final[Mapping[str, Callable[[PartitionProgress], float | None]]] 
 """What each offsets partition tells; None: it does not."""
 
 
-def job_series(source: Source) -> Iterator[Series]:
+def job_series(source: MetricsSource) -> Iterator[Series]:
     """Return the series of the job but for those of `withheld_series`, which the others decide."""
     yield from _facts(source)
     yield from _partitions(source)
     if source.was_read:
         yield _alerts(source)
-        counts = source.picture.undelivered
+        counts = source.snapshot.undelivered
         labels = {"receiver": [name for name, _ in counts], "reason": [reason for _, reason in counts]}
         yield _labelled("alerts_undelivered", labels, counts.values())
     yield from _counters(source)
@@ -58,12 +58,12 @@ def withheld_series(unwanted: Mapping[str, int], withheld: Withheld) -> Iterator
     yield _single("groups_withheld", withheld.groups)
 
 
-def _facts(source: Source) -> Iterator[Series]:
-    picture, progress = source.picture, source.picture.progress
+def _facts(source: MetricsSource) -> Iterator[Series]:
+    snapshot, progress = source.snapshot, source.snapshot.progress
     cluster, topic = (label_value(text or "") for text in (progress.cluster_id, progress.topic))
     about = {"version": [source.version], "cluster_id": [cluster], "source_topic": [topic]}
     yield _labelled("info", about, [1])
-    newest_at = picture.topics.ends.newest_at
+    newest_at = snapshot.topics.ends.newest_at
     retention_ms = retention_ms_of(progress, source.settings.expiry)
     facts: dict[str, float | None] = {
         "heartbeat_timestamp_seconds": _in_seconds(progress.heartbeat or None),
@@ -73,31 +73,31 @@ def _facts(source: Source) -> Iterator[Series]:
         "tables_readable": int(not source.failures),
         "offset_retention_seconds": _in_seconds(retention_ms),
         "log_ends_timestamp_seconds": _in_seconds(newest_at if newest_at > 0 else None),
-        "standing_timestamp_seconds": _in_seconds(source.standing.moment or None),
+        "assessment_timestamp_seconds": _in_seconds(source.assessment.moment or None),
     }
     if source.was_read:
         facts |= {
             "rebuild_in_progress": int(progress.rebuild is not None),
-            "groups": len(picture.groups),
-            "committed_offsets": len(picture.offsets),
+            "groups": len(snapshot.groups),
+            "committed_offsets": len(snapshot.offsets),
         }
     for name, value in facts.items():
         if value is not None:
             yield _single(name, value)
-    took = dict(zip(STEPS, (source.standing.took_s, source.took_s), strict=True))
+    took = dict(zip(STEPS, (source.assessment.took_s, source.took_s), strict=True))
     known = {step: value for step, value in took.items() if value is not None}
     yield _labelled("build_duration_seconds", {"step": list(known)}, known.values())
 
 
-def _partitions(source: Source) -> Iterator[Series]:
-    partitions = all_partitions(source.picture.progress).items()
+def _partitions(source: MetricsSource) -> Iterator[Series]:
+    partitions = all_partitions(source.snapshot.progress).items()
     for name, of in _OF_PARTITION.items():
         values = {str(number): value for number, one in partitions if (value := of(one)) is not None}
         yield _labelled(name, {"source_partition": list(values)}, values.values())
 
 
-def _alerts(source: Source) -> Series:
-    rows = source.picture.alerts.select(["rule", "severity"]).to_pylist()
+def _alerts(source: MetricsSource) -> Series:
+    rows = source.snapshot.alerts.select(["rule", "severity"]).to_pylist()
     counts = Counter((row["rule"], row["severity"]) for row in rows)
     rules = dict.fromkeys([*source.rules, *(rule for rule, _ in counts)])
     pairs = [(rule, severity) for rule in rules for severity in SEVERITIES]
@@ -105,14 +105,14 @@ def _alerts(source: Source) -> Series:
     return _labelled("alerts_open", labels, [counts[pair] for pair in pairs])
 
 
-def _counters(source: Source) -> Iterator[Series]:
+def _counters(source: MetricsSource) -> Iterator[Series]:
     counters = source.counters
     if counters is None:
         return
     yield _single("commits_total", counters.commits_in_all)
-    causes = dict.fromkeys([*CAUSES, *counters.retired_in_all])
-    counts = [counters.retired_in_all.get(cause, 0) for cause in causes]
-    yield _labelled("retired_offsets_total", {"cause": list(map(label_value, causes))}, counts)
+    causes = dict.fromkeys([*CAUSES, *counters.removed_in_all])
+    counts = [counters.removed_in_all.get(cause, 0) for cause in causes]
+    yield _labelled("removed_offsets_total", {"cause": list(map(label_value, causes))}, counts)
     for kind in RECORDS:
         yield _single(f"records_{kind}_total", counters.records[kind])
 

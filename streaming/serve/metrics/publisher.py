@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, NamedTuple
 
-from streaming.common.patience import Complaints, OnDemand
+from streaming.common.rate_limits import OnDemand, OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.serve.metrics.exposition import CONTENT_TYPES, Exposition, Format, Pieces, written, zipped
-from streaming.serve.metrics.source import Source
+from streaming.serve.metrics.source import MetricsSource
 
 EVERY_S: Final = 15.0
 """How often bytes are made while somebody scrapes."""
@@ -56,7 +56,7 @@ class Publisher(OnDemand):
 
     def __init__(
         self,
-        source: Callable[[float | None], Source],
+        source: Callable[[float | None], MetricsSource],
         exposition: Exposition,
         say: Callable[[str], None],
         *,
@@ -64,7 +64,7 @@ class Publisher(OnDemand):
     ) -> None:
         super().__init__("offsetlake-metrics")
         self._source, self._exposition, self._every_s = source, exposition, every_s
-        self._complaints = Complaints(say)
+        self._problems = OngoingProblems(say)
         self._bodies: dict[Variant, Body] = {}
         self._asked: dict[Variant, float] = {}
         self._began_at = -IDLE_S
@@ -111,16 +111,16 @@ class Publisher(OnDemand):
         except BaseException as error:  # the next ones may be made all the same
             raise_if_ending(error)
             kind = type(error).__name__
-            self._complaints.make("metrics", f"building metrics failed, retrying: {kind}: {error}")
+            self._problems.make("metrics", f"building metrics failed, retrying: {kind}: {error}")
         else:
-            self._complaints.settle("metrics", "metrics are built again")
+            self._problems.settle("metrics", "metrics are built again")
 
     def _complain(self, lacks: str) -> None:
         """Say once what metrics lack, and once that they do not any more."""
         if lacks:
-            self._complaints.make("max_series", lacks)
+            self._problems.make("max_series", lacks)
         else:
-            self._complaints.settle("max_series", "metrics: no group is withheld any more")
+            self._problems.settle("max_series", "metrics: no group is withheld any more")
 
     def wait_s(self) -> float:
         """Return how long to wait before bytes are to be made: less where there are none of a form yet."""

@@ -1,4 +1,4 @@
-"""What metrics are made from: pictures, what follows from them, and what doors have counted."""
+"""What metrics are made from: memory_snapshots, what follows from them, and what listeners have counted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from functools import cached_property
 from typing import Final
 
 from streaming.common.arrays import Mask
-from streaming.serve.picture.picture import Picture
-from streaming.serve.standing.complete import complete_groups
-from streaming.serve.standing.counters import Counters
-from streaming.serve.standing.standing import Standing
-from streaming.serve.standing.sums import Summed
+from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.complete import complete_groups
+from streaming.serve.assessment.counters import Counters
+from streaming.serve.assessment.sums import Summed
+from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.settings.model import Settings
 
-STEPS: Final = ("standing", "bytes")
+STEPS: Final = ("assessment", "bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaCounts:
-    """What the Kafka door has answered, by the name of the request, how many connections it has, and how many
-    it has closed, by the reason."""
+    """What the Kafka listener has answered, by the name of the request, how many connections it has, and how
+    many it has closed, by the reason."""
 
     requests: Mapping[str, int]
     connections: int
@@ -27,18 +27,18 @@ class KafkaCounts:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Source:
+class MetricsSource:
     """What one answer is made from, at a moment `now` (ms).
 
-    `picture` is the newest, `standing` may be of one before. `counters` None: nothing is counted, since this
-    is the only answer. `failures` say what of the tables could not be read, `rules` are the alert rules that
-    there are. `took_s` is how long the answer before this one took.
+    `snapshot` is the newest, `assessment` may be of one before. `counters` None: nothing is counted, since
+    this is the only answer. `failures` say what of the tables could not be read, `rules` are the alert rules
+    that there are. `took_s` is how long the answer before this one took.
     """
 
     now: int
     version: str
-    picture: Picture
-    standing: Standing
+    snapshot: MemorySnapshot
+    assessment: Assessment
     counters: Counters | None
     settings: Settings
     failures: Sequence[str] = ()
@@ -47,43 +47,43 @@ class Source:
     rules: Sequence[str] = ()
 
     @cached_property
-    def current(self) -> Standing:
-        """The standing as of now."""
-        return self.standing.as_of(self.now)
+    def current(self) -> Assessment:
+        """The assessment as of now."""
+        return self.assessment.as_of(self.now)
 
     @cached_property
     def by_group(self) -> Summed:
-        """The standing summed up by group."""
+        """The assessment summed up by group."""
         return Summed.by_group(self.current)
 
     @cached_property
     def by_topic(self) -> Summed:
-        """The standing summed up by group and topic."""
+        """The assessment summed up by group and topic."""
         return Summed.by_topic(self.current)
 
     @cached_property
     def is_complete(self) -> Mask:
-        """Whether each group of the standing is complete now."""
+        """Whether each group of the assessment is complete now."""
         return complete_groups(
-            self.standing.picture,
-            self.picture,
+            self.assessment.snapshot,
+            self.snapshot,
             now=self.now,
             within_ms=self.settings.tables.complete_within_ms,
         )
 
     @cached_property
     def gone(self) -> list[str]:
-        """Groups that are gone, and were counted; none of them is in the standing."""
-        known = self.standing.picture.groups.names.places
+        """Groups that are gone, and were counted; none of them is in the assessment."""
+        known = self.assessment.snapshot.groups.names.places
         return [] if self.counters is None else [group for group in self.counters.gone if group not in known]
 
     @property
     def was_read(self) -> bool:
         """Whether anything was read yet: until then nothing is known, not even that there are no groups."""
-        return bool(self.picture.progress.partitions)
+        return bool(self.snapshot.progress.partitions)
 
     @property
     def is_heard_of(self) -> bool:
         """Whether the job's heartbeat is young enough to speak of anything but the job."""
         within_ms = self.settings.tables.complete_within_ms
-        return not self.picture.completeness(self.now, within_ms).is_silent
+        return not self.snapshot.completeness(self.now, within_ms).is_silent

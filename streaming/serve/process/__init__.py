@@ -1,3 +1,3 @@
-"""The process of `offsetlake serve`: one picture that is kept new, the doors that are answered from it, and a
-clean end. `serving` is all of it.
+"""The process of `offsetlake serve`: one snapshot that is kept new, the listeners that are answered from it,
+and a clean end. `serving` is all of it.
 """

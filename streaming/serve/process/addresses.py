@@ -1,10 +1,10 @@
-"""Where doors listen: addresses that are there, and whether other machines can reach them."""
+"""Where listeners listen: addresses that are there, and whether other machines can reach them."""
 
 import socket
 
 from streaming.common.http_values import ip_address
 from streaming.model.errors import MisuseError
-from streaming.serve.kafka.listener import DoorError
+from streaming.serve.kafka.listener import KafkaListenerError
 from streaming.serve.kafka.view import Address
 from streaming.settings.kinds import host_and_port
 
@@ -19,7 +19,7 @@ def address(text: str) -> Address:
 def others_at(text: str) -> list[str]:
     """Return those of the addresses behind a host and port that other machines can reach.
 
-    Raises `MisuseError` for what is no name, and `DoorError` for a host that is not known.
+    Raises `MisuseError` for what is no name, and `KafkaListenerError` for a host that is not known.
     """
     try:
         found = socket.getaddrinfo(*address(text), type=socket.SOCK_STREAM)
@@ -29,7 +29,7 @@ def others_at(text: str) -> list[str]:
             f"({error}). Use one of this machine, such as 127.0.0.1."
         ) from error
     except OSError as error:
-        raise DoorError(
+        raise KafkaListenerError(
             f"listening on {text}: its host is unknown ({error.strerror}). Use an address of this "
             "machine instead, such as 127.0.0.1."
         ) from error

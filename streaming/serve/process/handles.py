@@ -5,7 +5,7 @@ from typing import Final
 
 KEPT: Final = 512
 """Handles that connections leave: for tables and logs, and for connections that are taken only to be closed,
-of which each door may have a few hundred for a moment."""
+of which each listener may have a few hundred for a moment."""
 
 
 def ensure(wanted: int) -> int:

@@ -1,4 +1,4 @@
-"""Serves until told to stop: a thread keeps the picture, others make metrics and answer HTTP, and one loop
+"""Serves until told to stop: a thread keeps the snapshot, others make metrics and answer HTTP, and one loop
 answers Kafka's clients."""
 
 import asyncio
@@ -19,20 +19,20 @@ from typing import Final
 
 from streaming.common.conf_dir import whole_path
 from streaming.common.http_values import ip_address
-from streaming.common.patience import Seldom
+from streaming.common.rate_limits import RateLimitedLog
 from streaming.model.errors import MisuseError
-from streaming.serve.http.door import Door, token_in
+from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.listener import HttpListener, token_in
 from streaming.serve.http.logs import told
 from streaming.serve.kafka.limits import Limits
-from streaming.serve.kafka.listener import Listener, cluster_id_of
+from streaming.serve.kafka.listener import KafkaListener, cluster_id_of
 from streaming.serve.kafka.view import Address
-from streaming.serve.picture.follower import Follower
+from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
-from streaming.serve.process.telling import Telling
-from streaming.serve.standing.counters import Counters
-from streaming.settings.model import HttpDoor, KafkaDoor, Settings
+from streaming.serve.process.metrics_source import ServedMetrics
+from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
 from streaming.tables.tables import Tables
 
 _SWITCH_S: Final = 0.0001
@@ -46,43 +46,43 @@ Say = Callable[[str], None]
 
 
 def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
-    """Answer at the doors of `[serve]` until SIGTERM or SIGINT.
+    """Answer at the endpoints of `[serve]` until SIGTERM or SIGINT.
 
-    Raises `MisuseError` for doors that may not be opened, and `DoorError` or `HttpDoorError` for those that
-    cannot. What goes wrong later is told to `warn`.
+    Raises `MisuseError` for endpoints that may not be opened, and `KafkaListenerError` or
+    `HttpListenerError` for those that cannot. What goes wrong later is told to `warn`.
     """
-    doors = [(_listening(door), _advertised(door)) for door in settings.serve.kafka]
+    endpoints = [(_listening(endpoint), _advertised(endpoint)) for endpoint in settings.serve.kafka]
     http = settings.serve.http
-    if not doors and not http.listen:
+    if not endpoints and not http.listen:
         raise MisuseError(
             "serving: expected a listener, found none. Add --http HOST:PORT, such as 127.0.0.1:8720, or "
             "--kafka HOST:PORT, such as 127.0.0.1:9192."
         )
     token = _token(http)
     sys.setswitchinterval(_SWITCH_S)
-    share = _share_of_connections(len(doors), bool(http.listen), warn)
-    follower = Follower(tables, warn, tally=Counters() if http.listen else None)
+    share = _share_of_connections(len(endpoints), bool(http.listen), warn)
+    tailer = Tailer(tables, warn, counters=Counters() if http.listen else None)
     listeners = [
-        Listener(
+        KafkaListener(
             listening,
-            lambda: follower.current,
+            lambda: tailer.current,
             warn,
             cluster_id=cluster_id_of(whole_path(settings.tables.root)),
             within_ms=settings.tables.complete_within_ms,
             advertised=advertised,
             limits=Limits(connections=int(Limits().connections * share)),
         )
-        for listening, advertised in doors
+        for listening, advertised in endpoints
     ]
-    with ExitStack() as stack:  # doors first: a port that is taken is told of at once
-        telling = Telling(settings, tables, follower, warn, listeners=listeners) if http.listen else None
+    with ExitStack() as stack:  # endpoints first: a port that is taken is told of at once
+        telling = ServedMetrics(settings, tables, tailer, warn, listeners=listeners) if http.listen else None
         opened = []
         if telling is None:
-            stack.enter_context(told(Seldom(warn).tell))
+            stack.enter_context(told(RateLimitedLog(warn).tell))
         else:
             limits = HttpLimits(connections=int(HttpLimits().connections * share))
             is_behind_proxy = http.behind_proxy == "on"
-            door = Door(
+            endpoint = HttpListener(
                 *address(http.listen),
                 telling,
                 warn,
@@ -90,33 +90,34 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
                 behind_proxy=is_behind_proxy,
                 limits=limits,
             )
-            stack.enter_context(door)
-            opened.append(f"answering HTTP on http://{shown(Address(door.host, door.port))}/metrics")
-        asyncio.run(_serve(listeners, opened, follower, telling or nullcontext(), stack, say))
+            stack.enter_context(endpoint)
+            opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/metrics")
+        asyncio.run(_serve(listeners, opened, tailer, telling or nullcontext(), stack, say))
 
 
 async def _serve(
-    listeners: Sequence[Listener],
+    listeners: Sequence[KafkaListener],
     opened: Sequence[str],
-    follower: Follower,
+    tailer: Tailer,
     telling: AbstractContextManager[object],
     stack: ExitStack,
     say: Say,
 ) -> None:
-    """Open the Kafka doors beside those that were `opened`, read the tables, and answer until told to stop.
+    """Open the Kafka endpoints beside those that were `opened`, read the tables, and answer until told to
+    stop.
 
-    Until everything was read once, clients are told that groups are loading. What is to end after the doors
-    is left on the stack.
+    Until everything was read once, clients are told that groups are loading. What is to end after the
+    endpoints is left on the stack.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with AsyncExitStack() as doors:
+    async with AsyncExitStack() as endpoints:
         for listener in listeners:
-            await doors.enter_async_context(listener)
-        follower.start()
-        stack.push(follower)
-        while follower.last_look is None and not stop.is_set():
+            await endpoints.enter_async_context(listener)
+        tailer.start()
+        stack.push(tailer)
+        while tailer.last_look is None and not stop.is_set():
             await asyncio.sleep(_POLL_S)
         if stop.is_set():
             return
@@ -133,9 +134,9 @@ async def _serve(
             task.cancel()
 
 
-def _share_of_connections(kafka_doors: int, is_http: bool, warn: Say) -> float:
-    """Return the share of the connections allowed at all doors for which there are file handles."""
-    wanted = kafka_doors * Limits().connections + is_http * HttpLimits().connections
+def _share_of_connections(kafka_endpoints: int, is_http: bool, warn: Say) -> float:
+    """Return the share of the connections allowed at all endpoints for which there are file handles."""
+    wanted = kafka_endpoints * Limits().connections + is_http * HttpLimits().connections
     found = ensure(wanted)
     if found < wanted:
         warn(
@@ -159,15 +160,16 @@ def _spared_garbage() -> Iterator[None]:
         gc.enable()
 
 
-async def _collect(listener: Listener) -> None:
+async def _collect(listener: KafkaListener) -> None:
     """Collect garbage now and then, between two large answers: so there is little to look through."""
     while True:
         await asyncio.sleep(_COLLECT_EVERY_S)
         await listener.at_length(gc.collect)
 
 
-def _token(http: HttpDoor) -> str | None:
-    """Return the token of the HTTP door; other machines may reach it only with one, or through a proxy."""
+def _token(http: HttpSettings) -> str | None:
+    """Return the token of the HTTP endpoint; other machines may reach it only with one, or through a
+    proxy."""
     if not http.listen:
         return None
     others = others_at(http.listen)
@@ -180,25 +182,25 @@ def _token(http: HttpDoor) -> str | None:
     return token_in(http.token_file) if http.token_file else None
 
 
-def _listening(door: KafkaDoor) -> Address:
+def _listening(endpoint: KafkaListenerSettings) -> Address:
     """Return the address to listen on; only this machine may reach it, for nobody is asked who they are."""
-    others = others_at(door.listen)
+    others = others_at(endpoint.listen)
     if others:
         raise MisuseError(
-            f"listening on {door.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
+            f"listening on {endpoint.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
             f"{others[0]}. Clients are not authenticated, so other machines are not allowed. Use a tunnel "
             "(ssh -L), and set --advertise to the address that they then connect to."
         )
-    return address(door.listen)
+    return address(endpoint.listen)
 
 
-def _advertised(door: KafkaDoor) -> Address | None:
-    if not door.advertise:
+def _advertised(endpoint: KafkaListenerSettings) -> Address | None:
+    if not endpoint.advertise:
         return None
-    place = address(door.advertise)
+    place = address(endpoint.advertise)
     if _means_any(place.host) or not place.port:
         raise MisuseError(
-            f"advertising {door.advertise}: expected an address that clients can connect to, found a "
+            f"advertising {endpoint.advertise}: expected an address that clients can connect to, found a "
             "wildcard. Use their host and port."
         )
     return place

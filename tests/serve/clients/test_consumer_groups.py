@@ -75,7 +75,7 @@ def world(
 
 
 @pytest.fixture(scope="module")
-def door(world: World) -> Iterator[Listening]:
+def endpoint(world: World) -> Iterator[Listening]:
     with listening(world.tables) as running:
         yield running
 
@@ -103,11 +103,11 @@ def is_an_error(release: str, arguments: list[str]) -> bool:
 
 @pytest.mark.parametrize("arguments", [*ALIKE, *NEWER, *NEWEST], ids=" ".join)
 def test_the_command_prints_the_same(
-    world: World, door: Listening, tool: JavaLines, release: str, arguments: list[str]
+    world: World, endpoint: Listening, tool: JavaLines, release: str, arguments: list[str]
 ) -> None:
     if release == "2.8.2" and arguments in NEWER:
         pytest.skip("2.8.2 has no --type")
-    expected, found = (lines_of(tool, one, arguments) for one in (world.bootstrap, door.bootstrap))
+    expected, found = (lines_of(tool, one, arguments) for one in (world.bootstrap, endpoint.bootstrap))
     assert found == expected
     assert expected[1]
     assert any(line.startswith("Error: ") for line in found[1]) == is_an_error(release, arguments)
@@ -115,18 +115,18 @@ def test_the_command_prints_the_same(
 
 @pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
 def test_the_command_is_refused_what_would_change_something(
-    world: World, door: Listening, tool: JavaLines, arguments: list[str]
+    world: World, endpoint: Listening, tool: JavaLines, arguments: list[str]
 ) -> None:
     before = lines_of(tool, world.bootstrap, ["--describe", "--group", "simple"])
-    _, printed = lines_of(tool, door.bootstrap, arguments)
+    _, printed = lines_of(tool, endpoint.bootstrap, arguments)
     assert "GroupAuthorizationException" in str(printed) or "Not authorized" in str(printed), printed
     assert lines_of(tool, world.bootstrap, ["--describe", "--group", "simple"]) == before
 
 
 @pytest.mark.parametrize("to", AT_A_TIME, ids=" ".join)
 def test_a_reset_to_a_time_fails_rather_than_planning_something_wrong(
-    door: Listening, tool: JavaLines, to: list[str]
+    endpoint: Listening, tool: JavaLines, to: list[str]
 ) -> None:
-    _, printed = lines_of(tool, door.bootstrap, ["--reset-offsets", *ONE, *to, "--dry-run"])
+    _, printed = lines_of(tool, endpoint.bootstrap, ["--reset-offsets", *ONE, *to, "--dry-run"])
     assert not any(line.startswith("simple orders") for line in printed)
     assert "UnsupportedVersionException" in str(printed), printed

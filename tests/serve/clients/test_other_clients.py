@@ -39,7 +39,7 @@ def world(
 
 
 @pytest.fixture(scope="module")
-def door(world: World) -> Iterator[Listening]:
+def endpoint(world: World) -> Iterator[Listening]:
     with listening(world.tables) as running:
         yield running
 
@@ -86,13 +86,13 @@ def is_of_no_group(topic: str) -> bool:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_library_sees_the_same(world: World, door: Listening, library: str) -> None:
+def test_a_library_sees_the_same(world: World, endpoint: Listening, library: str) -> None:
     try:
         program = LIBRARIES[library]()
     except MissingError as missing:
         pytest.skip(str(missing))
     expected, _ = seen_by(program, world.bootstrap, world.groups)
-    found, refused = seen_by(program, door.bootstrap, world.groups)
+    found, refused = seen_by(program, endpoint.bootstrap, world.groups)
     for name in expected:
         assert found[name] == expected[name], name
     assert all(expected.values())
@@ -153,10 +153,10 @@ def kafka_exporter(bootstrap: str) -> list[str]:
 
 @pytest.mark.parametrize("exporter", [kminion, kafka_exporter])
 def test_an_exporter_shows_the_same(
-    world: World, door: Listening, exporter: Callable[[str], list[str]]
+    world: World, endpoint: Listening, exporter: Callable[[str], list[str]]
 ) -> None:
     try:
-        expected, found = exporter(world.bootstrap), exporter(door.bootstrap)
+        expected, found = exporter(world.bootstrap), exporter(endpoint.bootstrap)
     except MissingError as missing:
         pytest.skip(str(missing))
     assert found == expected

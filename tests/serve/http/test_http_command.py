@@ -1,4 +1,4 @@
-"""The commands `offsetlake serve` with the HTTP door, and `offsetlake metrics`."""
+"""The commands `offsetlake serve` with the HTTP endpoint, and `offsetlake metrics`."""
 
 import signal
 import socket
@@ -68,7 +68,7 @@ def test_metrics_before_anything_was_read_are_none(offsetlake: Any, tmp_path: Pa
         (["--http", "192.0.2.1:0", "--behind-proxy"], 1, "expected an address of this machine"),
     ],
 )
-def test_doors_that_may_not_be_opened(
+def test_endpoints_that_may_not_be_opened(
     offsetlake: Any, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     ended = offsetlake("serve", "--table-root", str(tmp_path), *arguments)

@@ -9,7 +9,7 @@ import kafka_clients as kafka
 import pytest
 from listening import CLUSTER_ID, Client, Listening, listening
 from log_end_rows import Sample, gone, rows_of
-from table_batches import Batch, append, beat, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages import APIS, Columns, Request, response_bytes
@@ -18,7 +18,7 @@ from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.progress import PartitionProgress, Rebuild, Retention
 from streaming.serve.kafka import apis
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import Address, View
+from streaming.serve.kafka.view import Address, RequestContext
 from streaming.serve.kafka.view import Client as Software
 from streaming.tables.tables import Tables
 
@@ -32,10 +32,10 @@ def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
     append(tables, batch, **{**progress, **changed})
 
 
-def view_of(door: Listening) -> View:
+def view_of(endpoint: Listening) -> RequestContext:
     """What an answer would be made from."""
-    return View(
-        picture=door.follower.current,
+    return RequestContext(
+        snapshot=endpoint.tailer.current,
         now=now_ms(),
         within_ms=MINUTE_MS,
         address=Address("127.0.0.1", 1),
@@ -86,7 +86,7 @@ def settings_of(client: Client) -> dict[str, str]:
 
 
 def test_before_anything_is_read_every_group_is_loading(tables: Tables) -> None:
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
         assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
         everything = client.ask(3, 13, {"topics": None})
@@ -111,7 +111,7 @@ def errors_about_topic(client: Client, name: str, topic_id: str) -> set[int]:
 def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -> None:
     states = {0: LOADED, 1: replace(LOADED, loaded=False)}
     fill(tables, {("g", "t", 0): offset(source_partition=0, topic_id=TOPIC_ID)}, partitions=states)
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert client.ask(3, 13, {"topics": [{"name": "t"}]})["topics"][0]["errorCode"] == Error.NONE
         assert errors_about_topic(client, "nope", ZERO_UUID) == {Error.LEADER_NOT_AVAILABLE}
         assert errors_about_topic(client, "no/topic", ZERO_UUID) == {
@@ -119,7 +119,7 @@ def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -
             Error.LEADER_NOT_AVAILABLE,
         }
         fill(tables, {}, partitions={0: LOADED, 1: LOADED})
-        door.follower.look()
+        endpoint.tailer.look()
         assert errors_about_topic(client, "nope", ZERO_UUID) == {
             Error.UNKNOWN_TOPIC_OR_PARTITION,
             Error.UNKNOWN_TOPIC_ID,
@@ -130,7 +130,7 @@ def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables
     names = {kafka.partition_of(name, 3): name for name in "abcdefgh"}
     held = {names[number]: group(source_partition=number) for number in (0, 2)}
     fill(tables, held, partitions={0: LOADED, 1: None, 2: LOADED})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert set(errors_about(client, names[1]).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
         assert errors_about(client, names[2])["describe"] == Error.NONE
         listed = client.ask(16, 5, {})
@@ -138,7 +138,7 @@ def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables
         assert {one["groupId"] for one in listed["groups"]} == held.keys()
         assert settings_of(client)["offsetlake.loading.partitions"] == "1"
         fill(tables, {}, partitions=dict.fromkeys(range(3), LOADED))
-        door.follower.look()
+        endpoint.tailer.look()
         assert errors_about(client, names[1])["describe"] == Error.GROUP_ID_NOT_FOUND
 
 
@@ -147,7 +147,7 @@ def test_groups_of_partitions_that_are_not_read_to_their_end_are_loading(tables:
     loaded, loading = names[0], names[1]
     states = {0: LOADED, 1: replace(LOADED, loaded=False)}
     fill(tables, {loaded: group(source_partition=0), loading: group(source_partition=1)}, partitions=states)
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert errors_about(client, loaded)["describe"] == Error.NONE
         assert set(errors_about(client, loading).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
         listed = client.ask(16, 5, {})
@@ -159,14 +159,14 @@ def test_groups_of_partitions_that_are_not_read_to_their_end_are_loading(tables:
 def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tables: Tables) -> None:
     now = now_ms()
     fill(tables, {"g": group(source_partition=0)}, now=now - MINUTE_MS)
-    with listening(tables, within_ms=MINUTE_MS - 5_000) as door, Client(door.bootstrap) as client:
+    with listening(tables, within_ms=MINUTE_MS - 5_000) as endpoint, Client(endpoint.bootstrap) as client:
         assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_NOT_AVAILABLE}
         assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_NOT_AVAILABLE
-        beat(tables, now)
-        door.follower.look()
+        heartbeat(tables, now)
+        endpoint.tailer.look()
         assert errors_about(client, "g")["fetch 9"] == Error.NONE
-        beat(tables, now + 2 * MINUTE_MS)  # a clock is wrong
-        door.follower.look()
+        heartbeat(tables, now + 2 * MINUTE_MS)  # a clock is wrong
+        endpoint.tailer.look()
         assert errors_about(client, "g")["fetch 9"] == Error.COORDINATOR_NOT_AVAILABLE
 
 
@@ -174,9 +174,9 @@ def test_while_tables_are_rebuilt_they_are_answered_as_before(tables: Tables) ->
     fill(
         tables,
         {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)},
-        rebuild=Rebuild(since=now_ms() - 5_000, reason="the topic was made anew"),
+        rebuild=Rebuild(since=now_ms() - 5_000, reason="the topic was recreated"),
     )
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert fetched(client, "g") == {"g": (Error.NONE, {("t", 0): 7})}
         told = settings_of(client)
         assert told["offsetlake.rebuilding.since"] != ""
@@ -187,8 +187,8 @@ def test_a_question_of_a_member_weighs_as_much_as_its_group_has_members(tables: 
     members = [{"member_id": f"m{number}", "member_epoch": 1} for number in range(500)]
     fill(tables, {"g": group(source_partition=0, type="consumer", members=members)})
     asked = {"groupId": "g", "memberId": "m", "memberEpoch": 1, "topics": []}
-    with listening(tables) as door:
-        seen = view_of(door)
+    with listening(tables) as endpoint:
+        seen = view_of(endpoint)
         nobody = {**asked, "memberId": None, "memberEpoch": -1}
         weights = [apis.offsets.offsets_weight({"groups": [one]}, seen) for one in (asked, nobody)]
     assert weights[0] > apis.MANY > weights[1]
@@ -200,7 +200,7 @@ def test_a_question_of_a_member_weighs_as_much_as_its_group_has_members(tables: 
 def test_an_offset_that_was_never_readable_is_an_error_where_it_is_asked_for(tables: Tables) -> None:
     unreadable = offset(committed_offset=None, unreadable_source_offset=9, source_partition=0)
     fill(tables, {("g", "t", 0): offset(source_partition=0), ("g", "t", 1): unreadable})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert fetched(client, "g") == {"g": (Error.NONE, {("t", 0): 7})}
         asked = {"groupId": "g", "topics": [{"name": "t", "partitionIndexes": [1, 0, 2]}]}
         [topic] = client.ask(9, 7, asked)["topics"]
@@ -213,9 +213,11 @@ def test_an_offset_that_was_never_readable_is_an_error_where_it_is_asked_for(tab
 def test_an_offset_whose_newer_commit_is_unreadable_is_an_error_and_not_the_old_one(tables: Tables) -> None:
     newer = offset(committed_offset=7, unreadable_source_offset=9, source_partition=0)
     fill(tables, {("g", "t", 0): newer, ("g", "t", 1): offset(source_partition=0)})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert fetched(client, "g", "no")["g"] == (Error.NONE, {("t", 1): 7})
-        many = apis.offsets.answer_many_offsets({"groups": [{"groupId": "g", "topics": None}]}, view_of(door))
+        many = apis.offsets.answer_many_offsets(
+            {"groups": [{"groupId": "g", "topics": None}]}, view_of(endpoint)
+        )
         held = many["groups"].fields["topics"].fields["partitions"].fields
         topics = held["partitionIndex"].tolist()
         assert topics == [1]
@@ -240,8 +242,8 @@ def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> No
         for number in range(4)
     }
     fill(tables, {**batch, **{name: group(source_partition=0) for name in [*names[:3], names[4]]}})
-    with listening(tables) as door:
-        seen = view_of(door)
+    with listening(tables) as endpoint:
+        seen = view_of(endpoint)
     asked: dict[str, Any] = {"groups": [{"groupId": name, "topics": None} for name in names]}
     asked = asked if version >= 8 else {"groupId": "a", "topics": None}
     many = apis.offsets.answer_many_offsets(asked, seen)
@@ -268,7 +270,7 @@ def test_a_topic_of_a_member_whose_name_is_not_known_has_its_id_for_a_name(
     idle = {"member_id": "i", "member_epoch": 3, "assignment": [], "target_assignment": []}
     fill(tables, {"g": group(source_partition=0, type="consumer", members=[idle, member])})
     field = "assignment" if assignment == "assignment" else "targetAssignment"
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         for name in (TOPIC_ID, "t"):
             found = described(client, "g")["g"]
             assert found["errorCode"] == Error.NONE
@@ -280,7 +282,7 @@ def test_a_topic_of_a_member_whose_name_is_not_known_has_its_id_for_a_name(
             assert [one["partitionIndex"] for one in topic["partitions"]] == [0, 1, 2]
             assert client.ask(3, 9, {"topics": [{"name": name}]})["topics"][0]["errorCode"] == Error.NONE
             tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "t", 0, 10, TOPIC_ID)]))
-            door.follower.look()
+            endpoint.tailer.look()
         [gone] = client.ask(3, 9, {"topics": [{"name": TOPIC_ID}]})["topics"]
         assert gone["errorCode"] == Error.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -299,11 +301,11 @@ def test_the_assignor_of_a_group_whose_members_chose_none_is_that_of_the_brokers
         name: group(source_partition=0, type="consumer", protocol=one) for name, one in chosen.items()
     }
     fill(tables, groups, retention=told)
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         found = {name: one["assignorName"] for name, one in described(client, *chosen).items()}
         assert found == {"none": default or "", "empty": default or "", "range": "range"}
         fill(tables, {}, retention=None)  # nothing is known of the brokers
-        door.follower.look()
+        endpoint.tailer.look()
         assert described(client, "none")["none"]["assignorName"] == ""
 
 
@@ -312,7 +314,7 @@ def test_the_assignor_of_a_group_whose_members_chose_none_is_that_of_the_brokers
 
 def test_what_a_broker_calls_invalid_is_invalid(ends: Tables) -> None:
     invalid = Error.INVALID_REQUEST
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         for topic, number in (("nope", 0), ("", 0), ("known", -3), ("zzz", 1)):
             cursor = {"topicName": topic, "partitionIndex": number}
             [page] = client.ask(75, 0, {"topics": [{"name": "known"}], "cursor": cursor})["topics"]
@@ -327,7 +329,7 @@ def test_what_a_broker_calls_invalid_is_invalid(ends: Tables) -> None:
 
 def test_filters_of_groups_are_read_as_brokers_read_them(tables: Tables) -> None:
     fill(tables, {"g": group(source_partition=0, state="Stable")})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         for field, wanted, is_found in (
             ("typesFilter", "CLASSIC", True),
             ("typesFilter", " classic ", False),
@@ -386,7 +388,7 @@ def leaders(client: Client) -> dict[str, tuple[int, list[int]]]:
 def test_a_partition_without_a_known_end_has_no_leader(
     ends: Tables, software: tuple[str, str] | None
 ) -> None:
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         if software is not None:
             client.named(*software)
         assert leaders(client) == {"known": (0, [1]), "late": (0, [1]), "gone": (0, [-1])}
@@ -401,7 +403,10 @@ def test_a_partition_without_a_known_end_has_no_leader(
 
 def test_an_end_that_was_sampled_long_ago_is_not_known(ends: Tables) -> None:
     clock = [now_ms()]
-    with listening(ends, within_ms=10**9, clock=lambda: clock[0]) as door, Client(door.bootstrap) as client:
+    with (
+        listening(ends, within_ms=10**9, clock=lambda: clock[0]) as endpoint,
+        Client(endpoint.bootstrap) as client,
+    ):
         assert leaders(client)["known"] == (0, [1])
         clock[0] += MAX_AGE_MS + 2_000
         assert fetched(client, "g")["g"][0] == Error.NONE
@@ -413,7 +418,7 @@ def test_an_end_that_was_sampled_long_ago_is_not_known(ends: Tables) -> None:
 def test_a_begin_that_is_not_known_is_an_error_that_is_not_tried_again(tables: Tables) -> None:
     fill(tables, {("g", "known", 0): offset(source_partition=0, topic_id=TOPIC_ID)})
     tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "known", 0, 10, TOPIC_ID, None)]))
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert log_ends(client, LATEST)["known"] == (Error.NONE, 10)
         assert log_ends(client, EARLIEST)["known"] == (Error.UNSUPPORTED_VERSION, -1)
 
@@ -428,7 +433,7 @@ OF_CONFLUENT = [
     "version", ["3.9.2", "4.1.2", "2.8.2", *OF_CONFLUENT, "3.9.0.redhat-00003", "4", "x.y", "4.9999999999"]
 )
 def test_java_that_cannot_bear_a_partition_without_a_leader_gets_one(ends: Tables, version: str) -> None:
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         client.named("apache-kafka-java", version)
         assert leaders(client)["gone"] == (0, [1])
         assert log_ends(client, LATEST)["gone"] == (Error.NONE, -1)
@@ -436,7 +441,7 @@ def test_java_that_cannot_bear_a_partition_without_a_leader_gets_one(ends: Table
 
 @pytest.mark.parametrize("timestamp", [0, 1_700_000_000_000, -3, -4, -5])
 def test_other_moments_are_an_error_and_never_an_empty_log(ends: Tables, timestamp: int) -> None:
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         answered = log_ends(client, timestamp)
         assert answered["known"] == answered["gone"] == (Error.UNSUPPORTED_VERSION, -1)
 
@@ -444,7 +449,7 @@ def test_other_moments_are_an_error_and_never_an_empty_log(ends: Tables, timesta
 def test_a_partition_with_a_number_beyond_all_others_does_not_make_the_answer_huge(tables: Tables) -> None:
     highest = 2**31 - 1
     fill(tables, {("g", "t", number): offset(source_partition=0) for number in (0, 2, highest)})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         [topic] = client.ask(3, 12, {"topics": None})["topics"]
         assert [one["partitionIndex"] for one in topic["partitions"]] == [0, 2, highest]
 
@@ -455,7 +460,7 @@ def test_a_partition_with_a_number_beyond_all_others_does_not_make_the_answer_hu
 def test_whatever_would_change_something_is_refused(ends: Tables) -> None:
     topics = [{"name": "known", "partitions": [{"partitionIndex": 0, "committedOffset": 1}]}]
     refused = Error.GROUP_AUTHORIZATION_FAILED
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         for version in range(2, 10):
             with_metadata = [{**topics[0]["partitions"][0], "committedMetadata": None}]  # type: ignore[index]
             asked = {"groupId": "g", "topics": [{"name": "known", "partitions": with_metadata}]}
@@ -469,7 +474,7 @@ def test_whatever_would_change_something_is_refused(ends: Tables) -> None:
 
 
 def test_transactions_and_share_groups_have_no_coordinator(ends: Tables) -> None:
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         errors = [
             client.ask(10, 6, {"keyType": kind, "coordinatorKeys": ["x"]})["coordinators"][0]["errorCode"]
             for kind in (0, 1, 2, 7)
@@ -479,7 +484,7 @@ def test_transactions_and_share_groups_have_no_coordinator(ends: Tables) -> None
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(ends: Tables) -> None:
-    with listening(ends) as door, Client(door.bootstrap) as client:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
         client.socket.sendall(bytes.fromhex("0000000b 0012 0005 00000007 ffff 00"))
         answer = apis_of(client.frame())
         assert answer == (7, Error.UNSUPPORTED_VERSION, [(18, 0, 4)])
@@ -506,22 +511,26 @@ def apis_of(frame: bytes) -> tuple[int, int, list[tuple[int, ...]]]:
 )
 def test_what_is_not_answered_closes_the_connection_and_no_other(ends: Tables, request_hex: str) -> None:
     frame = bytes.fromhex(request_hex)
-    with listening(ends) as door, Client(door.bootstrap) as client, Client(door.bootstrap) as other:
+    with (
+        listening(ends) as endpoint,
+        Client(endpoint.bootstrap) as client,
+        Client(endpoint.bootstrap) as other,
+    ):
         client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
         assert client.frame() == b""
         assert other.ask(16, 4, {})["groups"]
-        assert door.said == []
+        assert endpoint.said == []
 
 
 def test_an_answer_is_kept_no_longer_than_what_it_is_made_from(tables: Tables) -> None:
     batch: Batch = {("g", "t", 0): offset(committed_offset=5, source_partition=0)}
     fill(tables, {**batch, "g": group(source_partition=0)})
     clock = [now_ms()]
-    with listening(tables, clock=lambda: clock[0]) as door, Client(door.bootstrap) as client:
+    with listening(tables, clock=lambda: clock[0]) as endpoint, Client(endpoint.bootstrap) as client:
         for _ in range(3):  # each asks with a number of its own
             assert fetched(client, "g") == {"g": (0, {("t", 0): 5})}
         append(tables, {("g", "t", 0): offset(committed_offset=6, source_partition=0)}, now=clock[0])
-        door.follower.look()
+        endpoint.tailer.look()
         assert fetched(client, "g") == {"g": (0, {("t", 0): 6})}
         clock[0] += 200_000
         assert fetched(client, "g")["g"][0] == Error.COORDINATOR_NOT_AVAILABLE
@@ -530,7 +539,7 @@ def test_an_answer_is_kept_no_longer_than_what_it_is_made_from(tables: Tables) -
 
 
 def test_clients_get_no_answers_that_were_kept_for_others(ends: Tables) -> None:
-    with listening(ends) as door, Client(door.bootstrap) as one, Client(door.bootstrap) as other:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as one, Client(endpoint.bootstrap) as other:
         other.named("apache-kafka-java", "4.1.0")
         before, after = leaders(one), leaders(other)
         assert before != after
@@ -541,11 +550,11 @@ def test_no_more_answers_are_kept_than_there_is_room_for(
     ends: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apis, "_KEPT_BYTES", 3_000)
-    with listening(ends) as door, Client(door.bootstrap) as client:
-        assert door.listener is not None
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
+        assert endpoint.listener is not None
         for number in range(30):
             assert client.ask(15, 5, {"groups": [f"no-{number}"]})["groups"]
-        assert 0 < len(door.listener.kept._answers) < 10
+        assert 0 < len(endpoint.listener.kept._answers) < 10
 
 
 def test_versions_that_are_offered_are_those_that_are_declared_but_for_topic_ids() -> None:
@@ -558,20 +567,20 @@ def test_versions_that_are_offered_are_those_that_are_declared_but_for_topic_ids
 def test_an_answer_that_fails_closes_its_connection_and_is_told_once(
     ends: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(request: Request, view: View) -> bytes:
+    def fail(request: Request, view: RequestContext) -> bytes:
         raise ZeroDivisionError("of a test")
 
-    with listening(ends) as door, Client(door.bootstrap) as other:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as other:
         assert other.ask(16, 4, {})["groups"]
         with monkeypatch.context() as patch:
             patch.setattr("streaming.serve.kafka.connection.answer", fail)
             for _ in range(2):
-                with Client(door.bootstrap) as client:
+                with Client(endpoint.bootstrap) as client:
                     client.send(16, 4, {"statesFilter": ["Stable"]})  # not what is known from before
                     assert client.frame() == b""
         assert other.ask(16, 4, {})["groups"]
-        assert len(door.said) == 1
-        assert "ZeroDivisionError: of a test" in door.said[0]
+        assert len(endpoint.said) == 1
+        assert "ZeroDivisionError: of a test" in endpoint.said[0]
 
 
 def test_the_table_of_apis_in_the_documentation_is_that_of_the_code() -> None:

@@ -13,10 +13,10 @@ from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import MEMBER
 from streaming.serve.kafka import apis, cluster
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import Address, View
+from streaming.serve.kafka.view import Address, RequestContext
 from streaming.serve.kafka.view import Client as Software
-from streaming.serve.picture.follower import Follower
-from streaming.serve.picture.picture import Picture
+from streaming.serve.memory.snapshot import MemorySnapshot
+from streaming.serve.memory.tailer import Tailer
 from streaming.tables.tables import Tables
 
 LOADED = PartitionProgress(position=10, loaded=True)
@@ -29,15 +29,15 @@ def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
     append(tables, batch, **{**progress, **changed})
 
 
-def picture_of(tables: Tables) -> Picture:
-    follower = Follower(tables, print)
-    follower.look()
-    return follower.current
+def snapshot_of(tables: Tables) -> MemorySnapshot:
+    tailer = Tailer(tables, print)
+    tailer.look()
+    return tailer.current
 
 
-def seen(picture: Picture, client: Software | None = None) -> View:
-    return View(
-        picture=picture,
+def seen(snapshot: MemorySnapshot, client: Software | None = None) -> RequestContext:
+    return RequestContext(
+        snapshot=snapshot,
         now=now_ms(),
         within_ms=MINUTE_MS,
         address=Address("127.0.0.1", 1),
@@ -59,9 +59,9 @@ class OfOneTopic(np.ndarray[Any, np.dtype[np.int64]]):
 
 def test_a_topic_is_shown_without_looking_at_all_others(tables: Tables) -> None:
     fill(tables, {("g", f"t{number}", 0): offset(source_partition=0) for number in range(9)})
-    picture = picture_of(tables)
-    picture = replace(picture, committing=picture.committing.view(OfOneTopic))
-    answer = apis.cluster.answer_metadata({"topics": None}, seen(picture))
+    snapshot = snapshot_of(tables)
+    snapshot = replace(snapshot, committing=snapshot.committing.view(OfOneTopic))
+    answer = apis.cluster.answer_metadata({"topics": None}, seen(snapshot))
     assert len(answer["topics"]) == 9
 
 
@@ -70,15 +70,15 @@ def test_while_partitions_are_loading_no_group_takes_long(
 ) -> None:
     states = {number: replace(LOADED, loaded=number > 0) for number in range(50)}
     fill(tables, {"g": group(source_partition=3)}, partitions=states)
-    picture = picture_of(tables)
-    assert not picture.is_among("g", picture.loading)
-    assert picture.is_among("polygenelubricants", picture.loading)  # its hash is the lowest that there is
+    snapshot = snapshot_of(tables)
+    assert not snapshot.is_among("g", snapshot.loading)
+    assert snapshot.is_among("polygenelubricants", snapshot.loading)  # its hash is the lowest that there is
 
     def many_at_once(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr("streaming.queries.completeness.offsets_partitions", many_at_once)
-    assert [picture.is_among(name, picture.loading) for name in ("g", "", "h", "polygenelubricants")] == [
+    assert [snapshot.is_among(name, snapshot.loading) for name in ("g", "", "h", "polygenelubricants")] == [
         0,
         1,
         0,
@@ -91,7 +91,7 @@ def test_while_partitions_are_loading_no_group_takes_long(
 OLD_JAVA, NEW_JAVA = Software("apache-kafka-java", "3.9.2"), Software("apache-kafka-java", "4.3.1")
 
 
-def shown(view: View) -> dict[tuple[str, int], bool]:
+def shown(view: RequestContext) -> dict[tuple[str, int], bool]:
     """Return of each partition in the answer to Metadata whether it has a leader."""
     return {
         (topic["name"], one["partitionIndex"]): one["leaderId"] != -1
@@ -100,7 +100,7 @@ def shown(view: View) -> dict[tuple[str, int], bool]:
     }
 
 
-def latest(view: View, topic: str, numbers: range) -> list[int]:
+def latest(view: RequestContext, topic: str, numbers: range) -> list[int]:
     """Return the errors of asking for the ends of partitions."""
     asked = [{"partitionIndex": number, "timestamp": LATEST} for number in numbers]
     answer = apis.log_ends.answer_log_ends({"topics": [{"name": topic, "partitions": asked}]}, view)
@@ -111,8 +111,8 @@ def latest(view: View, topic: str, numbers: range) -> list[int]:
 
 def test_a_partition_that_is_shown_is_known_when_its_end_is_asked_for(tables: Tables) -> None:
     fill(tables, {("g", "t", 2): offset(source_partition=0)})
-    picture, unknown = picture_of(tables), Error.UNKNOWN_TOPIC_OR_PARTITION
-    old, new = seen(picture, OLD_JAVA), seen(picture, NEW_JAVA)
+    snapshot, unknown = snapshot_of(tables), Error.UNKNOWN_TOPIC_OR_PARTITION
+    old, new = seen(snapshot, OLD_JAVA), seen(snapshot, NEW_JAVA)
     assert shown(old) == {("t", number): True for number in range(3)}
     assert shown(new) == {("t", number): False for number in range(3)}
     assert latest(old, "t", range(-1, 4)) == [unknown, 0, 0, 0, unknown]
@@ -138,9 +138,9 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     committed = offset(source_partition=0, topic_id=TOPIC_ID)
     classic = group(source_partition=0, members=members)
     fill(tables, {("g", "t", 0): committed, "g": classic, "h": group(source_partition=0)})
-    follower = Follower(tables, print)
-    follower.look()
-    view = seen(follower.current, NEW_JAVA)
+    tailer = Tailer(tables, print)
+    tailer.look()
+    view = seen(tailer.current, NEW_JAVA)
     expected = [("assigned", 0), ("assigned", 1), ("target", 0), *[("t", number) for number in range(4)]]
     expected += [("unknown", number) for number in range(10)]  # as long as its name is not known
     assert shown(view) == dict.fromkeys(expected, False)
@@ -150,8 +150,8 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     )
     assert [topic["name"] for topic in pages["topics"]] == ["assigned", "t", "target", "unknown"]
     fill(tables, {"g": group(source_partition=0)}, live={"g": classic})  # its members have gone
-    follower.look()
-    assert shown(seen(follower.current, NEW_JAVA)) == {("t", 0): False}
+    tailer.look()
+    assert shown(seen(tailer.current, NEW_JAVA)) == {("t", 0): False}
 
 
 def test_groups_of_many_members_are_described_as_those_of_few(tables: Tables) -> None:
@@ -164,10 +164,10 @@ def test_groups_of_many_members_are_described_as_those_of_few(tables: Tables) ->
     }
     fill(tables, {**batch, ("simple", "t", 0): offset(source_partition=0)})
     names = ["many", "simple", "few", "nope", "none", "others", "many"]
-    picture = picture_of(tables)
-    rows = list(picture.rows_of(names))
+    snapshot = snapshot_of(tables)
+    rows = list(snapshot.rows_of(names))
     assert [None if row is None else len(row["members"]) for row in rows] == [600, None, 2, None, 0, 300, 600]
-    assert rows == [picture.row_of(name) for name in names]
+    assert rows == [snapshot.row_of(name) for name in names]
     for name, row in zip(names, rows, strict=True):
         members = () if row is None else row["members"]
         assert [one["member_id"] for one in members] == [f"{name}-{n}" for n in range(len(members))]
@@ -180,7 +180,7 @@ def test_a_member_without_a_name_is_unknown_however_much_is_asked_for(tables: Ta
     batch: Batch = {("g", "t", number): offset(source_partition=0) for number in range(apis.MANY + 1)}
     fill(tables, {**batch, "g": group(source_partition=0, type="consumer")})
     asked = {"groupId": "g", "topics": None, "memberId": None, "memberEpoch": 0}
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         [answered] = client.ask(9, 9, {"groups": [asked]})["groups"]
         assert (answered["errorCode"], answered["topics"]) == (Error.UNKNOWN_MEMBER_ID, [])
 
@@ -188,7 +188,7 @@ def test_a_member_without_a_name_is_unknown_however_much_is_asked_for(tables: Ta
 def test_a_page_is_found_without_making_all_topics(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [(f"t{topic:03}", number) for topic in range(200) for number in range(3)]
     fill(tables, {("g", *key): offset(source_partition=0) for key in keys})
-    view, made = seen(picture_of(tables)), list[int]()
+    view, made = seen(snapshot_of(tables)), list[int]()
     make = cluster._partitions
 
     def partitions(*about: Any) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ def test_a_page_is_found_without_making_all_topics(tables: Tables, monkeypatch: 
 def test_a_page_has_a_partition_at_least(tables: Tables, limit: int) -> None:
     fill(tables, {("g", "t", number): offset(source_partition=0) for number in range(2)})
     asked = {"topics": [], "responsePartitionLimit": limit, "cursor": None}
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         answer = client.ask(75, 0, asked)
         assert [len(topic["partitions"]) for topic in answer["topics"]] == [1]
         assert answer["nextCursor"] == {"topicName": "t", "partitionIndex": 1}
@@ -220,7 +220,7 @@ def test_a_page_has_a_partition_at_least(tables: Tables, limit: int) -> None:
 @pytest.mark.parametrize("version", ["9" * 5_000 + ".0", "4." + "9" * 5_000])
 def test_a_client_may_say_that_it_is_of_any_version(tables: Tables, version: str) -> None:
     fill(tables, {("g", "t", 0): offset(source_partition=0)})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         client.named("apache-kafka-java", version)
         assert len(client.ask(3, 12, {"topics": None})["topics"]) == 1
 
@@ -228,14 +228,14 @@ def test_a_client_may_say_that_it_is_of_any_version(tables: Tables, version: str
 def test_topics_that_are_not_there_weigh_something_too(tables: Tables) -> None:
     fill(tables, {("g", "t", 0): offset(source_partition=0)})
     topics = [{"name": "nope"}, {"name": "t"}, {"name": None}]
-    assert apis.cluster.metadata_weight({"topics": topics}, seen(picture_of(tables))) == 4
+    assert apis.cluster.metadata_weight({"topics": topics}, seen(snapshot_of(tables))) == 4
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_versions_that_look_for_names_alone_refuse_ids(tables: Tables, version: int) -> None:
     fill(tables, {("g", "t", 0): offset(source_partition=0)})
     asked = [{"name": None, "topicId": TOPIC_ID}, {"name": "t"}]
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         topics = client.ask(3, version, {"topics": asked})["topics"]
         assert [(one["name"], one["errorCode"]) for one in topics] == [
             ("", Error.INVALID_REQUEST),
@@ -254,7 +254,7 @@ TOO_LONG = "\ufffd" * 11_000  # bytes that were no text
 def test_names_of_any_length_are_answered_about(tables: Tables) -> None:
     fill(tables, {LONG: group(source_partition=0, type="share")})
     resource = {"resourceType": 4, "resourceName": LONG, "configurationKeys": None}
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         for name in (LONG, LONG[:-1]):
             [consumer] = client.ask(69, 1, {"groupIds": [name]})["groups"]
             [classic] = client.ask(15, 6, {"groups": [name]})["groups"]
@@ -271,7 +271,7 @@ def test_texts_that_no_answer_can_hold_do_not_spoil_it(tables: Tables, count: in
     batch |= {("g", "t", 1): offset(source_partition=0, metadata=TOO_LONG)}
     batch |= {TOO_LONG: group(source_partition=0), "g": group(source_partition=0, members=[told])}
     fill(tables, {**batch, "h": group(source_partition=0, protocol_type=TOO_LONG)})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         assert [one["groupId"] for one in client.ask(16, 5, {})["groups"]] == ["g"]
         groups = client.ask(15, 6, {"groups": ["g", "h"]})["groups"]
         assert [one["clientId"] for one in groups[0]["members"]] == [""]
@@ -288,7 +288,7 @@ def test_names_of_topics_that_no_answer_can_hold_do_not_spoil_it(tables: Tables,
     }
     fill(tables, {**batch, "g": group(source_partition=0)})
     asked = {"groups": [{"groupId": "g", "topics": None}]}
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         for version in (0, 1, 12):
             topics = client.ask(3, version, {"topics": [] if version == 0 else None})["topics"]
             assert [one["name"] for one in topics] == ["t"]
@@ -313,7 +313,7 @@ def test_texts_of_members_that_no_answer_can_hold_do_not_spoil_it(
     told = member() | {"assignment": [topic]}
     told |= {} if field == "topic" else {field: [TOO_LONG] if field == "subscribed_topics" else TOO_LONG}
     fill(tables, {name: group(source_partition=0, type=kind, members=[told]) for name in ("g", "h")})
-    with listening(tables) as door, Client(door.bootstrap) as client:
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
         asked = (15, 6, {"groups": ["g", "h"]}) if kind == "classic" else (69, 1, {"groupIds": ["g", "h"]})
         found = client.ask(*asked)["groups"]
         assert [(one["errorCode"], len(one["members"])) for one in found] == [(Error.NONE, 1)] * 2

@@ -40,7 +40,7 @@ def world(
 
 
 @pytest.fixture(scope="module")
-def door(world: World) -> Iterator[Listening]:
+def endpoint(world: World) -> Iterator[Listening]:
     with listening(world.tables) as running:
         yield running
 
@@ -51,21 +51,21 @@ def topic_ids(client: Client) -> dict[str, str]:
 
 
 @pytest.fixture
-def door_with_empty_id(world: World, tmp_path: Path) -> Iterator[Listening]:
-    """A door behind which there is a group whose id is empty, as at the broker meanwhile."""
+def endpoint_with_empty_id(world: World, tmp_path: Path) -> Iterator[Listening]:
+    """An endpoint behind which there is a group whose id is empty, as at the broker meanwhile."""
     with world.with_empty_id(tmp_path) as tables, listening(tables) as running:
         yield running
 
 
 @AS_THE_NEWEST
-def test_every_request_is_answered_as_by_the_broker(world: World, door_with_empty_id: Listening) -> None:
-    with Client(world.bootstrap) as broker, Client(door_with_empty_id.bootstrap) as ours:
+def test_every_request_is_answered_as_by_the_broker(world: World, endpoint_with_empty_id: Listening) -> None:
+    with Client(world.bootstrap) as broker, Client(endpoint_with_empty_id.bootstrap) as ours:
         assert_same(broker, ours, requests([*world.groups, ""], topic_ids(broker)))
 
 
 @AS_THE_NEWEST
-def test_odd_requests_are_answered_as_by_the_broker(world: World, door: Listening) -> None:
-    with Client(world.bootstrap) as broker, Client(door.bootstrap) as ours:
+def test_odd_requests_are_answered_as_by_the_broker(world: World, endpoint: Listening) -> None:
+    with Client(world.bootstrap) as broker, Client(endpoint.bootstrap) as ours:
         assert_same(broker, ours, odd_requests(world.groups, topic_ids(broker)))
 
 
@@ -125,9 +125,9 @@ def tool() -> Iterator[JavaLines]:
     ids=" ".join,
 )
 def test_the_command_prints_the_same(
-    world: World, door: Listening, tool: JavaLines, arguments: list[str]
+    world: World, endpoint: Listening, tool: JavaLines, arguments: list[str]
 ) -> None:
-    expected, found = (lines_of(tool, one, arguments) for one in (world.bootstrap, door.bootstrap))
+    expected, found = (lines_of(tool, one, arguments) for one in (world.bootstrap, endpoint.bootstrap))
     assert found == expected
     assert expected[1]
     assert any(line.startswith("Error: ") for line in found[1]) == (arguments in FAILING)
@@ -136,18 +136,18 @@ def test_the_command_prints_the_same(
 @AS_THE_NEWEST
 @pytest.mark.parametrize("arguments", [["--list"], ["--describe", "--all-groups"]], ids=" ".join)
 def test_the_command_prints_the_same_where_there_is_a_group_without_a_name(
-    world: World, door_with_empty_id: Listening, tool: JavaLines, arguments: list[str]
+    world: World, endpoint_with_empty_id: Listening, tool: JavaLines, arguments: list[str]
 ) -> None:
-    bootstraps = (world.bootstrap, door_with_empty_id.bootstrap)
+    bootstraps = (world.bootstrap, endpoint_with_empty_id.bootstrap)
     expected, found = (lines_of(tool, one, arguments) for one in bootstraps)
     assert found == expected
     assert ("InvalidGroupIdException" in str(found)) == ("--describe" in arguments)
 
 
 def test_partitions_that_a_group_never_committed_are_described(
-    door: Listening, world: World, tool: JavaLines, tmp_path: Path
+    endpoint: Listening, world: World, tool: JavaLines, tmp_path: Path
 ) -> None:
-    assert described(tool, door, "classic orders") == [[*"0-", "20", "-"], [*"1-", "10", "-"]]
+    assert described(tool, endpoint, "classic orders") == [[*"0-", "20", "-"], [*"1-", "10", "-"]]
     tables = Tables(str(tmp_path))  # in which the ends of logs are not known either
     tables.create()
     replay_broker(tables, world.bootstrap, PARTITIONS, samples=False)
@@ -160,9 +160,9 @@ def test_partitions_that_no_group_ever_committed_are_described(
 ) -> None:
     has_consumers = kafka_version.has(Feature.CONSUMER_PROTOCOL)
     kinds = ["classic", "consumer"] if has_consumers else ["classic"]
-    with world.with_readers_of_empty(tmp_path, kinds) as tables, listening(tables) as door:
+    with world.with_readers_of_empty(tmp_path, kinds) as tables, listening(tables) as endpoint:
         for kind in kinds:
-            assert described(tool, door, f"reader-{kind} empty") == [[*"0-0-"]]
+            assert described(tool, endpoint, f"reader-{kind} empty") == [[*"0-0-"]]
 
 
 def test_a_topic_whose_name_is_not_known_keeps_no_group_from_being_described(
@@ -179,14 +179,14 @@ def test_a_topic_whose_name_is_not_known_keeps_no_group_from_being_described(
         ("other", "orders", 0): offset(source_partition=0, committed_offset=7),
     }
     append(tables, batch, partitions={0: PartitionProgress(position=10, loaded=True)}, now=now_ms())
-    with listening(tables) as door:
-        assert described(tool, door, "other orders") == [[*"07--"]]
-        assert described(tool, door, f"reads-unknown {topic_id}") == [[*"0---"], [*"2---"]]
+    with listening(tables) as endpoint:
+        assert described(tool, endpoint, "other orders") == [[*"07--"]]
+        assert described(tool, endpoint, f"reads-unknown {topic_id}") == [[*"0---"], [*"2---"]]
 
 
-def described(tool: JavaLines, door: Listening, begin: str) -> list[list[str]]:
+def described(tool: JavaLines, endpoint: Listening, begin: str) -> list[list[str]]:
     """Return partition, offset, log end and lag of the lines that begin so, of all groups."""
-    code, lines = lines_of(tool, door.bootstrap, ["--describe", "--all-groups"])
+    code, lines = lines_of(tool, endpoint.bootstrap, ["--describe", "--all-groups"])
     assert code == 0
     assert not any(line.startswith("Error: ") for line in lines), lines
     return [line.split()[2:6] for line in lines if line.startswith(begin)]
@@ -194,10 +194,10 @@ def described(tool: JavaLines, door: Listening, begin: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
 def test_the_command_is_refused_what_would_change_something(
-    world: World, door: Listening, tool: JavaLines, arguments: list[str]
+    world: World, endpoint: Listening, tool: JavaLines, arguments: list[str]
 ) -> None:
     before = lines_of(tool, world.bootstrap, ["--describe", "--group", "simple"])
-    _, printed = lines_of(tool, door.bootstrap, arguments)
+    _, printed = lines_of(tool, endpoint.bootstrap, arguments)
     assert "GroupAuthorizationException" in str(printed) or "Not authorized" in str(printed)
     assert lines_of(tool, world.bootstrap, ["--describe", "--group", "simple"]) == before
 
@@ -236,10 +236,10 @@ def seen_by_librdkafka(bootstrap: str) -> dict[str, Any]:
     }
 
 
-def test_librdkafka_sees_the_same(world: World, door: Listening) -> None:
-    expected, found = seen_by_librdkafka(world.bootstrap), seen_by_librdkafka(door.bootstrap)
+def test_librdkafka_sees_the_same(world: World, endpoint: Listening) -> None:
+    expected, found = seen_by_librdkafka(world.bootstrap), seen_by_librdkafka(endpoint.bootstrap)
     assert found == expected
-    admin = AdminClient({"bootstrap.servers": door.bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": endpoint.bootstrap, "log_level": 0})
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
         admin.delete_consumer_groups(["simple"])["simple"].result(10)
 
@@ -248,14 +248,14 @@ def test_librdkafka_sees_the_same(world: World, door: Listening) -> None:
 
 
 def test_while_brokers_do_not_answer_all_of_it_is_answered(
-    world: World, door: Listening, tool: JavaLines
+    world: World, endpoint: Listening, tool: JavaLines
 ) -> None:
     asked = [["--describe", "--all-groups"], ["--describe", "--all-groups", "--members"], ["--list"]]
-    before = [lines_of(tool, door.bootstrap, one) for one in asked]
-    seen = seen_by_librdkafka(door.bootstrap)
+    before = [lines_of(tool, endpoint.bootstrap, one) for one in asked]
+    seen = seen_by_librdkafka(endpoint.bootstrap)
     os.kill(world.broker.pid, signal.SIGSTOP)  # for less than a session of its members
     try:
-        assert [lines_of(tool, door.bootstrap, one) for one in asked] == before
-        assert seen_by_librdkafka(door.bootstrap) == seen
+        assert [lines_of(tool, endpoint.bootstrap, one) for one in asked] == before
+        assert seen_by_librdkafka(endpoint.bootstrap) == seen
     finally:
         os.kill(world.broker.pid, signal.SIGCONT)

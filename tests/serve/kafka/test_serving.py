@@ -1,4 +1,4 @@
-"""The command `offsetlake serve`: doors that may be opened, a clean end, tables that come and go."""
+"""The command `offsetlake serve`: endpoints that may be opened, a clean end, tables that come and go."""
 
 import gc
 import os
@@ -119,16 +119,16 @@ SLOW = """
 import os
 import time
 from streaming.cli.main import main
-from streaming.serve.picture.follower import Follower
+from streaming.serve.memory.tailer import Tailer
 
-look = Follower.look
+look = Tailer.look
 
 def slowly(self, **how):
     while not os.path.exists(os.environ["TABLES_THERE"]):
         time.sleep(0.01)
     return look(self, **how)
 
-Follower.look = slowly
+Tailer.look = slowly
 main()
 """
 """A serve that needs long to read the tables for the first time: until a file is there."""
@@ -160,12 +160,12 @@ def status_at(url: str) -> int:
         return error.code
 
 
-def test_while_the_tables_are_read_for_the_first_time_doors_say_so(
+def test_while_the_tables_are_read_for_the_first_time_endpoints_say_so(
     tables: Tables, slow: tuple[subprocess.Popen[str], str, Path], port: int
 ) -> None:
     fill(tables)
     process, http, there = slow
-    wait_until(lambda: answers_at(port), "the Kafka door", timeout_s=20)
+    wait_until(lambda: answers_at(port), "the Kafka endpoint", timeout_s=20)
     with closing(Client(f"127.0.0.1:{port}")) as client:
         assert offset_of(client) == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
         assert [status_at(f"{http}{path}") for path in ("/healthz", "/readyz")] == [200, 503]
@@ -180,9 +180,9 @@ def test_a_signal_ends_it_before_the_tables_are_read(
     slow: tuple[subprocess.Popen[str], str, Path], port: int
 ) -> None:
     process, _, there = slow
-    wait_until(lambda: answers_at(port), "the Kafka door", timeout_s=20)
+    wait_until(lambda: answers_at(port), "the Kafka endpoint", timeout_s=20)
     process.send_signal(signal.SIGTERM)
-    wait_until(lambda: not answers_at(port), "the Kafka door to be closed")
+    wait_until(lambda: not answers_at(port), "the Kafka endpoint to be closed")
     there.touch()
     assert process.wait(10) == 0
     assert process.stderr is not None
@@ -290,9 +290,9 @@ def test_a_host_of_several_addresses_is_listened_to_at_one_port(
         return [one for host in hosts for one in looked_up(host, *arguments, **more)]
 
     monkeypatch.setattr(socket, "getaddrinfo", found)
-    with listening(tables, address=Address("two.test", 0)) as door:
+    with listening(tables, address=Address("two.test", 0)) as endpoint:
         for host in addresses:
-            with Client(f"{host}:{door.address.port}") as client:
+            with Client(f"{host}:{endpoint.address.port}") as client:
                 assert client.ask(18, 0, {})["errorCode"] == 0
 
 
@@ -343,14 +343,14 @@ def test_clients_are_told_what_is_advertised(tables: Tables, serve: Serve, port:
         (["--kafka", "nowhere.invalid:9192"], 1, "Use an address of this machine"),
     ],
 )
-def test_doors_that_may_not_be_opened(
+def test_endpoints_that_may_not_be_opened(
     offsetlake: Any, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     ended = offsetlake("serve", "--table-root", str(tmp_path), *arguments)
     assert (ended.code, message in ended.err) == (code, True), ended.err
 
 
-def test_doors_stand_in_settings_and_a_taken_port_is_named(
+def test_endpoints_stand_in_settings_and_a_taken_port_is_named(
     offsetlake: Any, tmp_path: Path, tables: Tables, serve: Serve, port: int
 ) -> None:
     serve()
@@ -362,7 +362,7 @@ def test_doors_stand_in_settings_and_a_taken_port_is_named(
 
 
 @pytest.mark.parametrize("value", ['listen = "kafka"', 'listen = "127.0.0.1:1"\nadvertise = "x"', ""])
-def test_mistakes_in_doors_are_named(offsetlake: Any, tmp_path: Path, value: str) -> None:
+def test_mistakes_in_endpoints_are_named(offsetlake: Any, tmp_path: Path, value: str) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text(f"[[serve.kafka]]\n{value}\n")
     ended = offsetlake("serve", "--config", str(settings))

@@ -14,9 +14,9 @@ from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import MEMBER
 from streaming.serve.kafka import apis, connection
 from streaming.serve.kafka.limits import Limits, UnansweredError
-from streaming.serve.kafka.view import Address, View
+from streaming.serve.kafka.view import Address, RequestContext
 from streaming.serve.kafka.view import Client as Software
-from streaming.serve.picture.follower import Follower
+from streaming.serve.memory.tailer import Tailer
 from streaming.tables.tables import Tables
 
 TEXT = "x" * 30_000
@@ -36,7 +36,7 @@ def assigned(count: int) -> Row:
 
 
 @pytest.fixture(scope="module")
-def view(tmp_path_factory: pytest.TempPathFactory) -> View:
+def view(tmp_path_factory: pytest.TempPathFactory) -> RequestContext:
     """Few things that are large: texts, assignments, names, and topics of which one partition is known."""
     tables = Tables(str(tmp_path_factory.mktemp("sizes") / "tables"))
     tables.create()
@@ -46,10 +46,10 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     batch |= {"classic": group(source_partition=0, members=[assigned(50_000)])}
     batch |= {"consumer": group(source_partition=0, type="consumer", members=[assigned(50_000)])}
     append(tables, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
-    follower = Follower(tables, print)
-    follower.look()
-    return View(
-        picture=follower.current,
+    tailer = Tailer(tables, print)
+    tailer.look()
+    return RequestContext(
+        snapshot=tailer.current,
         now=now_ms(),
         within_ms=MINUTE_MS,
         address=Address("127.0.0.1", 1),
@@ -89,7 +89,7 @@ CASES: list[tuple[int, int, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("api_key", "version", "body"), CASES)
 def test_the_size_of_an_answer_is_about_what_it_will_be(
-    view: View, api_key: int, version: int, body: dict[str, Any]
+    view: RequestContext, api_key: int, version: int, body: dict[str, Any]
 ) -> None:
     request = asked(api_key, version, body)
     size = apis.size_of(request, view)
@@ -98,7 +98,7 @@ def test_the_size_of_an_answer_is_about_what_it_will_be(
     assert size.content <= 3 * made + 1_000
 
 
-def test_partitions_that_nothing_has_named_are_elements(view: View) -> None:
+def test_partitions_that_nothing_has_named_are_elements(view: RequestContext) -> None:
     shown = apis.cluster.answer_metadata({"topics": None}, view)["topics"]
     partitions = sum(len(topic["partitions"]) for topic in shown)
     assert partitions > 20_000
@@ -117,7 +117,7 @@ def test_partitions_that_nothing_has_named_are_elements(view: View) -> None:
     ],
 )
 def test_bytes_that_no_answer_can_hold_are_refused_before_it_is_made(
-    view: View, api_key: int, version: int, body: dict[str, Any]
+    view: RequestContext, api_key: int, version: int, body: dict[str, Any]
 ) -> None:
     request = Request(api_key, version, 1, "tests", body)
     with pytest.raises(UnansweredError, match=r"found 1[0-9]{8}: ask for fewer at once"):
@@ -129,14 +129,17 @@ def test_few_elements_of_many_bytes_are_not_made_on_the_loop(
 ) -> None:
     threads = list[str]()
 
-    def answered(request: Request, view: View) -> bytes | Pieces:
+    def answered(request: Request, view: RequestContext) -> bytes | Pieces:
         threads.append(threading.current_thread().name)
         return apis.answer(request, view)
 
     monkeypatch.setattr(connection, "answer", answered)
     batch: Batch = {("g", "t", number): offset(source_partition=0, metadata=TEXT) for number in range(5)}
     append(tables, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
-    with listening(tables, limits=Limits(large_bytes=100_000)) as door, Client(door.bootstrap) as client:
+    with (
+        listening(tables, limits=Limits(large_bytes=100_000)) as endpoint,
+        Client(endpoint.bootstrap) as client,
+    ):
         for numbers in ([0, 1], [0, 1, 2], [0, 1, 2, 3]):
             [found] = client.ask(9, 8, {"groups": [{"groupId": "g", **part_of("t", *numbers)}]})["groups"]
             assert {one["metadata"] for one in found["topics"][0]["partitions"]} == {TEXT}

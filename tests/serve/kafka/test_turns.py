@@ -38,21 +38,21 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 @contextmanager
-def one_that_is_slow(door: Listening) -> Iterator[Client]:
+def one_that_is_slow(endpoint: Listening) -> Iterator[Client]:
     """Have a client that has its turn, and does not read."""
-    with Client(door.bootstrap, 20) as client:
+    with Client(endpoint.bootstrap, 20) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.ask(18, 0, {})
         client.socket.sendall(ALL)
-        assert door.listener is not None
-        wait_until(door.listener._large.locked, "an answer to have its turn", timeout_s=5)
+        assert endpoint.listener is not None
+        wait_until(endpoint.listener._large.locked, "an answer to have its turn", timeout_s=5)
         yield client
 
 
-def refused(door: Listening) -> dict[str, int]:
+def refused(endpoint: Listening) -> dict[str, int]:
     """Return how many connections were closed, by the reason."""
-    assert door.listener is not None
-    return {reason: count for reason, count in door.listener.closed_connections().items() if count}
+    assert endpoint.listener is not None
+    return {reason: count for reason, count in endpoint.listener.closed_connections().items() if count}
 
 
 @pytest.mark.parametrize(
@@ -66,31 +66,39 @@ def refused(door: Listening) -> dict[str, int]:
 def test_whoever_waits_too_long_for_a_turn_is_told_to_ask_again(
     tables: Tables, api_key: int, version: int, body: dict[str, Any], about: str | None
 ) -> None:
-    with listening(tables, limits=LIMITS) as door, one_that_is_slow(door), Client(door.bootstrap) as client:
+    with (
+        listening(tables, limits=LIMITS) as endpoint,
+        one_that_is_slow(endpoint),
+        Client(endpoint.bootstrap) as client,
+    ):
         if about == "groups":
             answered = client.ask(api_key, version, body)[about]
             assert {one["errorCode"] for one in answered} == {Error.COORDINATOR_LOAD_IN_PROGRESS}
             assert len(answered) == 10
-            assert refused(door) == {}
+            assert refused(endpoint) == {}
         elif about == "topics":  # this is not large: it needs no turn
             assert len(client.ask(api_key, version, body)[about]) == 2_000
         else:  # a request that is not read while it waits has no answer: clients connect again
             client.send(api_key, version, body)
             assert client.frame() == b""
-            assert refused(door) == {"busy": 1}
-            assert [line for line in door.said if "large answers take too long" in line]
+            assert refused(endpoint) == {"busy": 1}
+            assert [line for line in endpoint.said if "large answers take too long" in line]
 
 
 def test_groups_that_cannot_be_listed_in_time_are_an_error_that_is_retried(tables: Tables) -> None:
     limits = Limits(large_answers=1, turn_s=0.3, large=500, large_bytes=10)
     asked = {"groupId": "small", "topics": [{"name": "t", "partitionIndexes": [*range(600)]}]}
-    with listening(tables, limits=limits) as door, one_that_is_slow(door), Client(door.bootstrap) as client:
+    with (
+        listening(tables, limits=limits) as endpoint,
+        one_that_is_slow(endpoint),
+        Client(endpoint.bootstrap) as client,
+    ):
         assert client.ask(9, 7, asked)["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
         partitions = client.ask(9, 1, asked)["topics"][0]["partitions"]
         assert {one["errorCode"] for one in partitions} == {Error.COORDINATOR_LOAD_IN_PROGRESS}
         described = client.ask(15, 6, {"groups": ["g1"] * 50 + [f"no-{n}" for n in range(600)]})["groups"]
         assert {one["errorCode"] for one in described} == {Error.COORDINATOR_LOAD_IN_PROGRESS}
-        assert refused(door) == {}
+        assert refused(endpoint) == {}
 
 
 def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -> None:
@@ -100,16 +108,16 @@ def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -
     append(tables, batch | {"g": group(source_partition=0)}, partitions=LOADED, now=now_ms())
     asked = {"groups": [{"groupId": "g", "topics": None}]}
     go_on = threading.Event()
-    with listening(tables, limits=Limits(large_answers=1), within_ms=10**9) as door, ExitStack() as stack:
-        assert door.listener is not None
+    with listening(tables, limits=Limits(large_answers=1), within_ms=10**9) as endpoint, ExitStack() as stack:
+        assert endpoint.listener is not None
         stack.callback(go_on.set)
-        door.listener._checks.get_loop().call_soon_threadsafe(door.listener.at_length, go_on.wait, 10)
-        clients = [stack.enter_context(Client(door.bootstrap, 20)) for _ in range(2)]
+        endpoint.listener._checks.get_loop().call_soon_threadsafe(endpoint.listener.at_length, go_on.wait, 10)
+        clients = [stack.enter_context(Client(endpoint.bootstrap, 20)) for _ in range(2)]
         numbers = [client.send(9, 8, asked) for client in clients]
-        wait_until(door.listener._large.locked, "an answer to have its turn", timeout_s=5)
+        wait_until(endpoint.listener._large.locked, "an answer to have its turn", timeout_s=5)
         newer: Batch = {("g", "t", 0): offset(source_partition=0, committed_offset=999)}
         append(tables, newer, live=batch, partitions=LOADED, now=now_ms())
-        door.follower.look()
+        endpoint.tailer.look()
         go_on.set()
         for client, number in zip(clients, numbers, strict=True):
             [found] = client.answer(9, 8, number)["groups"]
@@ -118,16 +126,16 @@ def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -
 
 def test_a_client_that_always_takes_a_little_does_not_keep_its_turn(tables: Tables) -> None:
     limits = Limits(large_answers=1, unread_s=1.0, unread_bytes_per_s=20_000_000)
-    with listening(tables, limits=limits) as door, one_that_is_slow(door) as slow:
+    with listening(tables, limits=limits) as endpoint, one_that_is_slow(endpoint) as slow:
         slow.socket.settimeout(0.5)
         began = time.monotonic()
-        assert door.listener is not None
-        while door.listener._large.locked() and time.monotonic() - began < 8:
+        assert endpoint.listener is not None
+        while endpoint.listener._large.locked() and time.monotonic() - began < 8:
             with suppress(OSError):
                 slow.socket.recv(8_192)
             time.sleep(0.1)
-        assert refused(door) == {"unread": 1}
-        with Client(door.bootstrap) as client:
+        assert refused(endpoint) == {"unread": 1}
+        with Client(endpoint.bootstrap) as client:
             assert len(client.ask(9, 8, EVERYTHING)["groups"]) == 10
 
 
@@ -144,21 +152,21 @@ def take_steadily(client: Client, bytes_per_s: int, most: int = PARTITIONS * 400
 @pytest.mark.parametrize(("bytes_per_s", "is_answered"), [(2_000_000, True), (10**9, False)])
 def test_a_client_has_longer_for_a_larger_answer(tables: Tables, bytes_per_s: int, is_answered: bool) -> None:
     limits = Limits(large_answers=1, unread_s=0.2, unread_bytes_per_s=bytes_per_s)
-    with listening(tables, limits=limits) as door, Client(door.bootstrap) as client:
+    with listening(tables, limits=limits) as endpoint, Client(endpoint.bootstrap) as client:
         client.socket.sendall(ALL)
         assert take_steadily(client, 8_000_000) is is_answered
-        assert refused(door) == ({} if is_answered else {"unread": 1})
+        assert refused(endpoint) == ({} if is_answered else {"unread": 1})
 
 
 def test_a_client_that_is_slow_loses_its_turn_only_to_another_that_waits(tables: Tables) -> None:
     limits = Limits(large_answers=1, unread_s=1.0, unread_bytes_per_s=1_000, wanted_bytes_per_s=10**9)
-    with listening(tables, limits=limits) as door, Client(door.bootstrap) as slow:
+    with listening(tables, limits=limits) as endpoint, Client(endpoint.bootstrap) as slow:
         slow.socket.sendall(ALL)
         assert take_steadily(slow, 400_000, most=1_000_000)
-        assert refused(door) == {}
-        with Client(door.bootstrap) as other:
+        assert refused(endpoint) == {}
+        with Client(endpoint.bootstrap) as other:
             assert len(other.ask(9, 8, EVERYTHING)["groups"]) == 10
-        assert refused(door) == {"unread": 1}
+        assert refused(endpoint) == {"unread": 1}
 
 
 def test_how_long_clients_may_take() -> None:
@@ -176,12 +184,12 @@ def test_how_long_clients_may_take() -> None:
 
 
 def test_an_answer_that_takes_only_a_while_does_not_wait_for_large_ones(tables: Tables) -> None:
-    with listening(tables, limits=LIMITS) as door:
-        assert door.listener is not None
+    with listening(tables, limits=LIMITS) as endpoint:
+        assert endpoint.listener is not None
         go_on = threading.Event()
-        door.listener._checks.get_loop().call_soon_threadsafe(door.listener.at_length, go_on.wait, 10)
+        endpoint.listener._checks.get_loop().call_soon_threadsafe(endpoint.listener.at_length, go_on.wait, 10)
         try:
-            with Client(door.bootstrap, 5) as client:
+            with Client(endpoint.bootstrap, 5) as client:
                 [found] = client.ask(9, 8, {"groups": [{"groupId": "small", "topics": None}]})["groups"]
                 assert len(found["topics"][0]["partitions"]) == 1_000
         finally:

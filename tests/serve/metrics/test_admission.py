@@ -9,8 +9,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from streaming.common.arrays import from_texts
+from streaming.serve.memory.names import NameIndex
 from streaming.serve.metrics.admission import Applicants, Seats, Withheld, admitted
-from streaming.serve.picture.names import Names
 
 MOST = 100
 NOW = 5
@@ -110,7 +110,7 @@ def test_there_are_never_more_than_the_most(data: st.DataObject) -> None:
 # --- answer after answer ---------------------------------------------------------------------------------
 
 
-class Door:
+class Listener:
     """Lets groups in, answer after answer."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Door:
         logs: int = 0,
     ) -> set[str]:
         """The groups that have series, of some with so many each."""
-        names, _ = Names.none().changed(from_texts(list(sizes)))
+        names, _ = NameIndex.none().changed(from_texts(list(sizes)))
         lost = gone or {}
         listed = [*names.places, *lost, LOGS]
         counts = np.array([{**sizes, **lost, LOGS: logs}[name] for name in listed], np.int64)
@@ -141,12 +141,12 @@ class Door:
 
 @given(st.lists(SIZES, min_size=1, max_size=4), SIZES)
 def test_a_flood_withholds_nobody_who_was_in(answers: list[dict[str, int]], flood: dict[str, int]) -> None:
-    door = Door()
+    endpoint = Listener()
     for sizes in answers:
-        were_in = door.let_in(sizes)
+        were_in = endpoint.let_in(sizes)
     before, newcomers = answers[-1], {f"new-{name}": size for name, size in flood.items()}
     for _ in range(3):
-        are_in = door.let_in({**before, **newcomers}, members=" ".join(newcomers))
+        are_in = endpoint.let_in({**before, **newcomers}, members=" ".join(newcomers))
         assert were_in <= are_in
         were_in = are_in
 
@@ -156,21 +156,21 @@ def test_who_came_with_a_flood_goes_before_those_who_were_there(
     sizes: dict[str, int], flood: dict[str, int]
 ) -> None:
     assume(sizes and sum(sizes.values()) < MOST)
-    door, newcomers = Door(), {f"new-{name}": size for name, size in flood.items()}
-    assert door.let_in(sizes) == set(sizes)
-    door.let_in({**sizes, **newcomers}, members=" ".join(newcomers))
+    endpoint, newcomers = Listener(), {f"new-{name}": size for name, size in flood.items()}
+    assert endpoint.let_in(sizes) == set(sizes)
+    endpoint.let_in({**sizes, **newcomers}, members=" ".join(newcomers))
     grown = {**sizes, min(sizes): sizes[min(sizes)] + MOST - sum(sizes.values())}  # there is no more room
-    assert door.let_in({**grown, **newcomers}, members=" ".join(newcomers)) >= set(sizes)
+    assert endpoint.let_in({**grown, **newcomers}, members=" ".join(newcomers)) >= set(sizes)
 
 
 @given(SIZES, st.lists(st.integers(0, 9), max_size=12))
 @example({"a": 90}, [0, 1, 0, 1])
 @example({"a": 40, "b": 40, "c": 10}, [9, 0, 9, 0])
 def test_a_group_at_the_border_does_not_come_and_go_again(sizes: dict[str, int], swings: list[int]) -> None:
-    door = Door()
+    endpoint = Listener()
     swinging = "swinging"
-    first = door.let_in({**sizes, swinging: 10}, members=swinging)
-    seen = [first, *(door.let_in({**sizes, swinging: 10 + more}, members=swinging) for more in swings)]
+    first = endpoint.let_in({**sizes, swinging: 10}, members=swinging)
+    seen = [first, *(endpoint.let_in({**sizes, swinging: 10 + more}, members=swinging) for more in swings)]
     for group in sizes:
         since = [group in one for one in seen]
         since = since[since.index(False) :] if False in since else []
@@ -179,46 +179,46 @@ def test_a_group_at_the_border_does_not_come_and_go_again(sizes: dict[str, int],
 
 
 def test_who_went_comes_back_when_others_are_gone() -> None:
-    door = Door()
-    assert door.let_in({"a": 60, "b": 60}) == {"a"}
-    assert door.let_in({"a": 35, "b": 60}) == {"a"}
-    assert door.let_in({"b": 60}) == {"b"}
-    assert door.let_in({"a": 40, "b": 60}) == {"a", "b"}
+    endpoint = Listener()
+    assert endpoint.let_in({"a": 60, "b": 60}) == {"a"}
+    assert endpoint.let_in({"a": 35, "b": 60}) == {"a"}
+    assert endpoint.let_in({"b": 60}) == {"b"}
+    assert endpoint.let_in({"a": 40, "b": 60}) == {"a", "b"}
 
 
 def test_while_nothing_can_be_told_all_remain_as_they_were() -> None:
-    door = Door()
+    endpoint = Listener()
     before = {"a": 60, "b": 60, "c": 30}
-    assert door.let_in(before) == {"a", "c"}
-    assert door.let_in(dict.fromkeys(before, 0)) == {"a", "c"}
-    assert door.let_in({**dict.fromkeys(before, 0), "aa": 0}) == {"a", "aa", "c"}
-    assert door.let_in({**before, "aa": 60}) == {"a", "c"}
+    assert endpoint.let_in(before) == {"a", "c"}
+    assert endpoint.let_in(dict.fromkeys(before, 0)) == {"a", "c"}
+    assert endpoint.let_in({**dict.fromkeys(before, 0), "aa": 0}) == {"a", "aa", "c"}
+    assert endpoint.let_in({**before, "aa": 60}) == {"a", "c"}
 
 
 def test_a_group_that_is_gone_keeps_its_place_and_one_that_was_withheld_gets_none() -> None:
-    door = Door()
-    assert door.let_in({"b": 60, "c": 30}) == {"b", "c"}
-    assert door.let_in({"a": 60, "b": 60, "c": 30}) == {"b", "c"}
-    assert door.let_in({"c": 30, "d": 9}, gone={"a": 60, "b": 60}) == {"b", "c"}
-    assert door.let_in({"a": 60, "b": 60, "c": 30}, gone={"d": 9}) == {"b", "c"}
+    endpoint = Listener()
+    assert endpoint.let_in({"b": 60, "c": 30}) == {"b", "c"}
+    assert endpoint.let_in({"a": 60, "b": 60, "c": 30}) == {"b", "c"}
+    assert endpoint.let_in({"c": 30, "d": 9}, gone={"a": 60, "b": 60}) == {"b", "c"}
+    assert endpoint.let_in({"a": 60, "b": 60, "c": 30}, gone={"d": 9}) == {"b", "c"}
 
 
 def test_a_group_that_stays_gone_precedes_newcomers() -> None:
-    door = Door()
-    assert door.let_in({"a": 60}, gone={"x": 30}) == {"a", "x"}
-    assert door.let_in({"a": 60, "b": 30}, members="b", gone={"x": 30}) == {"a", "x"}
+    endpoint = Listener()
+    assert endpoint.let_in({"a": 60}, gone={"x": 30}) == {"a", "x"}
+    assert endpoint.let_in({"a": 60, "b": 30}, members="b", gone={"x": 30}) == {"a", "x"}
 
 
 def test_logs_precede_newcomers_and_follow_those_who_were_in() -> None:
-    door = Door()
-    assert door.let_in({"a": 30}, logs=60) == {"a", LOGS}
-    assert door.let_in({"a": 30, "b": 20}, members="b", logs=60) == {"a", LOGS}
-    assert door.let_in({"a": 50, "b": 20}, members="b", logs=60) == {"a", "b"}
-    assert door.let_in({"a": 50, "b": 20}, logs=20) == {"a", "b", LOGS}
+    endpoint = Listener()
+    assert endpoint.let_in({"a": 30}, logs=60) == {"a", LOGS}
+    assert endpoint.let_in({"a": 30, "b": 20}, members="b", logs=60) == {"a", LOGS}
+    assert endpoint.let_in({"a": 50, "b": 20}, members="b", logs=60) == {"a", "b"}
+    assert endpoint.let_in({"a": 50, "b": 20}, logs=20) == {"a", "b", LOGS}
 
 
 def test_logs_come_last_where_all_is_new() -> None:
-    assert Door().let_in({"a": 50}, logs=60) == {"a"}
+    assert Listener().let_in({"a": 50}, logs=60) == {"a"}
 
 
 def test_the_sentence_names_those_that_are_withheld() -> None:

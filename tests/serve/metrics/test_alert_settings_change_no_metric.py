@@ -13,7 +13,7 @@ from streaming.model.progress import PartitionEnds
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 
-SWITCHES = ("group_stopped", "group_stalled", "offset_beyond_log_end", "offset_of_former_topic", "log")
+SWITCHES = ("group_stopped", "group_stalled", "offset_beyond_log_end", "offset_of_recreated_topic", "log")
 DURATIONS = (
     "evaluate_every",
     "warning",
@@ -56,9 +56,9 @@ def lake(tmp_path: Path) -> Lake:
         lake.commit(group, at=lake.now - RETENTION + HOUR, source_partition=partition)
         lake.set_group(group, source_partition=partition)
     lake.sample({("orders", 0): 200}, at=range(lake.now - 20 * MINUTE_MS, lake.now + 1, 2 * MINUTE_MS))
-    lake.beat()
+    lake.heartbeat()
     lake.now += 2 * MINUTE_MS
-    lake.beat({1: PartitionEnds(99, 99)})
+    lake.heartbeat({1: PartitionEnds(99, 99)})
     return lake
 
 

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assessed_world import MEMBERS, AssessedWorld
 from metrics_page import PAGE, with_tables
 from metrics_read import Labels, Maker, Read, by, older, read
 from prometheus import missing_programs, promtool
-from standing_world import MEMBERS, StandingWorld
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Reached, Rebuild
+from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.counters import Counters
+from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
 from streaming.serve.metrics.catalogue.schemes import NOT_HAD, SCHEMES
 from streaming.serve.metrics.exposition import Exposition, written, zipped
-from streaming.serve.metrics.source import KafkaCounts, Source
-from streaming.serve.picture.picture import Picture
-from streaming.serve.standing.counters import Counters
-from streaming.serve.standing.standing import Standing
+from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 
 KAFKA = KafkaCounts(
     requests={"OffsetFetch": 3, "ListGroups": 0}, connections=2, closed={"size": 4, "idle": 0}
@@ -31,26 +31,26 @@ KAFKA = KafkaCounts(
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> StandingWorld:
-    return StandingWorld(tmp_path_factory.mktemp("exposition"), now_ms(), 7)
+def world(tmp_path_factory: pytest.TempPathFactory) -> AssessedWorld:
+    return AssessedWorld(tmp_path_factory.mktemp("exposition"), now_ms(), 7)
 
 
 @pytest.fixture(scope="module")
-def maker(world: StandingWorld) -> Maker:
+def maker(world: AssessedWorld) -> Maker:
     return Maker(world.tables, granularity="partition")
 
 
 @pytest.fixture(scope="module")
-def source(maker: Maker) -> Source:
+def source(maker: Maker) -> MetricsSource:
     return maker.source(kafka=KAFKA)
 
 
-def made(source: Source, **options: Any) -> Read:
+def made(source: MetricsSource, **options: Any) -> Read:
     """The metrics of a source under other settings."""
     return read(made_bytes(source, **options))
 
 
-def made_bytes(source: Source, **options: Any) -> bytes:
+def made_bytes(source: MetricsSource, **options: Any) -> bytes:
     metrics = replace(source.settings.metrics, **options)
     changed = replace(source, settings=replace(source.settings, metrics=metrics))
     return b"".join(written(Exposition(metrics).families(changed), "text"))
@@ -63,22 +63,22 @@ def of_groups(told: Read) -> set[str]:
 # --- names, and what promtool says -----------------------------------------------------------------------
 
 
-def test_promtool_finds_nothing_to_say(source: Source) -> None:
+def test_promtool_finds_nothing_to_say(source: MetricsSource) -> None:
     if why := missing_programs():
         pytest.skip(why)
     assert promtool("check", "metrics", text=made_bytes(source).decode()) == ""
 
 
-def test_every_metric_of_the_catalogue_can_be_there(source: Source) -> None:
+def test_every_metric_of_the_catalogue_can_be_there(source: MetricsSource) -> None:
     told = made(source)
     rare = {"source_held_back_timestamp_seconds", "source_unanswered_timestamp_seconds"}
     rare |= {"group_topic_below_log_start_max", "alerts_undelivered"}
-    rare |= {"group_retired_offsets_total", "group_unreadable_offsets", "group_topic_offsets_below_log_start"}
+    rare |= {"group_removed_offsets_total", "group_unreadable_offsets", "group_topic_offsets_below_log_start"}
     assert {metric.full_name for metric in CATALOGUE if metric.name not in rare} - set(told) == set()
     assert set(told) <= {metric.full_name for metric in CATALOGUE}
 
 
-def test_series_have_the_labels_of_the_catalogue(source: Source) -> None:
+def test_series_have_the_labels_of_the_catalogue(source: MetricsSource) -> None:
     told = made(source)
     for metric in CATALOGUE:
         for labels in told.get(metric.full_name, {}):
@@ -90,7 +90,7 @@ def test_the_page_has_every_metric_as_it_is_declared() -> None:
     assert with_tables(text) == text, "run: PYTHONPATH=.:tests/support .venv/bin/python -m metrics_page"
 
 
-def test_gzip_is_the_same(source: Source) -> None:
+def test_gzip_is_the_same(source: MetricsSource) -> None:
     pieces = written(Exposition(source.settings.metrics).families(source), "openmetrics")
     assert gzip.decompress(b"".join(zipped(pieces))) == b"".join(pieces)
 
@@ -102,13 +102,13 @@ def test_gzip_is_the_same(source: Source) -> None:
     ("granularity", "finest"),
     [("group", r"group_(?!topic)"), ("topic", r"group_(?!topic_partition)"), ("partition", "")],
 )
-def test_granularity(source: Source, granularity: str, finest: str) -> None:
+def test_granularity(source: MetricsSource, granularity: str, finest: str) -> None:
     found = of_groups(made(source, granularity=granularity))
     everything = of_groups(made(source))
     assert found == {name for name in everything if re.match(f"offsetlake_{finest}", name)}
 
 
-def test_patterns_make_groups_coarser_or_finer(world: StandingWorld) -> None:
+def test_patterns_make_groups_coarser_or_finer(world: AssessedWorld) -> None:
     entries = [
         {"pattern": "group-1", "granularity": "none"},
         {"pattern": "group-*", "granularity": "partition"},
@@ -152,7 +152,7 @@ def series_of(told: Read, groups: set[str]) -> dict[tuple[str, Labels], float]:
     }
 
 
-def test_where_there_are_too_many_groups_go_whole(source: Source) -> None:
+def test_where_there_are_too_many_groups_go_whole(source: MetricsSource) -> None:
     whole = made(source)
     counts = counts_by_group(whole)
     most = sum(counts.values()) // 2
@@ -170,7 +170,7 @@ def test_where_there_are_too_many_groups_go_whole(source: Source) -> None:
     assert all(are_members_in) or not any(group in left for group, count in members.items() if not count)
 
 
-def test_where_there_is_no_room_the_job_stays(source: Source) -> None:
+def test_where_there_is_no_room_the_job_stays(source: MetricsSource) -> None:
     nothing = made(source, max_series=1)
     assert of_groups(nothing) == set()
     assert nothing["offsetlake_groups_withheld"] == {(): len(counts_by_group(made(source)))}
@@ -178,7 +178,7 @@ def test_where_there_is_no_room_the_job_stays(source: Source) -> None:
 
 
 def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: Path) -> None:
-    world = StandingWorld(tmp_path, now_ms(), 7)
+    world = AssessedWorld(tmp_path, now_ms(), 7)
     maker = Maker(world.tables, world.now, granularity="partition")
     whole = maker.read()
     most = sum(counts_by_group(whole).values()) + log_count(whole)
@@ -206,7 +206,7 @@ def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: 
 
 
 def test_of_groups_that_have_no_offsets_the_older_precede(tmp_path: Path) -> None:
-    world = StandingWorld(tmp_path, now_ms(), 7)
+    world = AssessedWorld(tmp_path, now_ms(), 7)
     came = {"a new one": world.now, "b old one": 1}
     groups: Batch = {
         name: group(state="Empty", state_timestamp=at, source_partition=3) for name, at in came.items()
@@ -219,7 +219,7 @@ def test_of_groups_that_have_no_offsets_the_older_precede(tmp_path: Path) -> Non
     assert counts.keys() - counts_by_group(told).keys() == {"a new one", unknown}
 
 
-def test_idle_groups_are_left_out_if_asked_for(world: StandingWorld, source: Source) -> None:
+def test_idle_groups_are_left_out_if_asked_for(world: AssessedWorld, source: MetricsSource) -> None:
     last = by(made(source)["offsetlake_group_last_commit_timestamp_seconds"], "group")
     told = made(source, idle_after_ms=10 * MINUTE_MS)
     kept = by(told["offsetlake_group_last_commit_timestamp_seconds"], "group")
@@ -232,23 +232,23 @@ def test_idle_groups_are_left_out_if_asked_for(world: StandingWorld, source: Sou
     assert by(told["offsetlake_series_withheld"], "reason")["idle"] > 0
 
 
-def test_labels_of_the_settings_are_on_every_series(source: Source) -> None:
+def test_labels_of_the_settings_are_on_every_series(source: MetricsSource) -> None:
     told = made(source, labels={"env": 'a "b"'})
     assert all(dict(labels)["env"] == 'a "b"' for series in told.values() for labels in series)
 
 
-def test_the_cluster_of_kafka_lag_exporter_has_the_name_that_the_settings_give(source: Source) -> None:
+def test_the_cluster_of_kafka_lag_exporter_has_the_name_that_the_settings_give(source: MetricsSource) -> None:
     named = made(source, names="kafka-lag-exporter", labels={"cluster_name": "production"})
     assert all(dict(labels)["cluster_name"] == "production" for series in named.values() for labels in series)
     by_id = made(source, names="kafka-lag-exporter")["kafka_consumergroup_group_sum_lag"]
-    assert {dict(labels)["cluster_name"] for labels in by_id} == {source.picture.progress.cluster_id}
+    assert {dict(labels)["cluster_name"] for labels in by_id} == {source.snapshot.progress.cluster_id}
 
 
 @pytest.mark.parametrize(
     "name",
     ["group", "9x", "le", "__name__", "a-b", "job", "instance", "severity", "trouble", "groups", "alertname"],
 )
-def test_labels_that_cannot_be_are_refused(source: Source, name: str) -> None:
+def test_labels_that_cannot_be_are_refused(source: MetricsSource, name: str) -> None:
     with pytest.raises(MisuseError, match=r"metrics\.labels: expected names"):
         made(source, labels={name: "x"})
     assert "group" in OWN_LABELS
@@ -257,20 +257,20 @@ def test_labels_that_cannot_be_are_refused(source: Source, name: str) -> None:
 # --- left out rather than wrong ----------------------------------------------------------------------------
 
 
-def test_groups_end_with_the_heartbeat_and_the_job_stays(source: Source) -> None:
+def test_groups_end_with_the_heartbeat_and_the_job_stays(source: MetricsSource) -> None:
     age = source.settings.tables.complete_within_ms
-    late = older(source, source.picture.progress.heartbeat + age - source.now)
+    late = older(source, source.snapshot.progress.heartbeat + age - source.now)
     assert of_groups(read(made_bytes(late)))
     later = read(made_bytes(older(late, 1)))
     assert of_groups(later) == set()
     assert by(later["offsetlake_series_withheld"], "reason")["incomplete"] > 0
     heartbeat = later["offsetlake_heartbeat_timestamp_seconds"][()]
-    assert heartbeat == source.picture.progress.heartbeat / 1_000
+    assert heartbeat == source.snapshot.progress.heartbeat / 1_000
 
 
-def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: Source) -> None:
+def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: MetricsSource) -> None:
     age = source.settings.tables.complete_within_ms
-    early = older(source, source.picture.progress.heartbeat - age - source.now)
+    early = older(source, source.snapshot.progress.heartbeat - age - source.now)
     assert of_groups(read(made_bytes(early)))
     earlier = read(made_bytes(older(early, -1)))
     assert of_groups(earlier) == set()
@@ -286,12 +286,12 @@ def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: Source) -
     ],
 )
 def test_groups_of_partitions_that_cannot_be_judged_are_left_out(
-    world: StandingWorld, source: Source, what: str, changed: dict[str, Any]
+    world: AssessedWorld, source: MetricsSource, what: str, changed: dict[str, Any]
 ) -> None:
-    progress = source.picture.progress
+    progress = source.snapshot.progress
     partitions = {3: world.partition(world.now, **changed), 4: world.partition(world.now)}
-    picture = replace(source.picture, progress=replace(progress, partitions=partitions))
-    told = made(replace(source, picture=picture))
+    snapshot = replace(source.snapshot, progress=replace(progress, partitions=partitions))
+    told = made(replace(source, snapshot=snapshot))
     found, everything = (
         {group for group in by(one["offsetlake_group_commits_total"], "group") if "~" not in group}
         for one in (told, made(source))
@@ -300,17 +300,21 @@ def test_groups_of_partitions_that_cannot_be_judged_are_left_out(
     assert found != everything
 
 
-def test_nothing_is_said_of_groups_while_the_tables_are_rebuilt(source: Source) -> None:
-    rebuild = Rebuild(since=source.now, reason="the topic was made anew")
-    picture = replace(source.picture, progress=replace(source.picture.progress, rebuild=rebuild))
-    told = made(replace(source, picture=picture))
+def test_nothing_is_said_of_groups_while_the_tables_are_rebuilt(source: MetricsSource) -> None:
+    rebuild = Rebuild(since=source.now, reason="the topic was recreated")
+    snapshot = replace(source.snapshot, progress=replace(source.snapshot.progress, rebuild=rebuild))
+    told = made(replace(source, snapshot=snapshot))
     assert {name for name in of_groups(told) if name.startswith("offsetlake_group")} == set()
     assert told["offsetlake_rebuild_in_progress"][()] == 1
 
 
-def test_before_anything_was_read(source: Source) -> None:
+def test_before_anything_was_read(source: MetricsSource) -> None:
     nothing = replace(
-        source, picture=Picture.none(), standing=Standing.none(), counters=Counters(), failures=["offsets"]
+        source,
+        snapshot=MemorySnapshot.none(),
+        assessment=Assessment.none(),
+        counters=Counters(),
+        failures=["offsets"],
     )
     told = made(nothing)
     assert of_groups(told) == set()
@@ -322,7 +326,7 @@ def test_before_anything_was_read(source: Source) -> None:
 
 
 @pytest.mark.parametrize("names", SCHEMES)
-def test_names_of_others(source: Source, names: str) -> None:
+def test_names_of_others(source: MetricsSource, names: str) -> None:
     ours, theirs = made(source), made(source, names=names)
     assert of_groups(theirs) == set()
     foreign = {one.name: one for one in SCHEMES[names]}
@@ -339,14 +343,14 @@ def test_names_of_others(source: Source, names: str) -> None:
     assert not set(NOT_HAD[names]) & set(foreign)
 
 
-def test_a_board_of_kafka_exporter_finds_its_series(source: Source) -> None:
+def test_a_board_of_kafka_exporter_finds_its_series(source: MetricsSource) -> None:
     theirs, ours = made(source, names="kafka_exporter"), made(source)
     key = ("consumergroup", "topic")
     sums = by(theirs["kafka_consumergroup_lag_sum"], *key)
     assert sums == by(ours["offsetlake_group_topic_lag"], "group", "topic")
 
 
-def test_kminion_says_which_groups_are_stable(source: Source) -> None:
+def test_kminion_says_which_groups_are_stable(source: MetricsSource) -> None:
     theirs = made(source, names="kminion")["kminion_kafka_consumer_group_info"]
     assert {dict(labels)["state"]: value for labels, value in theirs.items()} == {"Stable": 1, "Empty": 0}
     assert {dict(labels)["coordinator_id"] for labels in theirs} == {""}
@@ -355,7 +359,7 @@ def test_kminion_says_which_groups_are_stable(source: Source) -> None:
 # --- counters ----------------------------------------------------------------------------------------------
 
 
-def test_the_requests_of_the_kafka_door(source: Source) -> None:
+def test_the_requests_of_the_kafka_endpoint(source: MetricsSource) -> None:
     told = made(source)
     assert by(told["offsetlake_kafka_requests_total"], "api") == {"OffsetFetch": 3, "ListGroups": 0}
     assert told["offsetlake_kafka_connections"][()] == 2

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from alert_tables import DAY, RETENTION, Lake
+from assessed_world import AssessedWorld
 from metrics_read import Maker, by
-from standing_world import StandingWorld
 from table_batches import append, offset
 
 from streaming.alerts.table import AlertTable, Delivery
@@ -14,18 +14,18 @@ from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.rules import HealthRules
 from streaming.model.progress import PartitionProgress, Reached
 from streaming.queries.lag import LagQueries
-from streaming.serve.picture.follower import Follower
-from streaming.serve.standing.keeper import Keeper
+from streaming.serve.assessment.refresher import Refresher
+from streaming.serve.memory.tailer import Tailer
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> StandingWorld:
-    return StandingWorld(tmp_path / "world", now_ms(), 11)
+def world(tmp_path: Path) -> AssessedWorld:
+    return AssessedWorld(tmp_path / "world", now_ms(), 11)
 
 
-def test_a_commit_is_in_the_next_ones(world: StandingWorld) -> None:
+def test_a_commit_is_in_the_next_ones(world: AssessedWorld) -> None:
     maker = Maker(world.tables)
     before = by(maker.read()["offsetlake_group_lag"], "group")
     key = next(key for key, habit in world._habits.items() if habit == "stopped" and key[1] == "orders")
@@ -48,54 +48,54 @@ def test_a_commit_is_in_the_next_ones(world: StandingWorld) -> None:
     }
 
 
-def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(world: StandingWorld) -> None:
+def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(world: AssessedWorld) -> None:
     said: list[str] = []
     times = [world.now]
     settings = read_settings()
-    follower = Follower(world.tables, said.append, clock=lambda: times[0])
-    assert follower.look()
-    keeper = Keeper(
+    tailer = Tailer(world.tables, said.append, clock=lambda: times[0])
+    assert tailer.look()
+    refresher = Refresher(
         world.tables,
-        lambda: follower.current,
+        lambda: tailer.current,
         said.append,
         health=HealthRules(),
         expiry=settings.expiry,
         clock=lambda: times[0],
     )
-    standing = keeper.make()
-    assert standing.moment == world.now
+    assessment = refresher.make()
+    assert assessment.moment == world.now
     shutil.rmtree(world.root)
     times[0] += 299_000
-    assert keeper.make().moment == world.now
+    assert refresher.make().moment == world.now
     times[0] += 2_000
-    assert keeper.make().moment == 0
+    assert refresher.make().moment == 0
     assert len([sentence for sentence in said if "lag and status cannot be refreshed" in sentence]) == 1
 
 
-def test_a_standing_is_of_the_picture_though_the_tables_have_gone_on(world: StandingWorld) -> None:
-    follower = Follower(world.tables, print, clock=lambda: world.now)
-    assert follower.look()
-    keeper = Keeper(
+def test_a_assessment_is_of_the_snapshot_though_the_tables_have_gone_on(world: AssessedWorld) -> None:
+    tailer = Tailer(world.tables, print, clock=lambda: world.now)
+    assert tailer.look()
+    refresher = Refresher(
         world.tables,
-        lambda: follower.current,
+        lambda: tailer.current,
         print,
         health=HealthRules(),
         expiry=read_settings().expiry,
         clock=lambda: world.now,
     )
-    before = keeper.make().positions
+    before = refresher.make().positions
     keys = list(world._habits)
     times = {"commit_timestamp": world.now, "source_timestamp": world.now}
     world.append(
         {key: offset(committed_offset=1, source_partition=world._source(key[0]), **times) for key in keys},
         world.now,
     )
-    after = keeper.make().positions
+    after = refresher.make().positions
     assert after["status"].tolist() == before["status"].tolist()
     assert after["lag"].tolist() == before["lag"].tolist()
 
 
-def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: StandingWorld) -> None:
+def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: AssessedWorld) -> None:
     maker, told = Maker(world.tables), "offsetlake_batch_duration_seconds"
     assert maker.read()[told] == {(): 1.5}
     world.live(world.now, batch_ms=60_001)
@@ -135,7 +135,7 @@ def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("names", ["offsetlake", "kafka_exporter"])
-def test_log_ends_are_told_as_long_as_they_are_sampled(world: StandingWorld, names: str) -> None:
+def test_log_ends_are_told_as_long_as_they_are_sampled(world: AssessedWorld, names: str) -> None:
     maker = Maker(world.tables, now=world.now, granularity="partition", names=names)
     ends = {
         "offsetlake": (

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from assessed_world import AssessedWorld
 from metrics_read import Maker, Read, by
-from standing_world import StandingWorld
 
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
@@ -22,12 +22,12 @@ PREFIX = "offsetlake_group"
 
 
 @pytest.fixture(scope="module", params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StandingWorld:
-    return StandingWorld(tmp_path_factory.mktemp("standing"), now_ms(), request.param)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AssessedWorld:
+    return AssessedWorld(tmp_path_factory.mktemp("assessment"), now_ms(), request.param)
 
 
 @pytest.fixture(scope="module")
-def maker(world: StandingWorld) -> Maker:
+def maker(world: AssessedWorld) -> Maker:
     return Maker(world.tables, granularity="partition")
 
 
@@ -49,7 +49,7 @@ def rows(table: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_lag_of_groups(world: StandingWorld, told: Read) -> None:
+def test_lag_of_groups(world: AssessedWorld, told: Read) -> None:
     answered = rows(LagQueries(world.tables).list_lag().rows)
     assert by(told[f"{PREFIX}_lag"], "group") == {
         row["group"]: row["lag"] for row in answered if row["lag"] is not None
@@ -62,7 +62,7 @@ def test_lag_of_groups(world: StandingWorld, told: Read) -> None:
     }
 
 
-def test_offsets_beyond_the_end_of_their_log(world: StandingWorld, told: Read) -> None:
+def test_offsets_beyond_the_end_of_their_log(world: AssessedWorld, told: Read) -> None:
     counted = by(told[f"{PREFIX}_offsets_beyond_log_end"], "group")
     assert counted
     answered = rows(LagQueries(world.tables).list_lag().rows)
@@ -84,7 +84,7 @@ def test_offsets_beyond_the_end_of_their_log(world: StandingWorld, told: Read) -
     assert counted == {shown(str(finding.group)): finding.facts["offsets"] for finding in found}
 
 
-def test_status_of_groups(world: StandingWorld, told: Read) -> None:
+def test_status_of_groups(world: AssessedWorld, told: Read) -> None:
     answered = rows(LagQueries(world.tables).health().rows)
     expected = {row["group"]: STATUSES.index(row["status"]) for row in answered}
     assert by(told[f"{PREFIX}_status"], "group") == expected
@@ -95,7 +95,7 @@ def test_status_of_groups(world: StandingWorld, told: Read) -> None:
     assert without_offsets, "a group whose members have partitions, and commit nothing"
 
 
-def test_positions(world: StandingWorld, told: Read) -> None:
+def test_positions(world: AssessedWorld, told: Read) -> None:
     answered = rows(LagQueries(world.tables).list_offsets(with_former=True).rows)
     key = ("group", "topic", "partition")
 
@@ -121,18 +121,18 @@ def test_positions(world: StandingWorld, told: Read) -> None:
         if row["committed_offset"] is None:  # a member has the partition
             continue
         place = row["group"], row["topic"]
-        former[place] += bool(row["of_former_topic"])
+        former[place] += bool(row["of_recreated_topic"])
         sums[place] += row["committed_offset"]
         at = to_ms(row["commit_timestamp"]) / 1_000
         oldest[place] = min(at, oldest.get(place, at))
-    counted = by(told[f"{PREFIX}_topic_offsets_of_former_topic"], "group", "topic")
+    counted = by(told[f"{PREFIX}_topic_offsets_of_recreated_topic"], "group", "topic")
     assert counted == {place: count for place, count in former.items() if count}
     assert counted
     assert by(told[f"{PREFIX}_topic_position"], "group", "topic") == sums
     assert by(told[f"{PREFIX}_topic_oldest_commit_timestamp_seconds"], "group", "topic") == oldest
 
 
-def test_lag_of_topics(world: StandingWorld, told: Read) -> None:
+def test_lag_of_topics(world: AssessedWorld, told: Read) -> None:
     sums: dict[tuple[str, str], int] = defaultdict(int)
     longest: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows(LagQueries(world.tables).list_offsets().rows):
@@ -146,7 +146,7 @@ def test_lag_of_topics(world: StandingWorld, told: Read) -> None:
     assert seconds == pytest.approx(longest, abs=1e-5)
 
 
-def test_expiry(world: StandingWorld, maker: Maker, told: Read) -> None:
+def test_expiry(world: AssessedWorld, maker: Maker, told: Read) -> None:
     listing = list_expiring(world.tables, settings=maker.settings.expiry, now=maker.now)
     soonest: dict[tuple[str, str], float] = {}
     for row in rows(listing.rows):
@@ -157,7 +157,7 @@ def test_expiry(world: StandingWorld, maker: Maker, told: Read) -> None:
     assert len({rule for _, rule in soonest}) > 2
 
 
-def test_groups(world: StandingWorld, told: Read) -> None:
+def test_groups(world: AssessedWorld, told: Read) -> None:
     described = rows(OffsetQueries(world.tables).list_groups().rows)
     words = ("group", "type", "state", "protocol_type")
     assert set(by(told[f"{PREFIX}_info"], *words)) == {
@@ -175,7 +175,7 @@ def test_groups(world: StandingWorld, told: Read) -> None:
     assert set(subscribed.values()) == {0, 1}
 
 
-def test_unreadable_offsets(world: StandingWorld, told: Read) -> None:
+def test_unreadable_offsets(world: AssessedWorld, told: Read) -> None:
     counts: dict[str, int] = defaultdict(int)
     for row in rows(OffsetQueries(world.tables).list_offsets().rows):
         counts[row["group"]] += row["unreadable_source_offset"] is not None

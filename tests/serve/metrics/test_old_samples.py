@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from log_end_rows import Sample, rows_of
 from metrics_read import Maker, Read, by
-from table_batches import append, beat, offset
+from table_batches import append, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.positions import MAX_AGE_MS
@@ -45,7 +45,7 @@ def sample(tables: Tables, ends: dict[int, int], *partitions: int) -> None:
 def live(tables: Tables, at: int) -> None:
     """Let the job say that it has read everything up to a moment (ms)."""
     reached = Reached(as_of=at)
-    beat(tables, at, partitions={0: PartitionProgress(loaded=True, stable=reached, whole=reached)})
+    heartbeat(tables, at, partitions={0: PartitionProgress(loaded=True, stable=reached, whole=reached)})
 
 
 def lags(told: Read) -> dict[str, list[float]]:
@@ -79,7 +79,7 @@ def test_no_lag_is_told_of_samples_that_are_too_old_by_now(sampled: Tables, is_r
         maker.now = NOW - 4 * MINUTE_MS + age_ms
         live(sampled, maker.now)
         now = maker.source()
-        return maker.read(source=now if is_renewed else replace(now, standing=before.standing))
+        return maker.read(source=now if is_renewed else replace(now, assessment=before.assessment))
 
     told = later(MAX_AGE_MS)
     assert by(told[f"{GROUP}_topic_partition_lag"], "group", "partition") == {

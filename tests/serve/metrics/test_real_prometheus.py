@@ -38,9 +38,9 @@ RATE_INTERVAL_S = max(INTERVAL_S + SCRAPE_S, 4 * SCRAPE_S)
 QUICK = """
 from streaming.cli.main import main
 from streaming.serve.metrics.publisher import Publisher
-from streaming.serve.standing.keeper import Keeper
+from streaming.serve.assessment.refresher import Refresher
 
-for kind in (Publisher, Keeper):
+for kind in (Publisher, Refresher):
     kind.__init__.__kwdefaults__["every_s"] = 0.5
 main()
 """
@@ -87,7 +87,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         log = folder / "live.log"
         running.enter_context(serving(live, world.tables.root, log, *options))
         died = running.enter_context(serving(dead, dead_tables.root, folder / "dead.log"))
-        wait_until(lambda: "answering Kafka's clients on" in log.read_text(), "the Kafka door")
+        wait_until(lambda: "answering Kafka's clients on" in log.read_text(), "the Kafka endpoint")
         client = running.enter_context(closing(Client(kafka)))
 
         def has(expression: str) -> bool:
@@ -228,9 +228,9 @@ def rules(prometheus: Prometheus) -> dict[str, dict[str, Any]]:
 def test_every_rule_is_evaluated_and_its_expression_gives_series(scraped: Scraped) -> None:
     moments = {"OffsetlakeDown": scraped.after_end, "OffsetlakeAbsent": scraped.at - 2 * DAY_MS / 1_000}
     found = rules(scraped.prometheus)
-    found["OffsetlakeStandingOld"] = {  # nothing has run for ten minutes
-        **found["OffsetlakeStandingOld"],
-        "query": found["OffsetlakeStandingOld"]["query"].replace("> 600", "> 0"),
+    found["OffsetlakeAssessmentOld"] = {  # nothing has run for ten minutes
+        **found["OffsetlakeAssessmentOld"],
+        "query": found["OffsetlakeAssessmentOld"]["query"].replace("> 600", "> 0"),
     }
     assert len(found) == RULES.read_text().count("expr:")
     assert {name: rule["lastError"] for name, rule in found.items() if rule["health"] != "ok"} == {}
@@ -258,7 +258,7 @@ def test_each_trouble_is_that_of_the_group_that_has_it(scraped: Scraped) -> None
         "below_log_start": {"late"},
         "one_below_log_start": {"marker"},
         "beyond_log_end": {"ahead"},
-        "former_topic": {"former"},
+        "recreated_topic": {"former"},
         "unreadable": {"garbled"},
     }
 

@@ -24,7 +24,7 @@ class Metric:
 
     `help` is what scrapers show, in a line; `absent` says when there is no series of it (empty: there always
     is one). `example` is a query. `counts`: it is the number of offsets of which this boolean of
-    `standing.POSITIONS` holds, and there is no series where that is 0.
+    `assessment.POSITIONS` holds, and there is no series where that is 0.
     """
 
     name: str

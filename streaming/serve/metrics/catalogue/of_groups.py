@@ -126,13 +126,13 @@ OF_GROUPS: Final = (
         example="increase(offsetlake_group_rewinds_total[1h]) > 0",
     ),
     Metric(
-        name="group_retired_offsets_total",
+        name="group_removed_offsets_total",
         help="Removed committed offsets of the group, by cause; for six hours after the group is gone.",
         level="group",
         labels=("group", "cause"),
         kind="counter",
         absent=f"none removed since serve started; the causes {' and '.join(CAUSES_FROM_0)} begin at 0",
-        example='increase(offsetlake_group_retired_offsets_total{cause="expired (probable)"}[1h]) > 0',
+        example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
 
@@ -203,13 +203,13 @@ OF_TOPICS: Final = (
         example="offsetlake_group_topic_below_log_start_max > 1",
     ),
     Metric(
-        name="group_topic_offsets_of_former_topic",
+        name="group_topic_offsets_of_recreated_topic",
         help="Committed offsets of a deleted topic of the same name; they point into another log.",
         level="topic",
         labels=_TOPIC,
         absent="there are none",
-        counts="of_former_topic",
-        example="offsetlake_group_topic_offsets_of_former_topic",
+        counts="of_recreated_topic",
+        example="offsetlake_group_topic_offsets_of_recreated_topic",
     ),
 )
 

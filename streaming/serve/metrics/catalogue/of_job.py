@@ -77,12 +77,12 @@ OF_JOB: Final = (
         example="time() - offsetlake_log_ends_timestamp_seconds > 300",
     ),
     Metric(
-        name="standing_timestamp_seconds",
+        name="assessment_timestamp_seconds",
         help="Time as of which lag, status and expiry of groups were computed.",
         level="job",
         unit=SECONDS,
         absent="they were not computed yet",
-        example="time() - offsetlake_standing_timestamp_seconds",
+        example="time() - offsetlake_assessment_timestamp_seconds",
     ),
     Metric(
         name="groups",
@@ -179,7 +179,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="build_duration_seconds",
-        help="Time to compute the data of this response (standing) and to write the last response (bytes).",
+        help="Time to compute the data of this response (assessment) and to write the last response (bytes).",
         level="job",
         labels=("step",),
         unit=SECONDS,
@@ -193,12 +193,12 @@ OF_JOB: Final = (
         example="rate(offsetlake_commits_total[5m])",
     ),
     Metric(
-        name="retired_offsets_total",
+        name="removed_offsets_total",
         help="Removed committed offsets, by cause.",
         level="job",
         labels=("cause",),
         kind="counter",
-        example="increase(offsetlake_retired_offsets_total[1h])",
+        example="increase(offsetlake_removed_offsets_total[1h])",
     ),
     Metric(
         name="records_decoded_total",

@@ -1,0 +1,49 @@
+"""Where the job reports to, and what it says of each batch."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from streaming.model.progress import Progress
+from streaming.model.totals import Totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReport:
+    """What one micro-batch did; `moved` counts source offsets, markers and gaps included.
+
+    The number of the batch is `progress.sequence`, as in answers to queries; one that changed nothing has the
+    number of the last one that did.
+    """
+
+    moved: int
+    totals: Totals
+    changed_offsets: int
+    changed_groups: int
+    quarantined: int
+    seconds: float
+    progress: Progress
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether offsets or groups have changed."""
+        return bool(self.changed_offsets or self.changed_groups)
+
+
+Waiting = Callable[[str], AbstractContextManager[object]]
+"""Says what is waited for within the block (`connecting to localhost:9092`)."""
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Where the job reports to: sentences for people, what each batch did, and alerts as lines of JSON.
+
+    `warn` gets sentences about what goes wrong, and about its end; `say` gets the others. `write` raises what
+    writing raises, so that an alert that could not be written is written later.
+    """
+
+    say: Callable[[str], None]
+    batch: Callable[[BatchReport], None]
+    write: Callable[[str], None]
+    warn: Callable[[str], None]
+    waiting: Waiting = nullcontext

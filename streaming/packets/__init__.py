@@ -1,8 +1,0 @@
-"""Decoded records on their way from the decoding workers to the state of their shard.
-
-Counted, stripped of what a later record supersedes, and packed: one packet per shard and batch.
-"""
-
-from streaming.packets.packing import pack_by_shard
-
-__all__ = ["pack_by_shard"]

@@ -1,0 +1,124 @@
+"""Carries many decoded records across processes as few rows: an Arrow stream per shard.
+
+Spark hands rows to a stateful operator in Python one by one (`itertuples`, about 2 us a row and column
+set), so what crosses is not a row per record but a block of them. Counters of what was read travel with
+the block, because superseded commits are dropped before they are packed.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.model.totals import (
+    MAX_UNKNOWN_KINDS,
+    Position,
+    Totals,
+    UnknownRecords,
+    totals_from_json,
+    totals_to_json,
+)
+
+TOTALS_KEY: Final = b"offsetlake.totals"
+_FIRST_KEY: Final = b"offsetlake.first"
+# Arrow would hand every buffer to a pool of threads, which for small ones takes ten times as long.
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_WRITTEN_ROWS: Final = 128 * 1024  # at a time: what is compressed takes as much room again, and more
+_READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """Write a table, schema metadata included, as a compressed Arrow stream."""
+    sink = pa.BufferOutputStream()
+    _write(table, sink)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """Read what `to_bytes` wrote."""
+    return pa.ipc.open_stream(data, options=_READING).read_all()
+
+
+def to_file(table: pa.Table, path: str) -> None:
+    """Write to a file what `to_bytes` gives."""
+    with pa.OSFile(path, "wb") as sink:
+        _write(table, sink)
+
+
+def from_file(path: str) -> pa.Table:
+    """Read what `to_file` wrote."""
+    with pa.memory_map(path) as source:
+        return pa.ipc.open_stream(source, options=_READING).read_all()
+
+
+def _write(table: pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table, max_chunksize=_WRITTEN_ROWS)
+
+
+def pack(records: pa.Table, totals: Totals) -> bytes:
+    """Write records (schema `PACKED_RECORDS`), those of the lowest offsets partition first, with the counters
+    of all that was read for them."""
+    first = records["source_partition"][0].as_py() if len(records) else 0
+    return to_bytes(
+        records.replace_schema_metadata({TOTALS_KEY: totals_to_json(totals), _FIRST_KEY: str(first)})
+    )
+
+
+@dataclass(frozen=True)
+class PackedBlock:
+    """What `pack` wrote, not yet read; `first_partition` is the lowest offsets partition of its records."""
+
+    data: bytes
+    totals: Totals
+    first_partition: int
+
+    @classmethod
+    def open(cls, data: bytes) -> "PackedBlock":
+        """Read what stands before the records."""
+        metadata = pa.ipc.open_stream(data, options=_READING).schema.metadata
+        return cls(data, totals_from_json(metadata[TOTALS_KEY]), int(metadata[_FIRST_KEY]))
+
+    def records(self) -> pa.Table:
+        """Read the records (schema `PACKED_RECORDS`)."""
+        return from_bytes(self.data).replace_schema_metadata(None)
+
+
+def count_records(records: pa.Table) -> Totals:
+    """Count decoded records (schema `PACKED_RECORDS`, partition by partition in log order) by what became of
+    them."""
+    failed = records.filter(pc.is_valid(records["error_kind"]))
+    tombstones = pc.sum(records["is_tombstone"]).as_py() or 0
+    kinds = failed["error_kind"].to_pylist()
+    return _count_unknown(failed) + Totals(
+        decoded=len(records) - len(failed),
+        tombstones=tombstones - (pc.sum(failed["is_tombstone"]).as_py() or 0),
+        malformed=kinds.count("malformed"),
+    )
+
+
+def _count_unknown(failed: pa.Table) -> Totals:
+    """Count records of unknown types and versions, by type and version; beyond the first few, as others."""
+    unknown = failed.filter(pc.not_equal(failed["error_kind"], "malformed"))
+    if not len(unknown):
+        return Totals()
+    place = ("source_partition", "source_offset")
+    grouped = unknown.group_by(["record_type", "value_version"], use_threads=False).aggregate(
+        [*((name, pick) for name in place for pick in ("first", "last")), ("source_offset", "count")]
+    )
+    by_first = grouped.sort_by([(f"{name}_first", "ascending") for name in place])
+    listed, others = by_first.slice(0, MAX_UNKNOWN_KINDS), by_first.slice(MAX_UNKNOWN_KINDS)
+    kinds = tuple(_unknown_records(row) for row in listed.to_pylist())
+    return Totals(unknown_others=pc.sum(others["source_offset_count"]).as_py() or 0) + Totals(unknown=kinds)
+
+
+def _unknown_records(row: dict[str, Any]) -> UnknownRecords:
+    return UnknownRecords(
+        record_type=row["record_type"],
+        value_version=row["value_version"],
+        count=row["source_offset_count"],
+        first=Position(row["source_partition_first"], row["source_offset_first"]),
+        last=Position(row["source_partition_last"], row["source_offset_last"]),
+    )

@@ -1,0 +1,58 @@
+"""Reads the blocks of one shard in one batch, a few offsets partitions at a time.
+
+A task reads one offsets partition after the other, so each block of a large batch holds the records of a few
+of them. What is replayed at a time takes several times the room of its records: it is bounded, however large
+the batch.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from typing import Final
+
+import pyarrow as pa
+
+from streaming.common.arrays import to_numbers
+from streaming.model.totals import Totals
+from streaming.packing.codec import PackedBlock
+from streaming.packing.quarantine import KeptBytes
+
+SLICE_RECORDS: Final = 50_000
+"""So many records, or somewhat more, are read at a time; those of one offsets partition stay together."""
+
+
+class PackedBlocks:
+    """The blocks of one shard in one batch, in any order."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        opened = [*map(PackedBlock.open, blocks)]
+        self._blocks = sorted(opened, key=lambda block: block.first_partition)
+        self.totals = reduce(add, (block.totals for block in opened), Totals())
+        """What was counted when they were packed. They are added as they come, which within one offsets
+        partition is the order of the log: tasks read partitions in any order, but each from start to end."""
+
+    def slices(self) -> Iterator[pa.Table]:
+        """Yield the records (schema `PACKED_RECORDS`) in tables, at least one, each with all records of some
+        offsets partitions.
+
+        However many blocks there are, no more of the bytes of failed records is held than the bounds allow.
+        """
+        bounds, held = KeptBytes(), list[pa.Table]()
+        lowest = self._blocks[0].first_partition  # of what is held
+        for block, following in pairwise(self._blocks):
+            held.append(bounds.bounded(block.records()))
+            follower = following.first_partition
+            if sum(map(len, held)) >= SLICE_RECORDS and lowest < follower:
+                complete, rest = _divided(pa.concat_tables(held), follower)
+                if len(complete):
+                    yield complete
+                held, lowest = [rest], follower
+        held.append(bounds.bounded(self._blocks[-1].records()))
+        yield pa.concat_tables(held)
+
+
+def _divided(records: pa.Table, follower: int) -> tuple[pa.Table, pa.Table]:
+    """Divide records into those of offsets partitions below one, of which no more follow, and the others."""
+    is_complete = to_numbers(records["source_partition"]) < follower
+    return tuple(records.filter(pa.array(chosen)) for chosen in (is_complete, ~is_complete))

@@ -1,0 +1,113 @@
+"""Which committed offsets are gone, why, and how to put them back."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import to_numbers
+from streaming.common.keys import KEY_NAMES, key_codes
+from streaming.common.times import iso
+from streaming.common.timestamps import to_milliseconds
+from streaming.expiry.causes import TOPIC_DELETED
+from streaming.queries.completeness import AsOf
+from streaming.queries.expiring import Listing
+from streaming.queries.names import TopicPartitions, of_topics
+from streaming.tables.feed import REMOVALS
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
+
+PRINTED: Final = pa.schema(
+    [
+        *(field for field in REMOVALS if field.name not in ("sequence", "source_partition")),
+        pa.field("committed_offset", pa.int64()),  # the current offset; null = nothing was committed since
+    ]
+)
+"""What people are shown of an offset that was removed."""
+
+REMOVED: Final = pa.schema([*PRINTED, pa.field("is_last", pa.bool_()), pa.field("is_back", pa.bool_())])
+"""`is_last`: it is the last removal of its offset. `is_back`: the offset is there again, readable or not."""
+
+_NEWEST_FIRST: Final = [
+    ("removed_at", "descending"),
+    ("group", "ascending"),
+    ("topic", "ascending"),
+    ("partition", "ascending"),
+]
+
+
+def list_removed(
+    tables: Tables,
+    groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    now: int,
+    since: int | None = None,
+    as_of: int | None = None,
+) -> Listing:
+    """Return the offsets that were removed (schema `REMOVED`), those with the newest tombstones first.
+
+    Those of the named groups or of all, and since a time (ms), as it is `now` or was at a past moment. An
+    offset that was removed twice is there twice. The last of its removals is that of the latest batch:
+    brokers' clocks differ, and time may run backwards. Left out are tombstones of offsets that the job did
+    not hold: what they removed is not known.
+    """
+    return tables.ask(lambda at: removed(at, groups, topics, since=since), as_of=as_of, now=now)
+
+
+def removed(
+    at: Snapshot,
+    groups: Sequence[str] = (),
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    since: int | None = None,
+) -> Listing:
+    """Return from one snapshot what `list_removed` does."""
+    named, starts_at = list(groups) or None, at.starts_after(since)
+    about = AsOf.at(named, at)
+    gone = of_topics(about.of_loaded(at.removals(named)), topics)
+    offsets = of_topics(at.offsets(named), topics)
+    live = offsets.select([*KEY_NAMES, "committed_offset"])
+    live = live.append_column("is_back", pa.repeat(True, len(live)))
+    gone = gone.append_column("is_last", _is_last(gone))
+    gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
+    rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(REMOVED.names).cast(REMOVED)
+    is_back = rows["is_back"].fill_null(False)
+    rows = rows.set_column(rows.schema.get_field_index("is_back"), REMOVED.field("is_back"), is_back)
+    return Listing(
+        rows.sort_by(_NEWEST_FIRST),
+        about,
+        remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
+    )
+
+
+def _is_last(gone: pa.Table) -> pa.Array:
+    """Tell of each of n removals whether no other of the same offset has a higher sequence."""
+    codes = key_codes(gone[name] for name in KEY_NAMES)
+    order = np.argsort(to_numbers(gone["sequence"]), kind="stable")
+    last = np.full(len(gone), -1, np.int64)
+    last[codes[order]] = order  # of repeated indices numpy keeps the last
+    return pa.array(last[codes] == np.arange(len(gone)))
+
+
+def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
+    """Tell which moments are not before a time (ms)."""
+    return pc.greater_equal(to_milliseconds(moments), since)
+
+
+def restorable(rows: pa.Table) -> pa.Table:
+    """Return those of the rows (schema `REMOVED`) that can be put back.
+
+    That is the last removal of each offset, unless something has been committed since, its topic is gone, or
+    its value is not known.
+    """
+    wanted = [
+        rows["is_last"],
+        pc.is_valid(rows["removed_offset"]),
+        pc.invert(rows["is_back"]),  # also where what was committed since cannot be read
+        pc.not_equal(rows["cause"], TOPIC_DELETED),
+    ]
+    return rows.filter(reduce(pc.and_, wanted))

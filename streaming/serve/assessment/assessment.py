@@ -1,0 +1,169 @@
+"""How groups stand, from one snapshot at one moment: lag, status and expiry of every committed offset, and
+the status of partitions that members have without one.
+
+Values are those of `offsetlake lag`, `health` and `expiring`, by the same rules. Samples of log ends of the
+past and commits of the last hours are not in a snapshot; they are read from the tables, as far as offsets
+that are behind need them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.owners import with_assigned
+from streaming.common.arrays import Index, from_texts, no_rows, numbers_or, to_mask
+from streaming.common.timestamps import to_milliseconds
+from streaming.expiry.rules import RULES
+from streaming.lag.health import PARTITION_HEALTH
+from streaming.lag.log_ranges import LAG
+from streaming.lag.pauses import Habits
+from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
+from streaming.lag.rules import STATUSES, UNKNOWN, HealthRules
+from streaming.model.progress import Progress
+from streaming.model.schemas import TIMESTAMP
+from streaming.serve.assessment.rows import group_rows, offset_rows
+from streaming.serve.memory.names import NONE, fixed
+from streaming.serve.memory.snapshot import MemorySnapshot
+from streaming.settings.model import ExpirySettings
+from streaming.tables.snapshot import Snapshot
+
+EXPIRY_RULES: Final = tuple(rule.name for rule in RULES)
+"""The names of the rules that offsets expire by; they are numbers in `Positions`."""
+
+POSITIONS: Final = pa.schema(
+    [
+        *(LAG.field(name) for name in ("lag", "lag_seconds", "lag_is_at_least", "ends_as_of")),
+        PARTITION_HEALTH.field("status"),
+        OF_RECREATED_TOPIC,
+        ("rule", pa.string()),
+        ("expires_at", TIMESTAMP),
+    ]
+)
+"""The columns of the assessment that are kept."""
+
+NO_LAG: Final = -(2**63)
+"""Stands for a lag that is not known: no lag is as far below 0."""
+
+_WORDS: Final = {"status": STATUSES, "rule": EXPIRY_RULES}
+
+Positions = Mapping[str, npt.NDArray[Any]]
+"""The columns `POSITIONS` of n committed offsets, in the order of the snapshot.
+
+Times are in ms, words are numbers of `STATUSES` and `EXPIRY_RULES`. What is not known is `NONE`, a lag
+`NO_LAG`, its seconds NaN, and a boolean false.
+"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Uncommitted:
+    """The m partitions that members of groups have and nothing is committed for: the places of the groups,
+    and the status, a number of `STATUSES`."""
+
+    groups: Index
+    status: Index
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no partitions."""
+        return cls(groups=fixed(np.empty(0, np.int64)), status=fixed(np.empty(0, np.int64)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Assessment:
+    """A snapshot, and how the offsets in it stand at a `moment` (ms), and partitions without one; `took_s` is
+    how long that took."""
+
+    snapshot: MemorySnapshot
+    positions: Positions
+    uncommitted: Uncommitted = field(default_factory=Uncommitted.none)
+    moment: int
+    took_s: float = 0.0
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return what is known before anything was read."""
+        return cls(snapshot=MemorySnapshot.none(), positions=_positions(no_rows(POSITIONS)), moment=0)
+
+    def as_of(self, now: int) -> Self:
+        """Return it as of a later moment (ms): without lag by samples that are too old by then."""
+        lags = self.positions["lag"]
+        is_over = (now - self.positions["ends_as_of"] > MAX_AGE_MS) & (lags != NO_LAG)
+        if not is_over.any():
+            return self
+        unknown = {"lag": NO_LAG, "lag_seconds": np.nan, "status": UNKNOWN}
+        changed = {
+            name: fixed(np.where(is_over, value, self.positions[name])) for name, value in unknown.items()
+        }
+        return replace(self, positions={**self.positions, **changed})
+
+
+def assessment_of(
+    snapshot: MemorySnapshot,
+    at: Snapshot,
+    *,
+    moment: int,
+    health: HealthRules,
+    settings: ExpirySettings,
+    habits: Habits | None = None,
+) -> Assessment:
+    """Return how the offsets of a snapshot stand at a moment (ms).
+
+    `habits` remember how positions usually pause, from one assessment to the next. `at` are the tables of
+    now: what they have that is newer than the snapshot is left out. Raises what reading them raises.
+    """
+    groups, then = group_rows(snapshot), at.up_to(snapshot.progress)
+    committed = offset_rows(snapshot)
+    rows = with_assigned(committed, groups, then, moment)
+    if not len(rows):
+        return replace(Assessment.none(), snapshot=snapshot, moment=moment)
+    retention_ms = retention_ms_of(snapshot.progress, settings)
+    facts = Facts(lag=True, lag_time=True, health=True, recreated_topic=True, expiry=retention_ms)
+    terms = Terms(rules=health)
+    judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
+    bare, judged = judged.slice(len(committed)), judged.slice(0, len(committed))
+    uncommitted = Uncommitted(
+        groups=fixed(snapshot.groups.names.places_of(bare["group"].combine_chunks())),
+        status=_positions(bare)["status"],
+    )
+    return Assessment(snapshot=snapshot, positions=_positions(judged), uncommitted=uncommitted, moment=moment)
+
+
+def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
+    """Return for how long (ms) the brokers keep offsets; None: nobody says."""
+    return settings.retention_ms if progress.retention is None else progress.retention.retention_ms
+
+
+def _positions(judged: pa.Table) -> Positions:
+    """Keep the columns of n offsets that were assessed; what was not asked for is not known."""
+    return {
+        field.name: fixed(
+            _held(
+                field,
+                judged[field.name]
+                if field.name in judged.column_names
+                else pa.nulls(len(judged), field.type),
+            )
+        )
+        for field in POSITIONS
+    }
+
+
+def _held(field: pa.Field, column: pa.ChunkedArray | pa.Array) -> npt.NDArray[Any]:
+    """Return n values of a column as `Positions` have them."""
+    if field.type == pa.bool_():
+        return to_mask(column)
+    if field.type == pa.float64():
+        values: npt.NDArray[np.float64] = column.to_numpy()
+        return values
+    if field.type == TIMESTAMP:
+        return numbers_or(to_milliseconds(column), NONE)
+    if field.name in _WORDS:
+        return numbers_or(pc.index_in(column, value_set=from_texts(_WORDS[field.name])), NONE)
+    return numbers_or(column, NO_LAG)

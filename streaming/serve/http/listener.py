@@ -1,0 +1,180 @@
+"""The HTTP listener: where it listens, who may come, and uvicorn on a thread with a loop of its own."""
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Final, Self
+
+import uvicorn
+
+from streaming.common.rate_limits import RateLimitedLog
+from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.serve.http.app import Known, app_of
+from streaming.serve.http.connection import LimitedConnection
+from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.logs import told
+
+_BACKLOG: Final = 64  # asyncio takes so many at once, before any of them is closed for being too many
+_CHECK_EVERY_S: Final = 1.0
+_END_LIMIT_S: Final = 5.0
+_SHORTEST_TOKEN: Final = 16
+
+
+class HttpListenerError(OffsetlakeError):
+    """The HTTP listener cannot be opened."""
+
+
+class HttpListener:
+    """Answers HTTP at one address within a `with` block.
+
+    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one, so requests have
+    to name this machine, unless they come `behind_proxy`, which knows who may ask.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        known: Known,
+        say: Callable[[str], None],
+        *,
+        token: str | None = None,
+        behind_proxy: bool = False,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        self.limits = limits or HttpLimits()
+        self._known, self._token = known, token
+        self._own_host = host if token is None and not behind_proxy else None
+        self._seldom = RateLimitedLog(say)
+        self._connections: set[LimitedConnection] = set()
+        self._of_address: Counter[str] = Counter()
+
+    # --- open and close ----------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Open the listener; raises `HttpListenerError`. `port` is then the one that it has, if any would do
+        (0)."""
+        self._socket = self._listening()
+        self.port = self._socket.getsockname()[1]
+        config = uvicorn.Config(
+            app_of(self._known, token=self._token, wait_s=self.limits.wait_s, own_host=self._own_host),
+            http=partial(LimitedConnection, listener=self),  # type: ignore[arg-type]  # called as a class is
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(self.limits.idle_s),
+            timeout_graceful_shutdown=1,
+            backlog=_BACKLOG,
+        )
+        self._server = uvicorn.Server(config)
+        self._logs = told(self._tell)
+        self._logs.__enter__()
+        self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the listener, and connections when they have got what was sent; soon in any case."""
+        self._server.should_exit = True
+        self._thread.join(_END_LIMIT_S)
+        self._socket.close()
+        self._logs.__exit__(None, None, None)
+
+    def _listening(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((self.host, self.port))
+            found.listen(_BACKLOG)
+        except OSError as error:
+            found.close()
+            raise HttpListenerError(
+                f"listening on {self.host}:{self.port}: expected an address of this machine and a port that "
+                f"is free, found: {error.strerror or error}. Choose another with --http, or --no-http."
+            ) from error
+        found.setblocking(False)
+        return found
+
+    def _tell(self, about: str, sentence: str) -> None:
+        """Say what is logged; but nothing of answers that are given up at the end, for they are to be."""
+        if not self._server.should_exit:
+            self._seldom.tell(about, sentence)
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            checks = asyncio.create_task(self._check())
+            try:
+                await self._server.serve([self._socket])
+            finally:
+                checks.cancel()
+                for connection in list(self._connections):
+                    connection.abort()
+                await asyncio.sleep(0)  # so that they are closed
+
+        asyncio.run(serve())
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_EVERY_S)
+            now = monotonic()
+            for connection in list(self._connections):
+                connection.check(now)
+
+    # --- what connections need (`connection.Connections`) ------------------------------------------------
+
+    def opened(self, connection: LimitedConnection, peer: str) -> bool:
+        """Take a connection in, unless there are too many."""
+        if (
+            len(self._connections) >= self.limits.connections
+            or self._of_address[peer] >= self.limits.connections_of_address
+        ):
+            self._seldom.tell("connections", f"more HTTP connections than are allowed, closing one of {peer}")
+            return False
+        self._connections.add(connection)
+        self._of_address[peer] += 1
+        return True
+
+    def closed(self, connection: LimitedConnection, peer: str) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+        self._of_address[peer] -= 1
+        if not self._of_address[peer]:
+            del self._of_address[peer]
+
+
+def token_in(path: str) -> str:
+    """Read the token that those who ask have to send: the one line of a file.
+
+    Raises `MisuseError` where there is none, or one that is easily guessed.
+    """
+    try:
+        lines = Path(path).read_text(encoding="ascii").strip().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "other characters than those of ASCII"
+        raise MisuseError(
+            f"token file {path}: expected a file with one line, the token, found: {why}."
+        ) from error
+    token = lines[0] if lines else ""
+    if len(lines) > 1:
+        found = f"{len(lines)} lines"
+    elif not token.isprintable() or " " in token:
+        found = "a blank or a control character in it"
+    elif len(token) < _SHORTEST_TOKEN:
+        found = f"{len(token)} characters"
+    else:
+        return token
+    raise MisuseError(
+        f"token file {path}: expected one line of {_SHORTEST_TOKEN} characters or more without blanks, "
+        f"found {found}. Make one with: openssl rand -hex 32."
+    )

@@ -1,0 +1,234 @@
+"""The snapshot: what the tables hold at one sequence, in memory, as columns that nobody changes.
+
+Listeners ask it for a group by name, for its offsets, which are a slice of all offsets, and for topic
+partitions by place. Nothing in it opens a table, and all of it belongs together: offsets, groups and
+progress are of one batch. A newer snapshot is another object.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.alerts.listing import ALERT_LIST
+from streaming.common.arrays import Index, Mask, no_rows
+from streaming.common.partitions import offsets_partition
+from streaming.lag.positions import MAX_AGE_MS
+from streaming.model.completeness import Completeness, all_partitions, loading_in
+from streaming.model.progress import Progress
+from streaming.queries.completeness import partition_count
+from streaming.serve.memory.changes import Changes
+from streaming.serve.memory.groups import Groups
+from streaming.serve.memory.names import NONE, TEXTS, fixed
+from streaming.serve.memory.offsets import OffsetColumns, Offsets
+from streaming.serve.memory.topics import Moved, Topics
+
+_NO_NAMES: Final = pa.nulls(0, TEXTS)
+_MOST: Final = np.iinfo(np.int64).max
+_AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MemorySnapshot:
+    """What the tables hold: `groups` and `offsets` of one batch, `topics` with the newest log ends, and the
+    open `alerts` (schema `ALERT_LIST`), with how many of them and of closed ones are `undelivered`
+    (`listing.undelivered_counts`). `progress` is that of the batch, with the newest heartbeat.
+
+    Of each of m topic partitions `committing` says how many groups have a committed offset of it,
+    `is_assigned` whether members of groups have it or are to have it, and `end_offsets` where its log ends:
+    the newest sample or, if it is larger, the largest commit under the same topic id that the job wrote after
+    that sample, when the log ended no lower; -1 where no sample counts. An older commit that is larger is
+    beyond the end indeed.
+    """
+
+    progress: Progress
+    groups: Groups
+    offsets: Offsets
+    topics: Topics
+    alerts: pa.Table
+    undelivered: Mapping[tuple[str, str], int]
+    committing: Index
+    is_assigned: Mask
+    end_offsets: Index
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the snapshot before anything was read: nothing is known, and every group is being loaded."""
+        nothing = fixed(np.empty(0, np.int64))
+        return cls(
+            progress=Progress(),
+            groups=Groups.none(),
+            offsets=Offsets.none(),
+            topics=Topics.none(),
+            alerts=no_rows(ALERT_LIST),
+            undelivered={},
+            committing=nothing,
+            is_assigned=fixed(np.empty(0, np.bool_)),
+            end_offsets=nothing,
+        )
+
+    # --- one group -------------------------------------------------------------------------------------
+
+    def offsets_of(self, group: str) -> OffsetColumns:
+        """Return the committed offsets of a group, sorted by topic and partition; none where there is no such
+        group. Their topics and partitions are `topics.topic[place]` and `topics.partition[place]`."""
+        place = self.groups.place(group)
+        return OffsetColumns.none() if place is None else self.offsets.of(place)
+
+    def row_of(self, group: str) -> Mapping[str, Any] | None:
+        """Return what describes a group (see `rows_of`); None: there is no such group."""
+        return next(self.rows_of([group]))
+
+    def rows_of(self, groups: Sequence[str]) -> Iterator[Mapping[str, Any] | None]:
+        """Give what describes each of n groups (columns `groups.DESCRIBED` as plain values), in this order;
+        None: there is no such group."""
+        places = [self.groups.place(group) for group in groups]
+        known = [place if place is not None and self.groups.is_described[place] else NONE for place in places]
+        found = self.groups.described(np.array([place for place in known if place != NONE], np.int64))
+        return (None if place == NONE else next(found) for place in known)
+
+    def partition_of(self, group: str) -> int | None:
+        """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
+        as in a copy of Kafka's topic, or while not all partitions have answered."""
+        place = self.groups.place(group)
+        held = NONE if place is None else int(self.groups.source_partitions[place])
+        if held != NONE:
+            return held
+        if self._partition_count:
+            return offsets_partition(group, self._partition_count)
+        return 0 if all_partitions(self.progress).keys() == {0} else None
+
+    @cached_property
+    def _partition_count(self) -> int:
+        return partition_count(self.progress)
+
+    def is_among(self, group: str, partitions: frozenset[int]) -> bool:
+        """Tell whether a group is in one of some offsets partitions, or may be."""
+        partition = self.partition_of(group)
+        return partition is None or partition in partitions
+
+    # --- all groups ------------------------------------------------------------------------------------
+
+    @cached_property
+    def loading(self) -> frozenset[int]:
+        """The offsets partitions that have not been read to their end yet; before the last of those that are
+        known also those of which nothing is known."""
+        return loading_in(self.progress)
+
+    @cached_property
+    def _read_until(self) -> int:
+        """Up to when (ms) all offsets partitions were read: as long as that is young enough, all are
+        complete."""
+        return Completeness(progress=self.progress, moment=self.progress.heartbeat).read_until()
+
+    def outdated(self, now: int, within_ms: int) -> frozenset[int]:
+        """Return the offsets partitions that lack something at a moment (ms): see `Completeness.outdated`."""
+        if not self.loading and now - self._read_until <= within_ms:  # mostly, and asked for each answer
+            return frozenset()
+        return self.completeness(now, within_ms).outdated
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every offsets partition has been read to its end: what is not there need not be missing."""
+        return bool(self.progress.partitions) and not self.loading
+
+    def listed(self) -> Mask:
+        """Tell of each group (n) whether it is one to be listed: the tables describe it, and its offsets
+        partition has been read."""
+        loading = np.array(sorted(self.loading), np.int64)
+        return self.groups.is_described & ~np.isin(self.groups.source_partitions, loading)
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """Return where the log of a topic partition ends (see `end_offsets`); None: not known."""
+        place = self.topics.place(topic, partition)
+        end = NONE if place is None else int(self.end_offsets[place])
+        return None if end == NONE else end
+
+    def ends_at(self, start: int, stop: int, now: int) -> Index:
+        """Return where the logs of the topic partitions from one place up to another end (`end_offsets`), as
+        far as that is known at a moment (ms): samples that say nothing of lag say nothing here."""
+        is_new = now - self.topics.ends.sampled_at[start:stop] <= MAX_AGE_MS
+        return np.where(is_new, self.end_offsets[start:stop], NONE)
+
+    def partition_counts(self) -> Index:
+        """Return how many partitions each topic has at least: one more than the highest that has a committed
+        offset or a known log end; 0 where there is none."""
+        counts = np.zeros(len(self.topics), np.int64)
+        is_there = (self.committing > 0) | (self.topics.ends.log_end != NONE)
+        np.maximum.at(counts, self.topics.topic[is_there], self.topics.partition[is_there] + 1)
+        return counts
+
+    # --- how true it is --------------------------------------------------------------------------------
+
+    def age_ms(self, now: int) -> int:
+        """Return how old the job's last commit or heartbeat was at a moment (ms)."""
+        return now - self.progress.heartbeat
+
+    def completeness(self, now: int, within_ms: int) -> Completeness:
+        """Return how complete the snapshot is at a moment (ms)."""
+        return Completeness(progress=self.progress, moment=now, within_ms=within_ms)
+
+    # --- the next one ----------------------------------------------------------------------------------
+
+    def with_changes(self, changes: Changes, progress: Progress) -> "MemorySnapshot":
+        """Return the snapshot after changes, as of a progress."""
+        topics, moved = self.topics.with_named(*(named := changes.named_by_offsets()))
+        names, moved_groups = self.groups.names.changed(changes.group_names)
+        places = topics.places_of(named[0].places_in(topics.names), named[1])
+        ids = named[2].places_in(topics.ids)
+        offsets = self.offsets.with_moved(moved).with_groups(moved_groups, len(names))
+        offsets = offsets.with_changes(changes.of_offsets(names, places, ids))
+        groups = self.groups.with_names(names, moved_groups).with_changes(changes.of_groups(names))
+        is_there = groups.is_described | (offsets.counts > 0)
+        kept, moved_groups = names.changed(_NO_NAMES, is_there)
+        return replace(
+            self,
+            progress=progress,
+            groups=groups.with_names(kept, moved_groups),
+            offsets=offsets.with_groups(moved_groups, len(kept)),
+            topics=topics,
+        )._counted()
+
+    def with_topics(self, topics: Topics, moved: Moved) -> "MemorySnapshot":
+        """Return the snapshot with newer topics, whose places have moved."""
+        return replace(self, topics=topics, offsets=self.offsets.with_moved(moved))._counted()
+
+    def without_ends(self) -> "MemorySnapshot":
+        """Return the snapshot as before any sample of log ends was read."""
+        return replace(self, topics=self.topics.without_ends())._counted()
+
+    def _counted(self) -> "MemorySnapshot":
+        """Return it with what follows from offsets, groups and log ends together."""
+        assigned = self.groups.assignments.distinct
+        topics, moved = assigned.entered(self.topics)
+        offsets = self.offsets if moved is None else self.offsets.with_moved(moved)
+        columns, ends = offsets.columns, topics.ends
+        committing = np.zeros(len(ends.log_end), np.int64)
+        end_offsets = ends.log_end.copy()
+        reached, found = np.where(end_offsets == NONE, _MOST, end_offsets), [np.empty(0, np.int64)]
+        for start in range(0, len(offsets), _AT_A_TIME):
+            rows = slice(start, start + _AT_A_TIME)
+            committing += np.bincount(columns.place[rows], minlength=len(committing))
+            is_beyond = columns.committed_offset[rows] > reached[columns.place[rows]]
+            found.append(start + np.flatnonzero(is_beyond))
+        beyond = np.concatenate(found)
+        own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
+        is_of_log = (own == sampled) | (own == NONE) | (sampled == NONE)
+        is_newer = columns.written_at[beyond] > ends.sampled_at[columns.place[beyond]]
+        beyond = beyond[is_of_log & is_newer]
+        np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])
+        is_assigned = np.zeros(len(committing), np.bool_)
+        is_assigned[assigned.places_in(topics)] = True
+        return replace(
+            self,
+            topics=topics,
+            offsets=offsets,
+            committing=fixed(committing),
+            is_assigned=fixed(is_assigned),
+            end_offsets=fixed(end_offsets),
+        )

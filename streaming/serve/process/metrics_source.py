@@ -1,0 +1,150 @@
+"""What the HTTP listener tells: metrics made of what `serve` knows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Self
+
+from streaming.alerts.rules import RULES
+from streaming.common.times import now_ms
+from streaming.lag.rules import HealthRules
+from streaming.model.errors import OffsetlakeError
+from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.complete import is_ready
+from streaming.serve.assessment.counters import Counters
+from streaming.serve.assessment.refresher import Refresher
+from streaming.serve.kafka.listener import KafkaListener
+from streaming.serve.memory.tailer import Tailer
+from streaming.serve.metrics.exposition import Exposition, Format, Pieces, written
+from streaming.serve.metrics.publisher import Publisher
+from streaming.serve.metrics.source import KafkaCounts, MetricsSource
+from streaming.settings.model import Settings
+from streaming.tables.tables import Tables
+
+Say = Callable[[str], None]
+
+_RULES: Final = tuple(rule.id for rule in RULES)
+
+
+class ServedMetrics(AbstractContextManager["ServedMetrics"]):
+    """Makes metrics within a `with` block, of what a tailer of the tables has (`http.app.Known`).
+
+    `listeners` are the Kafka listeners, as they come.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        tables: Tables,
+        tailer: Tailer,
+        warn: Say,
+        *,
+        listeners: Sequence[KafkaListener] = (),
+    ) -> None:
+        """Raises `MisuseError` for labels that no series can have."""
+        self._settings, self._follower, self._listeners = settings, tailer, listeners
+        self._refresher = Refresher(
+            tables,
+            lambda: tailer.current,
+            warn,
+            health=HealthRules.of(settings.health),
+            expiry=settings.expiry,
+        )
+        self.publisher = Publisher(self._source, Exposition(settings.metrics), warn)
+
+    def is_ready(self) -> bool:
+        """Tell whether the tables can be read, and the job is alive."""
+        within_ms = self._settings.tables.complete_within_ms
+        return not self._failures() and is_ready(self._follower.current, now=now_ms(), within_ms=within_ms)
+
+    def __enter__(self) -> Self:
+        self._running = ExitStack()
+        self._running.enter_context(self._refresher)
+        self._running.enter_context(self.publisher)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the threads that make metrics."""
+        self._running.close()
+
+    def _source(self, took_s: float | None) -> MetricsSource:
+        assessment = self._refresher.current()
+        return source_of(
+            self._settings, self._follower, assessment, kafka=_counts(self._listeners), took_s=took_s
+        )
+
+    def _failures(self) -> Sequence[str]:
+        look = self._follower.last_look
+        return () if look is None else list(look.failures)
+
+
+def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -> Pieces:
+    """Return the metrics as they are now; without those that are counted over time.
+
+    Raises `OffsetlakeError` where nothing was read, for then nothing can be said.
+    """
+    exposition = Exposition(settings.metrics)
+    tailer = Tailer(tables, warn)
+    tailer.look()
+    if not tailer.current.progress.partitions:
+        raise OffsetlakeError(
+            f"making metrics: expected tables at {tables.root} into which a topic was read, found none that "
+            "can be read. Check --table-root, or start `offsetlake run` first."
+        )
+    refresher = Refresher(
+        tables,
+        lambda: tailer.current,
+        warn,
+        health=HealthRules.of(settings.health),
+        expiry=settings.expiry,
+    )
+    families = exposition.families(source_of(settings, tailer, refresher.make()))
+    if lacks := exposition.admission.complaint:
+        warn(lacks)
+    return written(families, style)
+
+
+def source_of(
+    settings: Settings,
+    tailer: Tailer,
+    assessment: Assessment,
+    *,
+    kafka: KafkaCounts | None = None,
+    took_s: float | None = None,
+) -> MetricsSource:
+    """Return what metrics are made from now."""
+    look, newest = tailer.last_look, tailer.newest
+    return MetricsSource(
+        now=now_ms(),
+        version=_version(),
+        snapshot=newest.snapshot,
+        assessment=assessment,
+        counters=newest.counters if isinstance(newest.counters, Counters) else None,
+        settings=settings,
+        failures=() if look is None else list(look.failures),
+        kafka=kafka,
+        took_s=took_s,
+        rules=_RULES,
+    )
+
+
+def _counts(listeners: Sequence[KafkaListener]) -> KafkaCounts | None:
+    if not listeners:
+        return None
+    return KafkaCounts(
+        requests=_summed([one.requests() for one in listeners]),
+        connections=sum(one.connections for one in listeners),
+        closed=_summed([one.closed_connections() for one in listeners]),
+    )
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
+    """Add up what listeners have counted, all by the same names."""
+    return {name: sum(one[name] for one in counts) for name in counts[0]}
+
+
+def _version() -> str:
+    try:
+        return version("offsetlake")
+    except PackageNotFoundError:  # a checkout that nobody has installed
+        return "unknown"

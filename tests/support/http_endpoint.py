@@ -1,0 +1,86 @@
+"""The HTTP endpoint for tests: opened in this process over tables, and asked by plain sockets."""
+
+import http.client
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from streaming.serve.assessment.counters import Counters
+from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.listener import HttpListener
+from streaming.serve.memory.tailer import Tailer
+from streaming.serve.process.metrics_source import ServedMetrics
+from streaming.settings.reading import read_settings
+from streaming.tables.tables import Tables
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass
+class Opened:
+    """An endpoint that is open; `said` is what went wrong."""
+
+    endpoint: HttpListener
+    tailer: Tailer
+    telling: ServedMetrics
+    said: list[str]
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.endpoint.port, timeout=30)
+        try:
+            connection.request(
+                method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+            )
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.endpoint.port), timeout=30)
+
+
+@contextmanager
+def opened(
+    tables: Tables,
+    *,
+    token: str | None = None,
+    behind_proxy: bool = False,
+    limits: HttpLimits | None = None,
+    every_s: float = 0.1,
+    follows: bool = True,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[Opened]:
+    """Open an endpoint over tables that are followed."""
+    said: list[str] = []
+    settings = read_settings()
+    with ExitStack() as stack:
+        tailer = Tailer(tables, say or said.append, every_s=0.05, counters=Counters())
+        telling = ServedMetrics(settings, tables, tailer, said.append)
+        telling.publisher._every_s = telling._refresher._every_s = every_s
+        if follows:
+            stack.enter_context(tailer)
+        stack.enter_context(telling)
+        endpoint = stack.enter_context(
+            HttpListener(
+                "127.0.0.1",
+                0,
+                telling,
+                said.append,
+                token=token,
+                behind_proxy=behind_proxy,
+                limits=limits or HttpLimits(),
+            )
+        )
+        yield Opened(endpoint, tailer, telling, said)
+
+
+def quick(**changed: float) -> HttpLimits:
+    """Limits that a test does not wait long for."""
+    return replace(HttpLimits(), **changed)  # type: ignore[arg-type]
