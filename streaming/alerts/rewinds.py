@@ -1,4 +1,4 @@
-"""Finds commits that went back in what is new in `changes`, and waits until it is clear that they last."""
+"""Finds rewinds in new rows of `changes`, and waits until it is clear whether they last."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,26 +22,25 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 REWOUND: Final = pa.schema([*REWINDS, *WHO])
-"""A rewind that lasts, and who can have done it."""
+"""A rewind that lasts, and who can have committed it."""
 
 
 @dataclass(frozen=True)
 class Awaited:
-    """Rewinds (schema `REWINDS`) of which it is not known yet whether they last, among those up to a
-    sequence of `changes`."""
+    """Rewinds (schema `REWINDS`) that may not last, among those up to the sequence `up_to` of `changes`."""
 
     up_to: int = 0
     rows: pa.Table = field(default_factory=REWINDS.empty_table)
 
     @property
     def mark(self) -> int:
-        """The sequence up to which all is decided."""
+        """The sequence up to which all rewinds are decided."""
         earliest: int | None = pc.min(self.rows["sequence"]).as_py()
         return self.up_to if earliest is None else min(self.up_to, earliest - 1)
 
 
 class Rewinds:
-    """Reads rewinds; at rest, while none is waited for, it reads nothing."""
+    """Reads rewinds. Without new changes and undecided rewinds it reads nothing."""
 
     def __init__(self, tables: Tables, settings: AlertSettings, health: HealthRules | None = None) -> None:
         self._tables = tables
@@ -52,10 +51,10 @@ class Rewinds:
     def look(
         self, completeness: Completeness, *, after: int, awaited: Awaited, at: Snapshot | None = None
     ) -> tuple[pa.Table, Awaited]:
-        """Return the rewinds that are to be told (schema `REWOUND`), and those to wait for.
+        """Return the rewinds that last (schema `REWOUND`), and the undecided ones.
 
-        Those `awaited`, and new ones in changes after a sequence: as the tables are `at` a snapshot that is
-        open (None: there is none, and one is opened if there is something to look at).
+        Candidates are those `awaited` and those in changes after the sequence `after`. They are read from the
+        snapshot `at` (None: one is opened if there is something to read).
         """
         progress, now, judged = completeness.progress, completeness.moment, completeness.complete
         after = max(after, awaited.up_to)
@@ -96,7 +95,7 @@ class Rewinds:
 
 
 def _read_until(rows: pa.Table, progress: Progress, now: int) -> Index:
-    """Return up to when (ms) all commits of the offsets partitions of n rows are known."""
+    """Return the moment (ms) up to which all commits of the offsets partition of each of n rows are known."""
     known = {number: read_until(one, progress) for number, one in progress.partitions.items()}
     return np.array(
         [min(now, known.get(number, 0)) for number in to_numbers(rows["source_partition"])], np.int64
