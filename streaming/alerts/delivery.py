@@ -22,7 +22,7 @@ from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
 
-_NOTE_EVERY: Final = 50
+_RECORD_EVERY: Final = 50
 """Number of deliveries recorded in one commit; a crash may repeat as many."""
 
 _MOST_IN_A_ROW: Final = 20
@@ -53,9 +53,7 @@ class Notifier:
         self._problems = OngoingProblems(say)
         self._clock = clock
         self._steady = steady
-        self._unnoted: dict[
-            str, Delivery
-        ] = {}  # outcomes not recorded yet, by episode id: not to be repeated
+        self._unrecorded: dict[str, Delivery] = {}  # outcomes by episode id
         self._refusals = Refusals(longest_s)
         self._away = Backoff(longest_s)
         self._is_silent = False  # no answer: nothing else is sent in this pass
@@ -69,7 +67,7 @@ class Notifier:
         about = f"alerts for {self._receiver.name}"
         self._is_silent, is_done = False, False
         try:
-            self._note({})
+            self._record({})
             is_done, failure = self._deliver()
         except BaseException as error:  # the next attempt may succeed
             raise_if_ending(error)
@@ -160,10 +158,10 @@ class Notifier:
             done, failure = done + is_done, failure or (None if is_done else str(error))
             if _is_news(told.to(self._receiver.name), outcome):
                 outcomes[told.episode.id] = outcome
-            if len(outcomes) >= max(_NOTE_EVERY, self._receiver.batch_size):
-                self._note(outcomes)
+            if len(outcomes) >= max(_RECORD_EVERY, self._receiver.batch_size):
+                self._record(outcomes)
                 outcomes = {}
-        self._note(outcomes)
+        self._record(outcomes)
         return done, failure
 
     def _sent(self, told: Sequence[Told]) -> Iterator[tuple[Told, DeliveryError | None]]:
@@ -218,12 +216,12 @@ class Notifier:
         )
         return replace(failed, revision=episode.revision)
 
-    def _note(self, outcomes: Mapping[str, Delivery]) -> None:
+    def _record(self, outcomes: Mapping[str, Delivery]) -> None:
         """Record the outcomes of deliveries, and those that could not be recorded before."""
-        self._unnoted |= outcomes
-        if self._unnoted:
-            self._alerts.note(self._unnoted)
-            self._unnoted = {}
+        self._unrecorded |= outcomes
+        if self._unrecorded:
+            self._alerts.note(self._unrecorded)
+            self._unrecorded = {}
 
 
 class NotifierThread(threading.Thread):

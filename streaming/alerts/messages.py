@@ -91,8 +91,8 @@ def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
 def _event(told: Told, delivered: Delivery) -> Event:
     if not told.episode.is_open:
         return "closed"
-    was_told = delivered.delivered_at is not None and delivered.delivered_at >= told.episode.opened_at
-    return "updated" if was_told else "opened"
+    was_delivered = delivered.delivered_at is not None and delivered.delivered_at >= told.episode.opened_at
+    return "updated" if was_delivered else "opened"
 
 
 def alertmanager_alerts(

@@ -42,7 +42,7 @@ class Positions:
         self._health = health or HealthRules()
         self._habits = habits_by(self._health)
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
-        self._tells_of_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
+        self._needs_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
 
     def look(
         self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, last: Looked | None
@@ -58,7 +58,7 @@ class Positions:
             return None
         moment = min(now, completeness.read_until(judged))  # all commits up to then are known
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)
-        if self._tells_of_uncommitted:
+        if self._needs_uncommitted:
             theirs = of_partitions(self._policies.with_on(groups, STOPPED_RULE), judged)
             own = with_assigned(own, theirs, at, moment)
         return self._rows(at, own, groups, moment), Looked(version, now)
@@ -71,8 +71,8 @@ class Positions:
             sampling=True,
             health=self._policies.are_on(offsets, *HEALTH_RULES),
             recreated_topic=self._policies.are_on(offsets, RECREATED_TOPIC_RULE),
-            log_start=self._tells_of_uncommitted,
-            owner=lacks_commit if self._tells_of_uncommitted else False,
+            log_start=self._needs_uncommitted,
+            owner=lacks_commit if self._needs_uncommitted else False,
         )
         terms = Terms(rules=self._health)
         rows = assess(at, offsets, facts, moment=moment, terms=terms, groups=groups, habits=self._habits)

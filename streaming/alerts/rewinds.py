@@ -59,8 +59,8 @@ class Rewinds:
         progress, now, judged = completeness.progress, completeness.moment, completeness.complete
         after = max(after, awaited.up_to)
         is_new = after < progress.sequence and self._policies.has_on(REWOUND_RULE)
-        can_tell = bool(len(of_partitions(awaited.rows, judged)))
-        if not is_new and not can_tell:
+        can_decide = bool(len(of_partitions(awaited.rows, judged)))
+        if not is_new and not can_decide:
             return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)
         if at is not None:
             return self._divided(at, awaited.rows, judged, now, after=after)
@@ -81,7 +81,7 @@ class Rewinds:
             return REWOUND.empty_table(), Awaited(at.progress.sequence, both)
         groups = pc.unique(some["group"]).to_pylist()
         since = int(numbers_or(to_milliseconds(some["written_at"]), 0).min())
-        told, waiting = lasting(
+        lasts, waiting = lasting(
             some,
             at.commits(groups, since=since),
             at.topics_over_time(topics_in(some), as_of=now),
@@ -89,8 +89,8 @@ class Rewinds:
             after_ms=self._after_ms,
         )
         rows = pa.concat_tables([waiting, others])
-        who = pc.unique(told["group"]).to_pylist()
-        named = with_who(told, at.group_steps(who)) if who else REWOUND.empty_table()
+        groups = pc.unique(lasts["group"]).to_pylist()
+        named = with_who(lasts, at.group_steps(groups)) if groups else REWOUND.empty_table()
         return named, Awaited(at.progress.sequence, rows)
 
 

@@ -96,8 +96,8 @@ class AlertState:
     @property
     def rewinds_mark(self) -> int:
         """The sequence of `changes` up to which rewinds were evaluated; in tables without it, `mark`."""
-        noted = self.table.transaction_version(REWINDS_MARK)
-        return self.mark if noted is None else noted
+        recorded = self.table.transaction_version(REWINDS_MARK)
+        return self.mark if recorded is None else recorded
 
     def episodes(self) -> list[Told]:
         return _told(self.rows)
@@ -215,7 +215,7 @@ class AlertTable:
     ) -> list[Episode]:
         changed = change(state)
         if changed:
-            rows = [_row(Told(episode=episode, deliveries=_untold(receivers))) for episode in changed]
+            rows = [_row(Told(episode=episode, deliveries=_no_deliveries(receivers))) for episode in changed]
             held = {MARK: state.mark, REWINDS_MARK: state.rewinds_mark}
             reached = [Transaction(name, max(mark, held[name])) for name, mark in marks.items()]
             self._merge(state, rows, _EPISODE_COLUMNS, reached)
@@ -223,8 +223,10 @@ class AlertTable:
 
     def _note(self, state: AlertState, deliveries: Mapping[str, Delivery]) -> None:
         wanted = pc.is_in(state.rows["id"], value_set=pa.array(deliveries, pa.string()))
-        noted = [_noted(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))]
-        self._merge(state, [_row(told) for told in noted], ["deliveries"], [])
+        recorded = [
+            _with_delivery(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))
+        ]
+        self._merge(state, [_row(told) for told in recorded], ["deliveries"], [])
 
     def _drop(self, state: AlertState, receivers: Sequence[str], before: int) -> None:
         left = [
@@ -267,7 +269,7 @@ def _flattened(lists: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     return pc.list_flatten(array), pc.list_parent_indices(array)
 
 
-def _untold(receivers: Iterable[str]) -> dict[str, Delivery]:
+def _no_deliveries(receivers: Iterable[str]) -> dict[str, Delivery]:
     return {receiver: Delivery(receiver=receiver) for receiver in receivers}
 
 
@@ -280,7 +282,7 @@ def _without_news(told: Told, receivers: Sequence[str]) -> dict[str, Delivery]:
     }
 
 
-def _noted(told: Told, delivery: Delivery) -> Told:
+def _with_delivery(told: Told, delivery: Delivery) -> Told:
     return replace(told, deliveries={**told.deliveries, delivery.receiver: delivery})
 
 

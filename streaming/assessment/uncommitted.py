@@ -42,7 +42,7 @@ def had_since(at: UncommittedSource, groups: pa.Table, moment: int) -> HadSince:
     """Return the `HadSince` of a snapshot at `moment` (ms) with these groups (schema `GROUPS`). All
     moments of one call must be equal, and not later than `moment`."""
 
-    def tell(rows: pa.Table, moments: Index) -> Index:
+    def look_up(rows: pa.Table, moments: Index) -> Index:
         names, until = pc.unique(rows["group"]), int(moments[0])
         if until == moment:
             then = groups.filter(pc.is_in(groups["group"], value_set=names))
@@ -50,7 +50,7 @@ def had_since(at: UncommittedSource, groups: pa.Table, moment: int) -> HadSince:
             then = at.groups_before(names.to_pylist(), until=until)
         return GroupsOverTime.of(then, np.full(len(then), until), at, until).had_since(rows, moments)
 
-    return tell
+    return look_up
 
 
 def uncommitted_health(

@@ -146,7 +146,7 @@ class Judging:
         )
         offset = from_numbers(own.offsets, own.is_readable)
         at = to_timestamps(from_numbers(within_reach(own.at, self._now)))
-        said = {
+        known = {
             "status": status_words(STATUS_OF[reasons]),
             "reason": reason_words(reasons),
             "commits": from_numbers(np.ones(len(numbers), np.int64)),
@@ -154,7 +154,7 @@ class Judging:
             **dict.fromkeys(("first_offset", "last_offset"), offset),
             **dict.fromkeys(("first_at", "last_at"), at),
         }
-        columns = [said.get(field.name, pa.nulls(len(numbers), field.type)) for field in PARTITION_HEALTH]
+        columns = [known.get(field.name, pa.nulls(len(numbers), field.type)) for field in PARTITION_HEALTH]
         return pa.Table.from_arrays(columns, schema=PARTITION_HEALTH)
 
     def facts(

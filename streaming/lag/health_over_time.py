@@ -43,7 +43,7 @@ STATUS_CHANGES: Final = pa.schema(
 )
 """A change of the status of a group. The columns from topic on are those of the deciding partition."""
 
-_TOLD: Final = pa.schema(
+_OF_DECIDING: Final = pa.schema(
     [field for field in STATUS_CHANGES if field.name not in ("at", "status_before", *KEY_NAMES)]
 )
 
@@ -114,13 +114,13 @@ def status_changes(
     found = [STATUS_CHANGES.empty_table()]
     for portion in _portions(moments, len(by_group)):
         at, keys = np.repeat(portion, len(by_group)), np.tile(by_group, len(portion))
-        looked = _Looked(keys_of, keys, np.tile(places, len(portion)), at)
-        said = [_said_of_committed(looked, runs, sampled, max_age_ms, rules, waits, members)]
+        keys_at = _KeysAt(keys_of, keys, np.tile(places, len(portion)), at)
+        judgements = [_judge_committed(keys_at, runs, sampled, max_age_ms, rules, waits, members)]
         if members is not None:
             is_bare = np.ones(len(keys), np.bool_)
-            is_bare[said[0].numbers] = False
-            said.append(_said_of_uncommitted(looked, is_bare, sampled, max_age_ms, members))
-        view = _View(looked, said)
+            is_bare[judgements[0].numbers] = False
+            judgements.append(_judge_uncommitted(keys_at, is_bare, sampled, max_age_ms, members))
+        view = _View(keys_at, judgements)
         statuses = view.ranks.reshape(len(portion), -1)
         for row, worst in enumerate(np.maximum.reduceat(statuses, starts, axis=1)):
             changed = np.flatnonzero((worst != NONE) & (worst != held))
@@ -133,7 +133,7 @@ def status_changes(
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _KeysAt:
     """Keys at moments (n int64 each): indexes into `keys_of`, place codes among the samples, moments (ms).
     The keys of the runs are the first in `keys_of`."""
 
@@ -142,8 +142,8 @@ class _Looked:
     places: Index
     at: Index
 
-    def at_some(self, numbers: Index) -> "_Looked":
-        return _Looked(self.keys_of, self.keys[numbers], self.places[numbers], self.at[numbers])
+    def at_some(self, numbers: Index) -> "_KeysAt":
+        return _KeysAt(self.keys_of, self.keys[numbers], self.places[numbers], self.at[numbers])
 
     @property
     def named(self) -> pa.Table:
@@ -151,31 +151,31 @@ class _Looked:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Judgements:
     """The judgement of m of n keys at moments: `numbers` of these keys, `statuses` and `lags` (`NONE`: not
-    known), m int64 each. `told` returns the rows (schema `_TOLD`) of some of the m."""
+    known), m int64 each. `rows_of` returns the rows (schema `_OF_DECIDING`) of some of the m."""
 
     numbers: Index
     statuses: Index
     lags: Index
-    told: Callable[[Index], pa.Table]
+    rows_of: Callable[[Index], pa.Table]
 
 
-def _said_of_committed(
-    looked: _Looked,
+def _judge_committed(
+    keys_at: _KeysAt,
     runs: CommitRuns,
     samples: Samples,
     max_age_ms: int,
     rules: HealthRules,
     waits: "_LastWaits",
     members: Members | None,
-) -> _Said:
+) -> _Judgements:
     """Judge the keys that had a committed offset at their moment."""
-    with_run = np.flatnonzero(looked.keys < len(runs.starts) - 1)
-    lasts = runs.last_until(looked.keys[with_run], looked.at[with_run])
+    with_run = np.flatnonzero(keys_at.keys < len(runs.starts) - 1)
+    lasts = runs.last_until(keys_at.keys[with_run], keys_at.at[with_run])
     is_there = (lasts != NONE) & ~np.append(runs.is_removed, np.False_)[lasts]
     numbers, lasts = with_run[is_there], lasts[is_there]
-    own = looked.at_some(numbers)
+    own = keys_at.at_some(numbers)
     newest, is_known = _newest(samples, own, max_age_ms)
     sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
     held = runs.written_until(own.keys, sampled_at)  # as of the sample: see `lag_time`
@@ -213,7 +213,7 @@ def _said_of_committed(
         rows = with_columns(some.named, pa.table(columns))
         judged = judged.with_reasons(bad, members.reasons(rows, some.at, judged.statuses[bad]))
 
-    def told(some: Index) -> pa.Table:
+    def rows_of(some: Index) -> pa.Table:
         columns = dict(zip(PARTITION_HEALTH.names, facts(runs, judged.at(some)), strict=True))
         columns |= {
             "committed_offset": columns["last_offset"],
@@ -221,47 +221,47 @@ def _said_of_committed(
             "log_end_offset": from_numbers(ends[some], is_known[some]),
             "lag": from_numbers(lags[some], is_known[some]),
         }
-        return pa.table([columns[name] for name in _TOLD.names], schema=_TOLD)
+        return pa.table([columns[name] for name in _OF_DECIDING.names], schema=_OF_DECIDING)
 
-    return _Said(numbers, judged.statuses, np.where(is_known, lags, NONE), told)
+    return _Judgements(numbers, judged.statuses, np.where(is_known, lags, NONE), rows_of)
 
 
-def _said_of_uncommitted(
-    looked: _Looked, is_bare: Mask, samples: Samples, max_age_ms: int, members: Members
-) -> _Said:
+def _judge_uncommitted(
+    keys_at: _KeysAt, is_bare: Mask, samples: Samples, max_age_ms: int, members: Members
+) -> _Judgements:
     """Judge the keys without a committed offset whose partitions members had at their moment."""
-    is_theirs = Numbering.of(members.keys, KEY_NAMES)[0].codes_of(looked.keys_of) != NONE
-    numbers = np.flatnonzero(is_bare & is_theirs[looked.keys])
-    own = looked.at_some(numbers)
+    is_theirs = Numbering.of(members.keys, KEY_NAMES)[0].codes_of(keys_at.keys_of) != NONE
+    numbers = np.flatnonzero(is_bare & is_theirs[keys_at.keys])
+    own = keys_at.at_some(numbers)
     numbers = numbers[members.had_since(own.named, own.at) != NONE]
-    own = looked.at_some(numbers)
+    own = keys_at.at_some(numbers)
     newest, is_known = _newest(samples, own, max_age_ms)
     ends = from_numbers(np.append(samples.ends, 0)[newest], is_known)
     health = members.of_uncommitted(own.named.append_column("log_end_offset", ends), own.at)
-    columns = {field.name: pa.nulls(len(numbers), field.type) for field in _TOLD}
+    columns = {field.name: pa.nulls(len(numbers), field.type) for field in _OF_DECIDING}
     columns |= {"log_end_offset": ends, **{name: health[name] for name in health.column_names}}
-    rows = pa.table([columns[name] for name in _TOLD.names], schema=_TOLD)
+    rows = pa.table([columns[name] for name in _OF_DECIDING.names], schema=_OF_DECIDING)
     lags = np.full(len(numbers), NONE, np.int64)
-    return _Said(numbers, status_numbers(health), lags, lambda some: take(rows, some))
+    return _Judgements(numbers, status_numbers(health), lags, lambda some: take(rows, some))
 
 
-def _newest(samples: Samples, looked: _Looked, max_age_ms: int) -> tuple[Index, Mask]:
+def _newest(samples: Samples, keys_at: _KeysAt, max_age_ms: int) -> tuple[Index, Mask]:
     """Return the newest samples of n places at moments (numbers, or `NONE`), and whether each is young
     enough."""
-    newest = samples.newest_until(looked.places, looked.at)
-    return newest, (newest != NONE) & (looked.at - np.append(samples.at, 0)[newest] <= max_age_ms)
+    newest = samples.newest_until(keys_at.places, keys_at.at)
+    return newest, (newest != NONE) & (keys_at.at - np.append(samples.at, 0)[newest] <= max_age_ms)
 
 
 class _View:
     """The judgements of all keys at moments. `ranks` are their statuses (n int64; `NONE`: neither a
     committed offset nor a member that has the partition)."""
 
-    def __init__(self, looked: _Looked, said: Sequence[_Said]) -> None:
-        self._looked, self._said = looked, said
-        self.ranks = np.full(len(looked.keys), NONE, np.int64)
+    def __init__(self, keys_at: _KeysAt, judgements: Sequence[_Judgements]) -> None:
+        self._keys_at, self._judgements = keys_at, judgements
+        self.ranks = np.full(len(keys_at.keys), NONE, np.int64)
         self._lags, self._places = self.ranks.copy(), self.ranks.copy()
         first = 0
-        for one in said:
+        for one in judgements:
             self.ranks[one.numbers], self._lags[one.numbers] = one.statuses, one.lags
             self._places[one.numbers] = first + np.arange(len(one.numbers))
             first += len(one.numbers)
@@ -269,27 +269,27 @@ class _View:
     def deciding(self, own: Index, in_order: Index) -> int:
         """Return the number of the deciding key of a group at a moment, in the order of `group_health`:
         worst status, largest lag, first `in_order`."""
-        order = np.lexsort((in_order[self._looked.keys[own]], -self._lags[own], -self.ranks[own]))
+        order = np.lexsort((in_order[self._keys_at.keys[own]], -self._lags[own], -self.ranks[own]))
         return int(own[order[0]])
 
     def rows(self, numbers: Index, before: Index) -> pa.Table:
         """Return rows (schema `STATUS_CHANGES`) for m numbers of keys at moments; `before` are the
         previous statuses of their groups (`NONE`: none)."""
-        own = self._looked.at_some(numbers)
+        own = self._keys_at.at_some(numbers)
         columns = dict(zip(KEY_NAMES, own.named.columns, strict=True))
-        told = self._told(self._places[numbers])
-        columns |= {name: told[name] for name in told.column_names}
+        deciding = self._rows_of(self._places[numbers])
+        columns |= {name: deciding[name] for name in deciding.column_names}
         columns |= {
             "at": to_timestamps(from_numbers(own.at)),
             "status_before": from_texts(STATUSES).take(from_numbers(np.maximum(before, 0), before != NONE)),
         }
         return pa.table([columns[name] for name in STATUS_CHANGES.names], schema=STATUS_CHANGES)
 
-    def _told(self, places: Index) -> pa.Table:
-        found, orders, first = [_TOLD.empty_table()], [], 0
-        for one in self._said:
+    def _rows_of(self, places: Index) -> pa.Table:
+        found, orders, first = [_OF_DECIDING.empty_table()], [], 0
+        for one in self._judgements:
             some = np.flatnonzero((places >= first) & (places < first + len(one.numbers)))
-            found.append(one.told(places[some] - first))
+            found.append(one.rows_of(places[some] - first))
             orders.append(some)
             first += len(one.numbers)
         return take(pa.concat_tables(found), np.argsort(np.concatenate(orders)))

@@ -114,11 +114,11 @@ def _begun(
     is_there[some] = is_behind[lasts[some]]
     found = np.zeros(len(positions), np.int64)
     found[is_there] = begin[lasts[is_there]]
-    at_of, is_told = np.append(samples.at[place], NONE), np.append(is_joined & was_known, True)
+    at_of, is_exact = np.append(samples.at[place], NONE), np.append(is_joined & was_known, True)
     found[~is_there] = len(number)
     # a first sample after `since` has no usable sample before it: `ends_between` would have read it
     is_open = is_there & np.append(is_first, False)[found] & (at_of[found] <= since)
-    return (at_of[found], ~is_told[found]), is_open, len(number) + read
+    return (at_of[found], ~is_exact[found]), is_open, len(number) + read
 
 
 def _behind(

@@ -100,8 +100,8 @@ def lasting(
     first_open = np.full((groups.max() if len(groups) else -1) + 1, len(rewinds), np.int64)
     np.minimum.at(first_open, groups[is_open], numbers[is_open])
     waits = numbers >= first_open[groups]
-    told = ~is_short & ~waits & ~is_of_other_log(rewinds, over_time)
-    return take(rewinds, np.flatnonzero(told)), take(rewinds, np.flatnonzero(waits))
+    lasts = ~is_short & ~waits & ~is_of_other_log(rewinds, over_time)
+    return take(rewinds, np.flatnonzero(lasts)), take(rewinds, np.flatnonzero(waits))
 
 
 def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:

@@ -86,8 +86,8 @@ REASONS: Final = (
     _LAG_WAS_UNKNOWN,
     _NEVER_FELL,
     _SILENT,
-    _STANDS,
-    _WENT_BACK,
+    _NOT_ADVANCING,
+    _MOVED_BACK,
     _NOT_YET,
     _NONE_OF_THERE,
     _NONE_AND_WAITING,
@@ -224,7 +224,7 @@ def judge(
     conditions = _of_now(lags, runs.is_readable[lasts], is_current, rules) | {
         _SILENT: is_silent & (ends_before != NONE) & is_waited_for,
         _END_WAS_UNKNOWN: is_silent & (ends_before == NONE),
-        _WENT_BACK: is_rewound,
+        _MOVED_BACK: is_rewound,
         _WAS_CAUGHT_UP: was_low,
         _CATCHING_UP: ~is_equal & (falls > 0),
         _PAUSES: is_pause & ~is_equal & ~(has_enough & is_whole & ~was_unknown),
@@ -232,7 +232,7 @@ def judge(
         _TOO_FEW: ~has_enough,
         _TOO_SHORT: ~is_whole,
         _LAG_WAS_UNKNOWN: was_unknown | (~is_equal & (seen < rules.min_commits)),
-        _STANDS: is_equal,
+        _NOT_ADVANCING: is_equal,
         _KEEPS_PACE: keeps,
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)

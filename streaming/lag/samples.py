@@ -223,23 +223,23 @@ def _over_at(rows: pa.Table) -> Index:
     another id (`_NEVER`: there is none). A row with an unknown id ends only where the topic is gone."""
     codes, names = numbered(rows["topic"])
     (ids, _), at = _id_codes(rows["topic_id"]), to_numbers(to_milliseconds(rows["sampled_at"]))
-    told = np.where((ids == NONE) & to_mask(pc.is_null(rows["partition"])), _GONE, ids)
+    state = np.where((ids == NONE) & to_mask(pc.is_null(rows["partition"])), _GONE, ids)
     over_at = np.full(len(rows), _NEVER, np.int64)
     last = np.full(len(names), NONE, np.int64)
-    tells = np.flatnonzero(told != NONE)
-    last[codes[tells]] = told[tells]
-    if (last[codes[tells]] == told[tells]).all() and _GONE not in last:
+    known = np.flatnonzero(state != NONE)
+    last[codes[known]] = state[known]
+    if (last[codes[known]] == state[known]).all() and _GONE not in last:
         return over_at
-    events = tells[np.lexsort((at[tells], codes[tells]))]
+    events = known[np.lexsort((at[known], codes[known]))]
     of_topic, event_at = codes[events], at[events]
-    is_first = np.append(True, (np.diff(of_topic) != 0) | (np.diff(told[events]) != 0))
+    is_first = np.append(True, (np.diff(of_topic) != 0) | (np.diff(state[events]) != 0))
     stretches = np.cumsum(is_first) - 1
     first = np.flatnonzero(is_first)
     is_followed = np.append(of_topic[first[1:]] == of_topic[first[:-1]], np.False_)
     next_at = np.where(is_followed, np.append(event_at[first[1:]], 0), _NEVER)
     over_at[events] = next_at[stretches]
-    gone = events[told[events] == _GONE]
-    unknown = np.flatnonzero(told == NONE)
+    gone = events[state[events] == _GONE]
+    unknown = np.flatnonzero(state == NONE)
     place = np.searchsorted(
         _ranked(codes[gone], at[gone], at), _ranked(codes[unknown], at[unknown], at), "right"
     )

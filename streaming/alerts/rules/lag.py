@@ -238,11 +238,11 @@ def _judge_group_rewound(view: RuleContext, settings: AlertSettings) -> Judgemen
 
 def _rewound(view: RuleContext, settings: AlertSettings) -> Iterator[Finding]:
     rows = view.rewound
-    told = [
+    is_counted = [
         view.counted(REWOUND_RULE, subject_of(group), "sequence") >= sequence
         for group, sequence in zip(rows["group"].to_pylist(), rows["sequence"].to_pylist(), strict=True)
     ]
-    rows = rows.filter(from_mask(~np.array(told, np.bool_)))
+    rows = rows.filter(from_mask(~np.array(is_counted, np.bool_)))
     rows = rows.append_column("back", lag(rows["offset_before"], rows["committed_offset"]))
     last = rows.group_by("group").aggregate([("sequence", "max")])
     lasts = dict(zip(last["group"].to_pylist(), last["sequence_max"].to_pylist(), strict=True))

@@ -85,11 +85,11 @@ def cannot_be_judged(view: RuleContext) -> Callable[[Episode], bool]:
     known, judged = view.completeness.states, view.judged
     is_all = judged >= known.keys() and bool(judged)
 
-    def tell(episode: Episode) -> bool:
+    def is_not_judged(episode: Episode) -> bool:
         partition = episode.finding.source_partition
         return partition not in judged if partition in known else not is_all
 
-    return tell
+    return is_not_judged
 
 
 def of_partitions(rows: pa.Table, partitions: Collection[int]) -> pa.Table:
