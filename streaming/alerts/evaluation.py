@@ -28,7 +28,7 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 _MOST_HELD: Final = 200_000
-"""At most so many offsets are cached while nothing changes (40 MB)."""
+"""At most this many offsets are cached while nothing changes (40 MB)."""
 
 
 class Evaluator:
@@ -53,7 +53,7 @@ class Evaluator:
         self._receivers = receivers
         self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
         self._clock = clock
-        self._seen_up_to = 0  # this and the next four are caches
+        self._seen_up_to = 0  # sequence up to which changes were read
         self._positions = Positions(settings, rules)
         self._rewinds = Rewinds(tables, settings, rules)
         self._looked: Looked | None = None

@@ -31,7 +31,7 @@ MOST_OF_RULE: Final = 20
 Prometheus."""
 
 _VALID_FOR: Final = 4
-"""An open alert is valid for so many repetitions, as with Prometheus: three may be lost."""
+"""An open alert is valid for this many repetitions, as with Prometheus: three may be lost."""
 
 
 class DeliveryError(OffsetlakeError):

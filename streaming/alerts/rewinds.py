@@ -27,7 +27,7 @@ REWOUND: Final = pa.schema([*REWINDS, *WHO])
 
 @dataclass(frozen=True)
 class Awaited:
-    """Rewinds (schema `REWINDS`) that may not last, among those up to the sequence `up_to` of `changes`."""
+    """Undecided rewinds (schema `REWINDS`), among those up to the sequence `up_to` of `changes`."""
 
     up_to: int = 0
     rows: pa.Table = field(default_factory=REWINDS.empty_table)

@@ -1,4 +1,4 @@
-"""Explanations from the members of groups: records that nobody waits for, and topics without subscription.
+"""Explanations from the members of groups: lag without records to read, and topics without subscription.
 
 The position of a consumer that commits explicitly stays before the marker of the last transaction, and before
 the records of aborted ones: there is lag, but nothing to read. The tables contain no records, so only times

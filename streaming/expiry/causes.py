@@ -44,7 +44,8 @@ RECENT_MS: Final = MINUTE_MS
 """How long after a tombstone the current metadata of the brokers still describes the topic it was about."""
 
 LARGE_CHECK: Final = 1_000
-"""Brokers may write a check with at least so many tombstones in several appends, which batches may split."""
+"""Brokers may write a check with at least this many tombstones in several appends, which batches may
+split."""
 
 
 _KEY: Final = [field.name for field in KEY]

@@ -18,10 +18,7 @@ LAG: Final = pa.schema(
         ("log_end_offset", pa.int64()),  # null: never sampled, or too long ago
         ("lag", pa.int64()),  # null: not known; negative: the position is beyond the end of the log
         ("lag_seconds", pa.float64()),  # null: not known
-        (
-            "lag_is_at_least",
-            pa.bool_(),
-        ),  # the true values may be larger; null: lag and its time are not known
+        ("lag_is_at_least", pa.bool_()),  # lag or time may be larger; null: not known
         ("ends_as_of", TIMESTAMP),  # of the newest sample, however old; null: there is none
     ]
 )
@@ -34,7 +31,7 @@ TIMED: Final = ("lag_seconds", "lag_is_at_least")
 
 STAKES: Final = pa.schema(
     [
-        ("log_start_offset", pa.int64()),  # null, as all columns: the partition could not be read
+        ("log_start_offset", pa.int64()),  # null, like the others: the partition could not be read
         ("log_end_offset", pa.int64()),
         ("lag", pa.int64()),
         ("earliest_replays", pa.int64()),  # records that `auto.offset.reset=earliest` would replay

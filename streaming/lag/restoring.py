@@ -54,9 +54,9 @@ def restored(
     is_beyond = committed > numbers_or(ends["log_end"], 2**63 - 1)
     is_unknown = ~to_mask(ends["log_end"].is_valid())
     is_unreadable = ~to_mask(offsets["committed_offset"].is_valid())
-    is_former = to_mask(of_recreated_topic(offsets, over_time))
+    is_of_recreated = to_mask(of_recreated_topic(offsets, over_time))
     has_newer = to_mask(offsets["unreadable_source_offset"].is_valid())
-    conditions = [is_unreadable, is_former, is_passed, is_beyond, has_newer, is_unknown]
+    conditions = [is_unreadable, is_of_recreated, is_passed, is_beyond, has_newer, is_unknown]
     numbers = np.select(conditions, list(range(len(WARNINGS))), NONE)
     warning = from_texts(WARNINGS).take(from_numbers(np.maximum(numbers, 0), numbers != NONE))
     columns = [offsets[name] for name in (*(field.name for field in KEY), "committed_offset")]

@@ -189,7 +189,7 @@ def judge(
     chains, stops = runs.chains[lasts], lasts + 1
     in_time = np.maximum(runs.first_since(keys, last_at - rules.window_ms), chains)
     windows, has_enough = _at_least(runs, lasts, in_time, rules)
-    windows = np.minimum(windows, lasts)  # matters where the last is not readable
+    windows = np.minimum(windows, lasts)  # the stretch of an unreadable commit begins after it
 
     pace = np.where(
         has_enough, np.maximum(last_at - runs.at[windows], rules.window_ms), rules.long_silence_ms

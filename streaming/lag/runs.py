@@ -29,7 +29,7 @@ COMMITS: Final = pa.schema(
         ("is_removed", pa.bool_()),
     ]
 )
-"""Commits and removals. The rows of a key are in the order of the log, which may differ from that of
+"""Commits and removals. The rows of a key are in the order of the log, which may differ from the order of
 committed_at."""
 
 _UNKNOWN_AT: Final = -(2**62)  # ms; before all known times
@@ -165,8 +165,8 @@ class CommitRuns:
         ends_then, is_between = samples.ends_between(before, after, then, max_age_ms)
         is_between &= is_readable & (sampled_at[after] <= until)
         # the offset fell and the topic id changed: the commit is of another log
-        went_on_anew = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
-        went_on_anew &= np.diff(offsets, prepend=offsets[:1]) < 0
+        is_other_log = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
+        is_other_log &= np.diff(offsets, prepend=offsets[:1]) < 0
         return cls(
             codes=codes,
             starts=starts,
@@ -175,7 +175,7 @@ class CommitRuns:
             offsets=offsets,
             is_readable=is_readable,
             is_removed=commits.is_removed,
-            chains=_chains(starts, is_readable, went_on_anew),
+            chains=_chains(starts, is_readable, is_other_log),
             is_sampled=is_near & is_readable,
             lags=np.where(is_between, np.maximum(lag_of(ends_then, offsets), 0), NONE),
             lags_before=np.where(is_near, lag_of(ends[before], offsets_before), NONE),

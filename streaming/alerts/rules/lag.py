@@ -321,28 +321,28 @@ def _judge_offset_of_recreated_topic(view: RuleContext, settings: AlertSettings)
     if view.lag is None:
         return _nothing_new(settings, RECREATED_TOPIC_RULE)
     rows = GroupPolicies(settings).with_on(view.lag.offsets, RECREATED_TOPIC_RULE)
-    former = rows["of_recreated_topic"]
-    is_former = to_mask(former)
+    of_recreated = rows["of_recreated_topic"]
+    is_of_recreated = to_mask(of_recreated)
     would_start, may_come_back = _starters(
-        rows, is_former, view.groups, since=view.now - view.lag.health.window_ms
+        rows, is_of_recreated, view.groups, since=view.now - view.lag.health.window_ms
     )
     return _judgement(
         view,
         settings,
         RECREATED_TOPIC_RULE,
         rows,
-        is_found=is_former & would_start,
-        is_unknown=~to_mask(former.is_valid()),
-        lingers=is_former & may_come_back,
+        is_found=is_of_recreated & would_start,
+        is_unknown=~to_mask(of_recreated.is_valid()),
+        lingers=is_of_recreated & may_come_back,
         order=[("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {"committed_offset": worst.row["committed_offset"]},
     )
 
 
-def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) -> tuple[Mask, Mask]:
-    """Return for n positions, where `is_former`, whether the group has members that read the topic, and
+def _starters(rows: pa.Table, is_of_recreated: Mask, groups: pa.Table, *, since: int) -> tuple[Mask, Mask]:
+    """Return for n positions, where `is_of_recreated`, whether the group has members that read the topic, and
     whether the group changed since a moment (ms): restarting members will soon be back."""
-    wanted = pc.unique(rows.filter(from_mask(is_former))["group"])
+    wanted = pc.unique(rows.filter(from_mask(is_of_recreated))["group"])
     groups = groups.filter(pc.is_in(groups["group"], value_set=wanted))
     columns = ["group", "members", "subscribed_topics"]
     changed_at = _times(groups, "source_timestamp").tolist()
@@ -351,8 +351,8 @@ def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) 
         for row, at in zip(groups.select(columns).to_pylist(), changed_at, strict=True)
     }
     starts, changed = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-    numbers = np.flatnonzero(is_former)
-    keys = rows.select(["group", "topic"]).filter(from_mask(is_former)).to_pylist()
+    numbers = np.flatnonzero(is_of_recreated)
+    keys = rows.select(["group", "topic"]).filter(from_mask(is_of_recreated)).to_pylist()
     for number, key in zip(numbers, keys, strict=True):
         has_members, topics, has_changed = of_group.get(key["group"], (False, set(), False))
         starts[number] = has_members and (not topics or key["topic"] in topics)
