@@ -197,7 +197,6 @@ class Notifier:
         return None
 
     def _outcome(self, told: Told, error: DeliveryError | None) -> Delivery:
-        """Return the record of one attempt."""
         before, episode = told.to(self._receiver.name), told.episode
         if error is None:
             return Delivery(
@@ -242,11 +241,9 @@ class NotifierThread(threading.Thread):
                 self._news.wait(self._notifier.pause_s)
 
     def wake(self) -> None:
-        """Deliver soon, because there are new alerts."""
         self._news.set()
 
     def end(self) -> None:
-        """End after the current delivery."""
         self._done.set()
         self._news.set()
 

@@ -186,7 +186,6 @@ def _what_matters(completeness: Completeness) -> tuple[object, ...]:
 
 
 def changed_episodes(state: AlertState, view: RuleContext, settings: AlertSettings) -> list[Episode]:
-    """Return the episodes that open, change or close, given the alerts and the view of the rules."""
     going_on = [told.episode for told in state.open_episodes()]
     remembered = [
         episode for rule in RULES if rule.remembers_closed for episode in state.newest_of_rule(rule.id)

@@ -23,7 +23,6 @@ class Backoff:
         self.until: float | None = None
 
     def begin(self, now: float) -> None:
-        """Begin a pause, twice as long as the one before."""
         self.until = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_s)
 

@@ -76,7 +76,6 @@ class LogLines:
     most_of_rule: int | None = None
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Write one line for each episode."""
         for told in news:
             try:
                 self.write(json_text({"alert": document(told, told.to(self.name))}))
@@ -99,7 +98,6 @@ class Webhook:
     most_of_rule: int | None = MOST_OF_RULE
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Post one document."""
         told = [(one, one.to(self.name)) for one in news]
         body = document(*told[0]) if len(told) == 1 else summary_document(told)
         key = {"Idempotency-Key": f"{body['id']}-{body['revision']}"}
@@ -125,7 +123,6 @@ class Alertmanager:
         return self.settings.repeat_every_ms
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Post all episodes in one request."""
         labels = {**self.source, **self.settings.labels}
         until = now + _VALID_FOR * self.repeat_every_ms
         alerts = [

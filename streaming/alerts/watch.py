@@ -80,7 +80,6 @@ class AlertWatch(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the current evaluation and deliveries, within a bounded time."""
         self._done.set()
         self.join(_END_LIMIT_S)
         for thread in self._threads:

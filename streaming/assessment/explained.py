@@ -79,7 +79,6 @@ def may_be_markers(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: 
 
 
 def _are_owned(at: TopicReader, rows: pa.Table, groups: pa.Table, moment: int) -> Mask:
-    """Return for n partitions whether a member of these groups has the partition."""
     owned = owned_partitions(groups, at, moment)
     return to_mask(with_owners(rows.select(KEY_NAMES), owned)["consumer_id"].is_valid())
 

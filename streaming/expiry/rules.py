@@ -187,7 +187,6 @@ def _equals(column: pa.ChunkedArray, text: str) -> Mask:
 
 
 def _is_timed_by(clock: Clock) -> Mask:
-    """Return for each rule whether its retention counts from this column."""
     return np.array([rule.clock == clock for rule in RULES])
 
 

@@ -89,7 +89,7 @@ def _begun(
     """Search the samples between two moments (ms) for where the lag of m positions begins.
 
     Return since when they lag (ms) and whether only "at least" since then; for which positions older samples
-    may show an earlier begin; and the number of samples and commits read.
+    may show an earlier start; and the number of samples and commits read.
     """
     samples = Samples.of(
         at.ends_between(topics_in(positions), since=since, until=until, within_ms=max_age_ms)

@@ -44,15 +44,13 @@ _MOST: Final = 2**63 - 1
 
 
 class LogRange(Protocol):
-    """The offsets in the log of a partition: `earliest` <= offset < `latest`."""
+    """The log start offset (`earliest`) and the log end offset (`latest`) of a partition."""
 
     @property
-    def earliest(self) -> int:
-        """The log start offset."""
+    def earliest(self) -> int: ...
 
     @property
-    def latest(self) -> int:
-        """The log end offset."""
+    def latest(self) -> int: ...
 
 
 def partitions_in(rows: pa.Table) -> list[Partition]:

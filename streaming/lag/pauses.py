@@ -123,7 +123,7 @@ class Habits:
         number, pause = spread(starts, stops - starts)
         began_at = numbers_or(to_milliseconds(rows["before_at"]), NONE)
         waited = self._waited(at, rows, own, began_at, ended_at, moment)
-        # the time that pauses are compared with begins with the history, the first commit, or an older pause
+        # the time compared with starts with the history, the first commit, or a pause that spans the start
         since = np.maximum(last_at - HISTORY_MS, first)
         is_first = began_at[pause] == NONE
         since[number[is_first]] = ended_at[pause[is_first]]

@@ -98,7 +98,7 @@ class Commits:
 class CommitRuns:
     """The n commits of k keys (n int64 each), sorted by key, and for each key in the order of the log.
 
-    `codes` are the key numbers of the commits, `starts` (k + 1) the begins of the runs. `at` is the time of
+    `codes` are the key numbers of the commits, `starts` (k + 1) the starts of the runs. `at` is the time of
     the commit (ms), raised where it would fall within a run; `written_at` is the time at which the job wrote
     it, by its own clock. `chains` is the first commit of the uninterrupted stretch up to each: a stretch ends
     where the key was removed, could not be read, or went back because its topic was recreated.

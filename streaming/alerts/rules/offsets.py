@@ -28,7 +28,6 @@ from streaming.settings.model import AlertSettings
 
 
 def _judge_offset_expiring(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups whose offsets the broker will drop soon."""
     if not view.is_predicted:
         return Judgement(findings=[], stays=lambda _: True)
     policies = GroupPolicies(settings)
