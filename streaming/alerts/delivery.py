@@ -26,7 +26,7 @@ _RECORD_EVERY: Final = 50
 """Number of deliveries recorded in one commit; a crash may repeat as many."""
 
 _MOST_IN_A_ROW: Final = 20
-"""After so many refusals in a row the pass ends, and the rest waits."""
+"""After this many refusals in a row the pass ends, and the rest waits."""
 
 
 class Notifier:

@@ -119,8 +119,8 @@ def reasons_of_members(
 
 
 def _is_not_subscribed(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
-    """Return for n partitions whether their groups have members, none of which has the partition, and do
-    not subscribe to the topic."""
+    """Return for n partitions whether their group has members that do not subscribe to the topic, and no
+    member has the partition."""
     groups = groups_of(rows)
     running = groups.filter(from_mask(numbers_or(pc.list_value_length(groups["members"]), 0) > 0))
     unsaid = [field for field in OFFSETS if field.name not in KEY_NAMES]

@@ -107,8 +107,8 @@ class GroupsOverTime:
         )
 
     def under_versions(self, rows: pa.Table, moments: Index) -> pa.Table:
-        """Return n rows with the number of the version that their group had at each moment (n ms) in the
-        column group."""
+        """Return n rows with the number of the version that their group had at each moment (n ms; `NONE`:
+        no version) in the column group."""
         return rows.set_column(
             rows.column_names.index("group"), "group", _in_words(self._numbers(rows, moments))
         )

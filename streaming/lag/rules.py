@@ -125,7 +125,7 @@ class HealthRules:
     rewind_after_ms: int = MINUTE_MS
     """After a rebalance, members repeat some offsets and soon pass them: that is no rewind."""
     long_silence_ms: int = DAY_MS
-    """A position with too few commits to know its pace has STOPPED after so long without commits."""
+    """A position with too few commits to know its pace is STOPPED after this long without commits."""
 
     @classmethod
     def of(cls, settings: HealthLimits) -> Self:
