@@ -1,8 +1,8 @@
 """Alert episodes: findings of rules become alerts that open once, change, and close.
 
-A rule (`rules.Rule`) judges the tables at one moment: its findings, and the open episodes that it cannot
-judge and leaves open. `next_episodes` compares these with the open episodes. The table of episodes is the
-only state, so a restart at any time changes nothing.
+A rule (`rules.rule.AlertRule`) judges the tables at one moment: its findings, and the open episodes that it
+cannot judge and leaves open. `next_episodes` compares these with the open episodes. The table of episodes is
+the only state, so a restart at any time changes nothing.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ INFO: Final = "info"
 class Finding:
     """A problem that a rule finds now.
 
-    `subject` identifies what the finding is about: a rule has at most one finding per subject. `group`, or
-    the `pattern` of several groups, is null (None) for findings about other things. `topic` and `partition`
-    are the worst of those affected; `source_partition` is the offsets partition, None for several. `facts`
-    are JSON values that change only with the problem (never the time left). `evidence` identifies the cause:
-    the same cause has the same evidence at every evaluation.
+    `subject` identifies what the finding is about: a rule has at most one finding per subject. `group`, and
+    the `pattern` of several groups, are None for findings about other things. `topic` and `partition` are the
+    worst of those affected; `source_partition` is the offsets partition, None for several. `facts` are JSON
+    values that change only with the problem (never the time left). `evidence` identifies the cause: the same
+    cause has the same evidence at every evaluation.
     """
 
     severity: Severity

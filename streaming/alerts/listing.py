@@ -36,7 +36,7 @@ REFUSED: Final = "refused"
 
 def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
     """Return the open alerts, or all (schema `ALERT_LIST`): open ones first, then by severity, then the
-    newest first. Times are UTC. Raises the errors of reading the tables."""
+    newest first. Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`."""
     state = AlertTable(tables).read()
     return listed(state.episodes() if closed_too else state.open_episodes())
 

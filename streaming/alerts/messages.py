@@ -41,7 +41,7 @@ def _counted(count: int, noun: str) -> str:
 
 def document(told: Told, delivered: Delivery) -> dict[str, Any]:
     """Return the JSON document for logs and webhooks: `id` and `revision` together identify the message.
-    Names are escaped so that chat programs notify no one."""
+    Mentions in the summary are escaped, so that chat programs notify no one."""
     episode, finding = told.episode, told.episode.finding
     return {
         "event": _event(told, delivered),

@@ -11,7 +11,7 @@ LONGEST_PAUSE_S: Final = 300.0
 """Between attempts; each pause is twice as long as the one before."""
 
 MOST_REFUSALS: Final = 20
-"""A message that is refused so often, while others are accepted, is not sent again."""
+"""A message that is refused this often, while others are accepted, is not sent again."""
 
 
 class Backoff:

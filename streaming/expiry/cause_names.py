@@ -9,5 +9,5 @@ GONE_WHILE_AWAY: Final = "gone while away"
 UNKNOWN: Final = "unknown"
 
 CAUSES: Final = (EXPIRED, DELETED, TOPIC_DELETED, GONE_WHILE_AWAY, UNKNOWN)
-"""All values of `cause`. Only a rebuild writes `gone while away`: it compares offsets and sees no
-tombstones. It means an offset that was not due."""
+"""All values of `cause`. Only a rebuild, which compares offsets and sees no tombstones, writes `gone while
+away`: for offsets that were not known to be due."""

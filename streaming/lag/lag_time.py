@@ -6,9 +6,9 @@ commit the lag would be too small, and 0 for groups that are less behind than th
 The lag time of a position is the time from the moment at which the end of the log passed it to the newest
 sample. That moment lies between two samples: it is taken to be where the straight line between them reaches
 the offset after the committed one, because the record at the committed offset existed by then. Nothing is
-extrapolated. The lag time is "at least" so long where the first sample was already beyond the position, and
-where the two samples are further apart than the largest age at which samples count: the record may have
-arrived at any time of that gap.
+extrapolated. The lag time is a lower bound ("at least") where the first sample was already beyond the
+position, and where the two samples are further apart than the largest age at which samples count: the record
+may have arrived at any time of that gap.
 """
 
 from dataclasses import dataclass
@@ -129,8 +129,8 @@ def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table | Non
 def _lag_seconds(
     committed: Index, ends: Ends, crossed: pa.Table
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
-    """Return, for n positions, the lag time in seconds, whether it is known, and whether it is only "at
-    least" so long."""
+    """Return, for n positions, the lag time in seconds, whether it is known, and whether it is a lower
+    bound."""
     behind = np.flatnonzero(committed < ends.ends)
     crossed, committed, now = take(crossed, behind), committed[behind], ends.at[behind]
     is_passed = _is_valid(crossed["above_at"])
