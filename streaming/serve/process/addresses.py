@@ -1,4 +1,4 @@
-"""Where listeners listen: addresses that are there, and whether other machines can reach them."""
+"""Addresses to listen on: whether they exist, and whether other machines can reach them."""
 
 import socket
 
@@ -10,16 +10,16 @@ from streaming.settings.kinds import host_and_port
 
 
 def address(text: str) -> Address:
-    """Return the address that a setting names."""
+    """Parse an address of the settings."""
     found = host_and_port(text)
     assert found is not None, text  # settings are checked when they are read
     return Address(*found)
 
 
 def others_at(text: str) -> list[str]:
-    """Return those of the addresses behind a host and port that other machines can reach.
+    """Return the addresses of a host and port that other machines can reach.
 
-    Raises `MisuseError` for what is no name, and `KafkaListenerError` for a host that is not known.
+    Raises `MisuseError` for an invalid host name, and `KafkaListenerError` for an unknown host.
     """
     try:
         found = socket.getaddrinfo(*address(text), type=socket.SOCK_STREAM)
@@ -38,5 +38,4 @@ def others_at(text: str) -> list[str]:
 
 
 def shown(place: Address) -> str:
-    """Write an address as people do."""
     return f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
