@@ -126,13 +126,15 @@ def assessment_of(
     retention_ms = retention_ms_of(snapshot.progress, settings)
     facts = Facts(lag=True, lag_time=True, health=True, recreated_topic=True, expiry=retention_ms)
     terms = Terms(rules=health)
-    judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
-    bare, judged = judged.slice(len(committed)), judged.slice(0, len(committed))
+    assessed = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
+    bare, assessed = assessed.slice(len(committed)), assessed.slice(0, len(committed))
     uncommitted = Uncommitted(
         groups=fixed(snapshot.groups.names.places_of(bare["group"].combine_chunks())),
         status=_positions(bare)["status"],
     )
-    return Assessment(snapshot=snapshot, positions=_positions(judged), uncommitted=uncommitted, moment=moment)
+    return Assessment(
+        snapshot=snapshot, positions=_positions(assessed), uncommitted=uncommitted, moment=moment
+    )
 
 
 def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
@@ -141,15 +143,15 @@ def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
     return settings.retention_ms if progress.retention is None else progress.retention.retention_ms
 
 
-def _positions(judged: pa.Table) -> Positions:
+def _positions(assessed: pa.Table) -> Positions:
     """Convert the assessment of n offsets; columns that were not computed are unknown."""
     return {
         field.name: fixed(
             _held(
                 field,
-                judged[field.name]
-                if field.name in judged.column_names
-                else pa.nulls(len(judged), field.type),
+                assessed[field.name]
+                if field.name in assessed.column_names
+                else pa.nulls(len(assessed), field.type),
             )
         )
         for field in POSITIONS

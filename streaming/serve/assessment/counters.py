@@ -91,7 +91,6 @@ class Counters:
     """The job's newest counts of records; None: none yet."""
 
     def with_changes(self, rows: pa.RecordBatch) -> Self:
-        """Count n rows of `changes`."""
         is_offset = _is(rows["kind"], "offset")
         own = rows if is_offset.all() else rows.filter(from_mask(is_offset))
         if not len(own):

@@ -133,7 +133,6 @@ class HttpListener:
     # --- for connections (`connection.Connections`) ------------------------------------------------------
 
     def opened(self, connection: LimitedConnection, peer: str) -> bool:
-        """Register a connection; return false if there are too many."""
         if (
             len(self._connections) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address

@@ -73,7 +73,6 @@ class Answered:
 
 
 def _answer_versions(request: Message, view: RequestContext) -> Message:
-    """Answer ApiVersions."""
     named = (request.get("clientSoftwareName"), request.get("clientSoftwareVersion"))
     if any(name is not None and not _SOFTWARE.fullmatch(name) for name in named):
         return {"errorCode": Error.INVALID_REQUEST, "apiKeys": []}

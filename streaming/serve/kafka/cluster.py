@@ -96,7 +96,6 @@ def _address(view: RequestContext) -> Message:
 
 
 def answer_metadata(request: Message, view: RequestContext) -> Message:
-    """Answer Metadata."""
     # until something was read, a request for all topics gets none that could carry the error
     is_unread = request["topics"] is None and not view.snapshot.progress.partitions
     wants_operations = request.get("includeClusterAuthorizedOperations", False)

@@ -28,7 +28,6 @@ SETTING_BYTES: Final = 300
 
 
 def answer_configs(request: Message, view: RequestContext) -> Message:
-    """Answer DescribeConfigs."""
     documents, resources = request.get("includeDocumentation", False), request["resources"]
     unknown = next((one["resourceType"] for one in resources if one["resourceType"] not in _KINDS), None)
     if unknown is None:

@@ -56,7 +56,7 @@ class ConnectionOwner(Protocol):
 
     def ended(self, connection: "Connection") -> bool:
         """Stop counting a connection whose client has sent EOF, and may be gone; return whether it may still
-        get its responses."""
+        get its responses: only few such connections are kept."""
 
     def closed(self, connection: "Connection") -> None: ...
 
@@ -70,7 +70,8 @@ class ConnectionOwner(Protocol):
         """Count a readable request."""
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Run work that takes a while on a thread, while others get their responses."""
+        """Run work that takes a while on a thread, one piece after the other, while the event loop serves
+        others."""
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run work that takes long on a second thread, so that it does not delay `elsewhere`."""
@@ -83,8 +84,6 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client connection as an asyncio protocol; see the module."""
-
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._client = Client()
@@ -114,7 +113,6 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Unregister the connection, and cancel the response in progress."""
         if self._task is not None:
             self._task.cancel()
         if self._is_taken:
@@ -126,7 +124,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._listener.received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Respond to complete requests."""
         if not self._received:
             self._begun_at = monotonic()
         self._received += self._listener.received[:nbytes]
@@ -142,13 +139,11 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Wait for the client, which does not read what was sent."""
         self._is_full = True
         self._drained.clear()
         self._sent_at, self._unsent = monotonic(), self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
-        """Go on: the client has read what was sent."""
         self._is_full = False
         self._drained.set()
         self._go_on()
@@ -244,7 +239,6 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.asked(api_key)
 
     def _give_up(self, error: BaseException) -> None:
-        """Close the connection after an error."""
         match error:
             case UnansweredError():
                 self._close(error.reason, str(error))
@@ -365,7 +359,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self._transport.abort()
 
 

@@ -18,7 +18,6 @@ _EARLIEST: Final = -2
 
 
 def answer_log_ends(request: Message, view: RequestContext) -> Message:
-    """Answer ListOffsets."""
     asked: dict[str, list[Message]] = {}
     for topic in request["topics"]:
         asked.setdefault(topic["name"], []).extend(topic["partitions"])

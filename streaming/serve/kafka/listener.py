@@ -78,7 +78,6 @@ class _Worker(threading.Thread):
         return future
 
     def run(self) -> None:
-        """Work until told to end."""
         while (act := self._work.get()) is not None:
             act()
             del act  # and release its references
@@ -190,7 +189,6 @@ class KafkaListener:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return len(self._connections)
 
     def requests(self) -> dict[str, int]:
@@ -204,7 +202,6 @@ class KafkaListener:
     # --- for connections (`connection.ConnectionOwner`) --------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        """Register a connection; return false if there are too many."""
         most = self.limits.connections
         if len(self._connections) - len(self._ended) >= most:
             self.closing(Closed.CONNECTIONS, f"expected at most {most}")
@@ -213,16 +210,12 @@ class KafkaListener:
         return True
 
     def reserve(self, size: int) -> bool:
-        """Reserve memory for a large frame, or release it (negative size); return false if there is too
-        little."""
         if size > 0 and self._reserved + size > self.limits.frames_bytes:
             return False
         self._reserved += size
         return True
 
     def ended(self, connection: Connection) -> bool:
-        """Stop counting a connection whose client has sent EOF, and may be gone; return whether it may still
-        get its responses: only few such connections are kept."""
         if len(self._ended) >= self.limits.ended_connections:
             return False
         self._ended.add(connection)
@@ -239,7 +232,6 @@ class KafkaListener:
             self._seldom.tell(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
     def view(self, reached: Address, client: Client) -> RequestContext:
-        """Return the present input of a response."""
         return RequestContext(
             snapshot=self._snapshot(),
             now=self._clock(),
@@ -250,20 +242,16 @@ class KafkaListener:
         )
 
     def asked(self, api_key: int) -> None:
-        """Count a readable request."""
         self._requests[api_key] += 1
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Run work that takes a while on one thread, one piece after the other."""
         return self._worker.do(lambda: work(*arguments))
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Run work that takes long on a second thread, so that it does not delay `elsewhere`."""
         return self._large_worker.do(lambda: work(*arguments))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn to compute and send a large response; raises `BusyError` if that takes too long."""
         self._waiting += 1
         try:
             async with asyncio.timeout(self.limits.turn_s):
@@ -278,7 +266,6 @@ class KafkaListener:
             self._large.release()
 
     def is_turn_wanted(self) -> bool:
-        """Return whether another connection waits for a turn."""
         return self._waiting > 0
 
 

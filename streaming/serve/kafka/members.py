@@ -22,7 +22,6 @@ def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
 
 
 def consumer_member(member: Mapping[str, Any], view: RequestContext) -> Message:
-    """Return a member of a group of the consumer protocol."""
     is_classic = member.get("is_classic")
     return {
         **_identity(member, "instanceId"),

@@ -167,7 +167,6 @@ def _error_of_member(asked: Message, view: RequestContext) -> Error:
 
 
 def _is_member(asked: Message) -> bool:
-    """Return whether the request is from a member."""
     return asked.get("memberId") is not None or int(asked.get("memberEpoch", NONE)) >= 0
 
 

@@ -159,7 +159,6 @@ class RequestContext:
         return np.full(stop - start, NONE) if self.error else self.snapshot.ends_at(start, stop, self.now)
 
     def operations(self, is_asked: bool) -> int:
-        """Return the authorized operations for a response."""
         return AUTHORIZED if is_asked else NOT_ASKED
 
 

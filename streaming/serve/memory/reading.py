@@ -129,7 +129,7 @@ def read_alerts(tables: Tables, reading: Reading, now: int) -> Reading:
 
 def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     """Read everything as of a batch; the samples of log ends must be read next."""
-    followed = LogTail.of(tables, at.changes)
+    tail = LogTail.of(tables, at.changes)
     growing = _Growing(MemorySnapshot.none(), at.progress)
     written_by = at.progress.batch_time or at.progress.heartbeat
     for rows in _held(tables, at, "offsets"):
@@ -141,16 +141,14 @@ def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     marks = {name: fold_mark(base) for name, base in at.bases.items()}
     for file in files_of(at.changes):
         if file.last_sequence is None or file.last_sequence > min(marks.values()):
-            for rows in rows_of(followed.storage, file.path, CHANGE_COLUMNS, after=min(marks.values())):
+            for rows in rows_of(tail.storage, file.path, CHANGE_COLUMNS, after=min(marks.values())):
                 for name, mark in marks.items():
                     growing.changes.add_changes(rows, of=name, after=mark, up_to=at.progress.sequence)
     growing.grow()
     snapshot = replace(growing.snapshot, progress=at.progress)
     snapshot = replace(snapshot, alerts=reading.snapshot.alerts, undelivered=reading.snapshot.undelivered)
     pa.default_memory_pool().release_unused()
-    return replace(
-        reading, snapshot=snapshot, changes=followed, log_ends=None, places=len(snapshot.committing)
-    )
+    return replace(reading, snapshot=snapshot, changes=tail, log_ends=None, places=len(snapshot.committing))
 
 
 def _held(
@@ -164,26 +162,26 @@ def _held(
         yield from rows_of(storage, file.path, columns, dictionaries=names)
 
 
-def _with_commits(reading: Reading, followed: LogTail) -> Reading:
+def _with_commits(reading: Reading, tail: LogTail) -> Reading:
     """Apply new commits; raises `LogLostError` where the log cannot be tailed."""
     growing, counters = _Growing(reading.snapshot, reading.snapshot.progress), reading.counters
     columns = CHANGE_COLUMNS if counters is None else {*CHANGE_COLUMNS, *COUNTED_COLUMNS}
-    for commit, position in followed.commits():
+    for commit, position in tail.commits():
         _check(commit, growing.progress)
         growing.progress = commit.progress or growing.progress
         for path in commit.added if commit.adds_rows else ():
             after, up_to = reading.snapshot.progress.sequence, growing.progress.sequence
-            for rows in rows_of(followed.storage, path, columns, after=after):
+            for rows in rows_of(tail.storage, path, columns, after=after):
                 counters = None if counters is None else counters.with_changes(rows)
                 for name in ROWS:
                     growing.changes.add_changes(rows, of=name, after=after, up_to=up_to)
         growing.grow(_MANY_ROWS)
-        followed = position
+        tail = position
     growing.grow()
     if growing.progress is reading.snapshot.progress:
-        return reading if followed is reading.changes else replace(reading, changes=followed)
+        return reading if tail is reading.changes else replace(reading, changes=tail)
     snapshot = replace(growing.snapshot, progress=growing.progress)
-    return replace(reading, changes=followed, snapshot=snapshot, counters=counters)
+    return replace(reading, changes=tail, snapshot=snapshot, counters=counters)
 
 
 def _check(commit: Commit, before: Progress) -> None:
@@ -221,28 +219,28 @@ def _with_all_samples(tables: Tables, reading: Reading, until: int) -> Reading:
     snapshot = reading.snapshot.without_ends()
     if table is None:
         return replace(reading, snapshot=snapshot, log_ends=None)
-    followed, rows = LogTail.of(tables, table), SampleRows()
+    tail, rows = LogTail.of(tables, table), SampleRows()
     for batch in newest_rows(SampleFiles(table), until=until):
         rows.add(batch)
         if len(rows) > _MANY_ROWS:
             snapshot, rows = snapshot.with_topics(*rows.taken_by(snapshot.topics, until=until)), SampleRows()
     snapshot = snapshot.with_topics(*rows.taken_by(snapshot.topics, until=until))
-    return replace(reading, snapshot=snapshot, log_ends=followed)
+    return replace(reading, snapshot=snapshot, log_ends=tail)
 
 
-def _with_samples(reading: Reading, followed: LogTail, until: int) -> Reading:
+def _with_samples(reading: Reading, tail: LogTail, until: int) -> Reading:
     rows = SampleRows()
-    for commit, position in followed.commits():
+    for commit, position in tail.commits():
         if commit.alters_table or commit.operation == _RESTORE:
             raise LogLostError(
                 f"following `log_ends`: expected samples, found commit {commit.version} ({commit.operation})."
             )
         if commit.adds_rows and not commit.removes_rows:  # else maintenance has compacted files
             for path in commit.added:
-                for batch in rows_of(followed.storage, path, SAMPLE_COLUMNS, dictionaries=NAMES_OF_SAMPLES):
+                for batch in rows_of(tail.storage, path, SAMPLE_COLUMNS, dictionaries=NAMES_OF_SAMPLES):
                     rows.add(batch)
-        followed = position
+        tail = position
     snapshot = reading.snapshot
     if len(rows):
         snapshot = snapshot.with_topics(*rows.taken_by(snapshot.topics, until=until))
-    return reading if followed is reading.log_ends else replace(reading, snapshot=snapshot, log_ends=followed)
+    return reading if tail is reading.log_ends else replace(reading, snapshot=snapshot, log_ends=tail)

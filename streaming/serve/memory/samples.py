@@ -21,8 +21,6 @@ NAMES_OF_SAMPLES: Final = ("topic", "topic_id")
 
 
 class SampleRows:
-    """Collects rows of samples."""
-
     def __init__(self) -> None:
         self._topics: list[Coded] = []
         self._ids: list[Coded] = []

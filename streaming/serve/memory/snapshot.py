@@ -197,7 +197,6 @@ class MemorySnapshot:
         return replace(self, topics=topics, offsets=self.offsets.with_moved(moved))._counted()
 
     def without_ends(self) -> "MemorySnapshot":
-        """Return the snapshot without samples of log ends."""
         return replace(self, topics=self.topics.without_ends())._counted()
 
     def _counted(self) -> "MemorySnapshot":

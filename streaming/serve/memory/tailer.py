@@ -18,7 +18,7 @@ EVERY_S: Final = 0.5
 """The interval of polling: changes are in the snapshot within a second."""
 
 _STEPS: Final = {"offsets and groups": read_batches, "log ends": read_log_ends, "alerts": read_alerts}
-_PATIENCE: Final = 10
+_RETRY_FACTOR: Final = 10
 """A failed read is retried after this multiple of its duration: it may have read everything."""
 
 _LONGEST_WAIT_S: Final = 30.0
@@ -84,7 +84,7 @@ class Tailer(threading.Thread):
             except BaseException as error:  # also a panic of delta-rs; what was read before remains
                 raise_if_ending(error)
                 failures[about] = in_one_line(error)
-                wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
+                wait = min(_RETRY_FACTOR * (monotonic() - began), _LONGEST_WAIT_S)
                 self._not_before[about] = monotonic() + wait
                 self._problems.make(
                     about,

@@ -145,7 +145,6 @@ class Topics:
         return replace(self, ends=ends)
 
     def without_ends(self) -> "Topics":
-        """Return the topics without samples of log ends."""
         return replace(self, ends=LogEnds.unknown(self.topic, len(self), len(self.ids)))
 
     def _topics_of_ids(self, moved: Moved, count: int, topics: Index, ids: Index) -> Index:

@@ -108,12 +108,12 @@ class Seats:
 
     def _moved(self, names: NameIndex, gone: list[str]) -> Index:
         """Return the former index of each group, and of logs (`NONE`: there was none)."""
-        stood = {group: number for number, group in enumerate(self._gone, len(self._names))}
+        gone_before = {group: number for number, group in enumerate(self._gone, len(self._names))}
         places = np.arange(len(names)) if names is self._names else self._names.places_of(names.texts).copy()
-        for group, number in stood.items():
+        for group, number in gone_before.items():
             if (place := names.place(group)) is not None:
                 places[place] = number
-        of_gone = [self._names.places.get(group, stood.get(group, NONE)) for group in gone]
+        of_gone = [self._names.places.get(group, gone_before.get(group, NONE)) for group in gone]
         return np.concatenate([places, np.array([*of_gone, len(self._since) - 1], np.int64)])
 
 

@@ -52,12 +52,12 @@ class Exposition:
 
     def families(self, source: MetricsSource) -> list[Family]:
         """Return all metrics with series, in the order of the catalogue."""
-        wanted = self._wanted(source)
+        series_filter = self._filter(source)
         own = list(group_series(source, self._granularity.finest_of_any))
         if self._settings.granularity == LEVELS[-1] and source.is_heard_of:
             own += log_series(source)
-        chosen = self.admission.of(source, [wanted.of(series) for series in self._named(own)])
-        of_job = [*job_series(source), *withheld_series(wanted.withheld, self.admission.withheld)]
+        chosen = self.admission.of(source, [series_filter.of(series) for series in self._named(own)])
+        of_job = [*job_series(source), *withheld_series(series_filter.withheld, self.admission.withheld)]
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)
@@ -66,7 +66,7 @@ class Exposition:
         return [
             Family(head, lines)
             for metric in CATALOGUE
-            for head, several in self._families(metric, by_name.get(metric.name, ()), cluster)
+            for head, several in self._with_heads(metric, by_name.get(metric.name, ()), cluster)
             if len(lines := lines_of(head, several))
         ]
 
@@ -77,7 +77,7 @@ class Exposition:
         held = {foreign.of for foreign in SCHEMES[self._settings.names]}
         return [series for series in several if series.metric.name in held]
 
-    def _families(
+    def _with_heads(
         self, metric: Metric, several: Sequence[Series], cluster: Constant
     ) -> Iterator[tuple[Head, Sequence[Series]]]:
         if self._settings.names == OWN or metric.level == "job":
@@ -98,7 +98,7 @@ class Exposition:
         unit = metric.unit if name.removesuffix("_total").endswith(metric.unit) else ""
         return Head(name=name, kind=metric.kind, help=metric.help, unit=unit, labels=shown)
 
-    def _wanted(self, source: MetricsSource) -> SeriesFilter:
+    def _filter(self, source: MetricsSource) -> SeriesFilter:
         names, gone = source.assessment.snapshot.groups.names, source.gone
         levels = self._granularity.of(names), self._granularity.of_each(gone)
         return SeriesFilter(

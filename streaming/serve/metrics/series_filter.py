@@ -33,7 +33,6 @@ class Granularity:
 
     @property
     def finest_of_any(self) -> int:
-        """The finest level of any group."""
         return max([self.finest, *(number for _, number in self._patterns)])
 
     def of(self, groups: NameIndex) -> Index:
@@ -46,7 +45,6 @@ class Granularity:
         return self._known[1]
 
     def of_each(self, groups: Sequence[str]) -> Index:
-        """Return the level of each of a few groups."""
         return np.array([self._of(group) for group in groups], np.int64)
 
     def _of(self, group: str) -> int:

@@ -10,7 +10,6 @@ from streaming.settings.kinds import host_and_port
 
 
 def address(text: str) -> Address:
-    """Parse an address of the settings."""
     found = host_and_port(text)
     assert found is not None, text  # settings are checked when they are read
     return Address(*found)
@@ -23,7 +22,7 @@ def others_at(text: str) -> list[str]:
     """
     try:
         found = socket.getaddrinfo(*address(text), type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # labels of a name have one to 63 letters
+    except UnicodeError as error:  # e.g. a label of the name with more than 63 letters
         raise MisuseError(
             f"listening on {text}: expected a host name or an address, found an invalid name "
             f"({error}). Use one of this machine, such as 127.0.0.1."

@@ -64,7 +64,6 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the threads that build metrics."""
         self._running.close()
 
     def _source(self, took_s: float | None) -> MetricsSource:
@@ -81,7 +80,7 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
 def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -> Pieces:
     """Return the metrics as they are now; without those that are counted over time.
 
-    Raises `OffsetlakeError` where nothing was read, for then nothing can be said.
+    Raises `OffsetlakeError` if no topic was read into the tables yet.
     """
     exposition = Exposition(settings.metrics)
     tailer = Tailer(tables, warn)
@@ -112,7 +111,6 @@ def source_of(
     kafka: KafkaCounts | None = None,
     took_s: float | None = None,
 ) -> MetricsSource:
-    """Collect the present input of metrics."""
     look, newest = tailer.last_look, tailer.newest
     return MetricsSource(
         now=now_ms(),
