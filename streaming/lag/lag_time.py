@@ -132,17 +132,21 @@ def _lag_seconds(
 
     The end passed a position at `above_at`, or before: by as much as it was beyond the next offset then.
     """
+    behind = np.flatnonzero(committed < ends.ends)
+    crossed, committed, now = take(crossed, behind), committed[behind], ends.at[behind]
     is_passed = _is_valid(crossed["above_at"])
     above_at, above_end = (numbers_or(column, 0) for column in _pair(crossed, "above"))
     below_at, below_end = (numbers_or(column, 0) for column in _pair(crossed, "below"))
     is_between = is_passed & _is_valid(crossed["below_at"]) & (above_at - below_at <= ends.max_age_ms)
-    is_behind = committed < ends.ends
-    is_timed = ~is_behind | (is_passed & (above_at <= ends.until))  # else it is of another log of that name
+    is_timed = is_passed & (above_at <= ends.until[behind])  # else it is of another log of that name
     rise = np.where(is_between, above_end - below_end, 1)
     beyond = np.where(is_between, above_end - committed - 1, 0)
     before_above = np.where(is_between, above_at - below_at, 0) * (beyond / rise)
-    seconds = np.where(is_behind & is_timed, ends.at - above_at + before_above, 0.0) / 1_000
-    return seconds, is_timed, is_behind & is_timed & ~is_between
+    seconds = np.where(is_timed, now - above_at + before_above, 0.0) / 1_000
+    columns = np.zeros(len(ends.ends)), np.ones(len(ends.ends), np.bool_), np.zeros(len(ends.ends), np.bool_)
+    for column, values in zip(columns, (seconds, is_timed, is_timed & ~is_between), strict=True):
+        column[behind] = values
+    return columns
 
 
 def _pair(crossed: pa.Table, side: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
