@@ -170,11 +170,13 @@ class MemorySnapshot:
         return now - self.progress.heartbeat
 
     def completeness(self, now: int, within_ms: int) -> Completeness:
+        """Return the completeness of the snapshot at a moment (ms), with the tolerance `within_ms`."""
         return Completeness(progress=self.progress, moment=now, within_ms=within_ms)
 
     # --- the next one ----------------------------------------------------------------------------------
 
     def with_changes(self, changes: Changes, progress: Progress) -> "MemorySnapshot":
+        """Return the snapshot after changes of offsets and groups, as of `progress`."""
         topics, moved = self.topics.with_named(*(named := changes.named_by_offsets()))
         names, moved_groups = self.groups.names.changed(changes.group_names)
         places = topics.places_of(named[0].places_in(topics.names), named[1])
@@ -197,6 +199,7 @@ class MemorySnapshot:
         return replace(self, topics=topics, offsets=self.offsets.with_moved(moved))._counted()
 
     def without_ends(self) -> "MemorySnapshot":
+        """Return the snapshot without samples of log ends; offsets and groups remain."""
         return replace(self, topics=self.topics.without_ends())._counted()
 
     def _counted(self) -> "MemorySnapshot":
