@@ -1,6 +1,6 @@
 """The errors that `offsetlake` explains to its user, each with the exit code of the command.
 
-A message says what was being done, what was expected, what was found and what to do about it.
+A message states what was being done, what was expected, what was found, and what to do.
 """
 
 from typing import Final
@@ -11,19 +11,19 @@ _START_ANEW: Final = (
 
 
 class OffsetlakeError(Exception):
-    """Something outside the program failed (a broker, a registry, a disk): exit code 1."""
+    """A failure outside the program (a broker, a registry, a disk): exit code 1."""
 
     exit_code = 1
 
 
 class MisuseError(OffsetlakeError):
-    """The program was asked for something it cannot do (an option, a setting): exit code 2."""
+    """A request that the program cannot fulfil (an option, a setting): exit code 2."""
 
     exit_code = 2
 
 
 class OtherFormatError(MisuseError):
-    """What is to be read has a format of another release."""
+    """Data in the format of another release."""
 
     def __init__(self, what: str, *, expected: int, found: int, if_older: str = _START_ANEW) -> None:
         advice = (
