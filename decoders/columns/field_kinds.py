@@ -33,8 +33,7 @@ class Shape(Protocol):
     def read(self, cursor: Cursor) -> NDArray[Any]:
         """Read the field from every row of a cursor; in rows that become invalid the value means nothing."""
 
-    def is_there(self, values: NDArray[Any]) -> Bools:
-        """Whether each value is neither null nor the default."""
+    def is_there(self, values: NDArray[Any]) -> Bools: ...
 
     def stored(self, shown: Any) -> Any:
         """Convert one value from its form in documents to the form that `read` returns."""

@@ -153,7 +153,6 @@ class _Rows:
         self.parts[len(self.parts) - (fixed is last) :] = [(fixed, fixed.longest)]
 
     def add_constant(self, data: bytes) -> None:
-        """Append the same bytes to every struct."""
         if data:
             self.add_fixed(np.dtype(f"V{len(data)}"), np.void(data))
 

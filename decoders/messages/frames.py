@@ -81,9 +81,7 @@ def read_request(frame: bytes) -> Request:
         reason = f"{subject}: expected at most {MOST_ELEMENTS} elements, found more: ask for fewer at once"
         raise DecodeError(ErrorKind.TOO_LARGE, reason, field="", at_byte=at) from None
     except UNREADABLE:
-        raise _what_is_wrong(
-            frame, header_layout, layout, _subject(APIS[api_key], version, "request")
-        ) from None
+        raise _error_of(frame, header_layout, layout, _subject(APIS[api_key], version, "request")) from None
     client_id = header["clientId"] or ""
     return Request(api_key, version, header["correlationId"], client_id, None if layout is _UNREAD else body)
 
@@ -185,7 +183,7 @@ def read_response(api_key: int, version: int, frame: bytes) -> Response:
         header, at = reader_of(header_layout)(frame, 0)
         body, _ = reader_of(layout)(frame, at)
     except UNREADABLE:
-        raise _what_is_wrong(frame, header_layout, layout, _subject(api, version, "response")) from None
+        raise _error_of(frame, header_layout, layout, _subject(api, version, "response")) from None
     return Response(header["correlationId"], body)
 
 
@@ -193,7 +191,7 @@ def read_response(api_key: int, version: int, frame: bytes) -> Response:
 
 
 def _api(api_key: int, version: int) -> Api:
-    """Return the API if it has this version."""
+    """Return the API; `UnwritableError` unless it has this version."""
     api = APIS.get(api_key)
     if api is None:
         raise UnwritableError(f"expected a known API, found {api_key}")
@@ -211,7 +209,7 @@ def _subject(api: Api, version: int, direction: str) -> str:
     return f"{api.name} {direction} v{version}"
 
 
-def _what_is_wrong(frame: bytes, header: Struct, layout: Struct, subject: str) -> DecodeError:
+def _error_of(frame: bytes, header: Struct, layout: Struct, subject: str) -> DecodeError:
     """Find the error of a frame that the fast readers refused, with `construct` and a limited number of
     reads.
     """

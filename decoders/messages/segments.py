@@ -94,7 +94,7 @@ class Contents:
         return int(self.lengths.max())
 
     def write(self, data: Bytes, at: Ints, rows: slice) -> None:
-        """Write the texts of one length at a time: either few lengths differ, or there are few texts."""
+        """Write the texts of one length at a time: either there are few distinct lengths, or few texts."""
         starts, lengths = self.starts[rows], self.lengths[rows]
         some = np.flatnonzero(lengths)
         order = some[np.argsort(lengths[some].astype(np.min_scalar_type(self.longest)), kind="stable")]

@@ -71,7 +71,6 @@ def writer_of(layout: Construct) -> Write:
 
 
 def varint(number: int) -> bytes:
-    """Write an unsigned varint."""
     written: bytes = VARINT.build(number)
     return written
 

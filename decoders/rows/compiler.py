@@ -142,7 +142,6 @@ def _(declaration: Sequence, name: str, source: FunctionSource) -> str:
 
 
 def _write_integers(declaration: Sequence, element: Integer, name: str, source: FunctionSource) -> None:
-    """Write the code that reads `length` integers."""
     size, letter = element.length, element.fmtstr[-1]
     source.names[f"formats_{letter}"] = formats(letter)
     short = (

@@ -58,7 +58,6 @@ class FunctionSource:
         self.add(f"{variables}= {unpack}(data, at)", f"at += {packed.size}")
 
     def compiled(self) -> Any:
-        """Compile the source and return the function."""
         exec("\n".join([self.header, *self.lines]), self.names)
         return self.names[self.header.removeprefix("def ").partition("(")[0]]
 

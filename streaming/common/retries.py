@@ -1,4 +1,4 @@
-"""Retries after another process was faster, and tells failures from requests to end the process."""
+"""Retries after another process was faster; distinguishes failures from requests to end the process."""
 
 from collections.abc import Callable
 from contextlib import suppress

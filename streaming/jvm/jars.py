@@ -39,7 +39,7 @@ _WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  
 _MODE: Final = 0o755  # whatever the umask: a cache that others may write is refused
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
-_TELLING: Final = (  # lines of Ivy's log that explain a failure, the most specific first
+_EXPLAINING: Final = (  # lines of Ivy's log that explain a failure, the most specific first
     re.compile(r"Server access error at url .*"),
     re.compile(r"module not found: .*"),
     re.compile(r".*\[FAILED *\].*"),
@@ -217,7 +217,7 @@ def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
         subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE) as ivy,
     ):
         try:
-            exit_code = _wait_while_it_talks(ivy, log)
+            exit_code = _wait_while_log_grows(ivy, log)
         finally:
             ivy.kill()
     if exit_code is None:
@@ -229,7 +229,7 @@ def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
     raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
 
 
-def _wait_while_it_talks(process: subprocess.Popen[bytes], log: Path) -> int | None:
+def _wait_while_log_grows(process: subprocess.Popen[bytes], log: Path) -> int | None:
     """Return the exit code, or None once the log has not grown for `_SILENCE_LIMIT` seconds."""
     size, since = -1, time.monotonic()
     while time.monotonic() - since < _SILENCE_LIMIT:
@@ -290,7 +290,7 @@ def _kind_of_failure(log: Path) -> str:
 
 def _telling_line(log: Path) -> str:
     text = log.read_text(errors="replace")
-    found = (match[0].strip() for pattern in _TELLING if (match := pattern.search(text)))
+    found = (match[0].strip() for pattern in _EXPLAINING if (match := pattern.search(text)))
     return next(found, "nothing that explains it")
 
 

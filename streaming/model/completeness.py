@@ -142,5 +142,4 @@ def read_until(partition: PartitionProgress, progress: Progress) -> int:
 
 
 def loading_in(progress: Progress) -> frozenset[int]:
-    """Return the offsets partitions that are `loading`."""
     return frozenset(number for number, one in all_partitions(progress).items() if not one.loaded)

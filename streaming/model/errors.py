@@ -5,7 +5,7 @@ A message states what was being done, what was expected, what was found, and wha
 
 from typing import Final
 
-_START_ANEW: Final = (
+_IF_OLDER: Final = (
     "An offsetlake of before the first release wrote it; begin with a new table root and checkpoint."
 )
 
@@ -25,7 +25,7 @@ class MisuseError(OffsetlakeError):
 class OtherFormatError(MisuseError):
     """Data in the format of another release."""
 
-    def __init__(self, what: str, *, expected: int, found: int, if_older: str = _START_ANEW) -> None:
+    def __init__(self, what: str, *, expected: int, found: int, if_older: str = _IF_OLDER) -> None:
         advice = (
             if_older if found < expected else "A newer offsetlake wrote it; use that release or a newer one."
         )

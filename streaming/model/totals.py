@@ -59,7 +59,6 @@ class Totals:
         return Totals(**sums | {"unknown_others": sums["unknown_others"] + others}, unknown=known)
 
     def __bool__(self) -> bool:
-        """Whether anything was counted."""
         return self != Totals()
 
 

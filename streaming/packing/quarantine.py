@@ -69,7 +69,6 @@ class KeptBytes:
 
 
 def _cut(records: pa.Table, is_cut: Mask) -> pa.Table:
-    """Cut keys and values of some records to their first bytes."""
     if not is_cut.any():
         return records
     for name in _BYTES:

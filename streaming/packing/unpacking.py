@@ -39,7 +39,7 @@ class PackedBlocks:
         The bytes of failed records stay within the limits of `KeptBytes`, however many blocks there are.
         """
         bounds, held = KeptBytes(), list[pa.Table]()
-        lowest = self._blocks[0].first_partition  # of what is held
+        lowest = self._blocks[0].first_partition  # of the held records
         for block, following in pairwise(self._blocks):
             held.append(bounds.bounded(block.records()))
             follower = following.first_partition

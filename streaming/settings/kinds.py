@@ -305,7 +305,6 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def kind_of(field: Field[Any]) -> Kind:
-    """Return the kind of the setting or section of a dataclass field."""
     found = [kind for kind in getattr(field.type, "__metadata__", ()) if isinstance(kind, Kind)]
     if found:
         return found[0]

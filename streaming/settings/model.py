@@ -160,8 +160,6 @@ class ExpirySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthSettings:
-    """Thresholds for the health of groups."""
-
     window_ms: Milliseconds
     min_commits: int
     min_lag: Annotated[int, Number(may_be_zero=True)]

@@ -168,7 +168,6 @@ def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _with_secrets(name: str, value: Any) -> Any:
-    """Resolve the references in the value of a setting."""
     if isinstance(value, dict):
         return {key: _resolved(f"{name}.{key}", item) for key, item in value.items()}
     return _resolved(name, value)

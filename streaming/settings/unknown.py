@@ -25,7 +25,6 @@ def unknown(name: str, kinds: Mapping[str, Kind]) -> tuple[str, str]:
 
 
 def sections_of(kinds: Iterable[str]) -> frozenset[str]:
-    """Return the names of the sections of these settings."""
     return frozenset(
         section
         for name in kinds

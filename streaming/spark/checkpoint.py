@@ -77,7 +77,6 @@ class Checkpoint:
         return max((number for number in numbers if number <= version), default=0)
 
     def delete(self) -> None:
-        """Delete the checkpoint, if there is one."""
         self._files.delete(self._path(""), True)
 
     def positions(self, batch_id: int, topic: str) -> dict[int, int]:

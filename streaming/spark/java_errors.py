@@ -35,7 +35,7 @@ def told(error: BaseException) -> str:
     found = _JAVA.fullmatch(text)
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
     hint = _HINTS.get(kind)
-    return f"{kind}: {_telling_line(message).rstrip('.')}.{f' {hint}' if hint else ''}"
+    return f"{kind}: {_explaining_line(message).rstrip('.')}.{f' {hint}' if hint else ''}"
 
 
 def end_of_jvm(error: BaseException) -> str | None:
@@ -65,7 +65,6 @@ def _jvm(error: BaseException) -> subprocess.Popen[bytes] | None:
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes and contexts."""
     one: BaseException | None = error
     while one is not None:
         yield one
@@ -85,7 +84,7 @@ def _innermost(error: BaseException) -> str:
     return str(thrown.toString())
 
 
-def _telling_line(text: str) -> str:
+def _explaining_line(text: str) -> str:
     """Return the first line, but of a Python traceback the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
     return lines[-1 if lines[0].endswith("Traceback (most recent call last):") else 0]

@@ -64,8 +64,9 @@ _CONF: Final[Mapping[str, str]] = {
     # Batches that Spark can go back to: the job never goes back further than to the newest. The others allow
     # a start without a damaged snapshot.
     "spark.sql.streaming.minBatchesToRetain": "30",
-    # A block has the records of one Arrow batch: with larger ones more superseded commits are dropped early,
-    # but all rows wait for Python's answer in the JVM. The limit in bytes bounds the memory of large values.
+    # A packed block has the records of one Arrow batch: in larger ones more superseded commits are dropped
+    # early, but all rows wait for Python's answer in the JVM. The limit in bytes bounds the memory of large
+    # values.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # The records of a batch limit its results; Spark's own limit (1g) would make it fail forever instead.
@@ -317,7 +318,6 @@ os.register_at_fork(after_in_child=_ignore_sigterm_in_jvm)  # called because PyS
 def session_conf(
     spark: SparkSettings, job: JobSettings, jars: Path, *, java_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return every Spark setting of the session."""
     users_options = spark.conf.get("spark.driver.extraJavaOptions", "")
     options = [*_java_options(users_options), *java_options, users_options]
     is_folder = checkpoint_uri(job.checkpoint).startswith("file:")

@@ -114,7 +114,6 @@ class Fingerprint:
         return cls(len(changes), int(pd.util.hash_array(hashes).sum(dtype=np.uint64)))
 
     def __add__(self, other: "Fingerprint") -> "Fingerprint":
-        """Return the fingerprint of both sets of changes together."""
         return Fingerprint(self.rows + other.rows, (self.hashes + other.hashes) % 2**64)
 
     def __str__(self) -> str:

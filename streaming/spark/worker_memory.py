@@ -98,17 +98,14 @@ _OF_THIS_PROCESS: Final = FreedMemory(glibc())
 
 
 def expect_many_rows() -> None:
-    """Call `FreedMemory.expect_many_rows` for this process."""
     _OF_THIS_PROCESS.expect_many_rows()
 
 
 def handled_rows(rows: int) -> None:
-    """Call `FreedMemory.handled` for this process, with the number of rows just processed."""
     _OF_THIS_PROCESS.handled(rows)
 
 
 def hand_over() -> None:
-    """Call `FreedMemory.hand_over` for this process."""
     _OF_THIS_PROCESS.hand_over()
 
 

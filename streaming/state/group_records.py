@@ -51,7 +51,6 @@ class GroupEvent:
 
     @property
     def ends_group(self) -> bool:
-        """Whether this record removes the group object."""
         return self.value is None and self.record_type in ENDS_GROUP
 
 

@@ -51,7 +51,6 @@ class Layers:
         return pa.concat_tables([of_base, self.recent]).combine_chunks()
 
     def __len__(self) -> int:
-        """Return the number of current rows."""
         return len(self.base) - len(self.replaced) + len(self.recent)
 
     def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:

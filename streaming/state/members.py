@@ -242,7 +242,6 @@ def _is_classic(value: Value) -> bool:
 
 
 def _topic_names(records: GroupRecords, kind: AssignedGroupType) -> dict[str, str]:
-    """Return the names of topics in the records of a group, by topic id."""
     if kind.names is None:
         return {}
     value = single_value(records, kind.names)

@@ -54,7 +54,6 @@ class Shard:
 
     @classmethod
     def empty(cls) -> "Shard":
-        """Return the shard of partitions from which nothing was read so far."""
         return cls(Layers.of(ENTRIES.empty_table()), Layers.of(GROUP_RECORDS.empty_table()))
 
     def after(self, effects: Iterable["Effect"]) -> "Shard":
@@ -184,7 +183,6 @@ class _GroupBatch:
         return [*(event for event in self.events if event.value is not None), *self.unreadable]
 
     def last(self) -> dict[PlacedGroup, GroupEvent]:
-        """Return the last record of the batch for each group."""
         in_log_order = sorted([*self.events, *self.unreadable], key=lambda event: event.source_offset)
         return {event.placed_group: event for event in in_log_order}
 
@@ -202,7 +200,6 @@ def _records_by_group(kept: pa.Table, groups: Set[PlacedGroup]) -> dict[PlacedGr
 
 
 def _rows_of(kept: pa.Table, groups: Set[PlacedGroup]) -> Index:
-    """Return the numbers of the rows of these groups."""
     names = pa.array([*{name for _, name in groups}], pa.string())
     rows = np.flatnonzero(_mask(pc.is_in(kept["group"], value_set=names)))
     found = take(kept.select(["source_partition", "group"]), rows)
