@@ -37,9 +37,7 @@ class BinaryColumn:
 
     @classmethod
     def from_arrow(cls, array: Array) -> Self:
-        """Any binary type, sliced or not, with or without nulls. The data buffer is not copied unless it is
-        tiny.
-        """
+        """Any binary type, sliced or not, with or without nulls; only a tiny data buffer is copied."""
         if not pa.types.is_binary(array.type) and not pa.types.is_large_binary(array.type):
             array = array.cast(pa.large_binary())
         offsets = _offsets(array)
@@ -73,9 +71,7 @@ def _offsets(array: Array) -> Ints:
 
 
 def _readable(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
-    """Pad a short buffer, so that any field of fixed size can be read at byte 0 even if the column is
-    empty.
-    """
+    """Pad a short buffer, so that any field of fixed size can be read at byte 0."""
     data = np.frombuffer(memoryview(buffer or b""), np.uint8)
     return data if len(data) >= _WIDEST_READ else np.pad(data, (0, _WIDEST_READ - len(data)))
 
@@ -122,8 +118,8 @@ class Cursor:
         self.is_valid: Bools = np.ones(len(self.at), np.bool_)
 
     def step(self, sizes: Ints | int) -> Ints:
-        """Advance each row by `sizes` (0 or more) bytes and return where they start; 0 for a row with fewer
-        bytes.
+        """Advance each row by `sizes` (0 or more) bytes; return where they start, 0 for a row that is too
+        short.
         """
         starts = self.at
         stops = starts + sizes

@@ -77,7 +77,7 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
 
 
 def _unchunked(column: Arrays) -> Array:
-    """Return a column as one array; several chunks are copied together, with 64-bit offsets that cannot
+    """Return a column as one array; several chunks are copied to one with 64-bit offsets, against
     overflow.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

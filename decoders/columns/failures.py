@@ -54,9 +54,7 @@ class Failures:
         self.at_bytes += at_bytes
 
     def to_arrow(self, count: int) -> list[Array]:
-        """The columns from `error_kind` to `at_byte` of a block of `count` rows, null in rows without a
-        failure.
-        """
+        """The columns from `error_kind` to `at_byte` of a block of `count` rows, null without a failure."""
         if not self.rows:
             return [pa.nulls(count, arrow_type) for _, arrow_type in OUTCOME_COLUMNS[1:]]
         order = np.argsort(self.rows)
@@ -71,8 +69,7 @@ class Failures:
 
 
 def spread_texts(texts: Array, rows: Ints, count: int) -> Array:
-    """Spread k texts, some of them null, over a column of `count` rows: text i goes to row `rows[i]`
-    (rising).
+    """Spread k texts, some of them null, over `count` rows: text i goes to row `rows[i]` (rising).
 
     The rows between are null; they start and stop where the text before them ends.
     """

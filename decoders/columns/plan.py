@@ -153,9 +153,7 @@ def _shapes(parts: list[Part]) -> dict[str, Shape]:
 
 
 def _in_order_of_bytes(values: list[Part], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Put a field that a later version adds after its predecessor there. Tagged fields have no position:
-    last.
-    """
+    """Put a field that a later version adds after its predecessor there; tagged fields go last."""
     order: list[str] = []
     for part in values:
         place = 0

@@ -70,8 +70,8 @@ def subscribed_topics(subscription: bytes) -> list[str] | None:
 
 
 def rack_of(subscription: bytes) -> str | None:
-    """The rack in a member's subscription; None if it names none (before version 3, or null) or is
-    unreadable.
+    """The rack in a member's subscription; None if it is unreadable or has none (before version 3, or
+    null).
     """
     version = int.from_bytes(subscription[:PREFIX_BYTES], signed=True)
     if version < _FIRST_WITH_RACK:

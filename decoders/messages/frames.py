@@ -210,9 +210,7 @@ def _subject(api: Api, version: int, direction: str) -> str:
 
 
 def _error_of(frame: bytes, header: Struct, layout: Struct, subject: str) -> DecodeError:
-    """Find the error of a frame that the fast readers refused, with `construct` and a limited number of
-    reads.
-    """
+    """Find the error in a frame that the fast readers refused, by `construct`, with limited reads."""
     stream = ReadsLeft(frame, MESSAGE_READS)
     try:
         header.parse_stream(stream)

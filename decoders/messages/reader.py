@@ -83,9 +83,7 @@ def reader_of(layout: Struct, most: int | None = None) -> ReadMessage:
 
 @dataclass
 class _ReaderSource(FunctionSource):
-    """The source of a reader; if `is_bounded`, its variable `left` counts the elements that are still
-    allowed.
-    """
+    """The source of a reader; if `is_bounded`, its variable `left` counts the elements still allowed."""
 
     is_bounded: bool = False
 

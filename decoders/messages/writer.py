@@ -126,9 +126,7 @@ _NAMES: Final = {
 
 @dataclass
 class _WriterSource(FunctionSource):
-    """The source of a writer: `run` has the expressions that one call of `struct` packs, and their
-    letters.
-    """
+    """The source of a writer; `run` has the expressions for one call of `struct`, and their letters."""
 
     def end_run(self) -> None:
         """Write the call of `struct` for the values of fixed size since the last line."""
@@ -179,7 +177,7 @@ def _(declaration: Blob, value: str, name: str, source: FunctionSource) -> None:
 
 @contextmanager
 def _unless_null(declaration: Counted, value: str, name: str, source: FunctionSource) -> Iterator[None]:
-    """Write the code that assigns a value and writes null; the code for other values is written in this
+    """Write the code for null; the code for other values, in the variable `name`, is added in this
     context.
     """
     source.add(f"{name} = {value}")

@@ -102,9 +102,7 @@ def refuse_impossible_count(source: FunctionSource) -> None:
 def write_tags(
     declaration: FlexibleStruct, name: str, source: FunctionSource, write_tag: Callable[[Renamed], None]
 ) -> None:
-    """Write the code that reads a section of tagged fields; `write_tag` writes that for the content of
-    each.
-    """
+    """Write the code that reads a section of tagged fields; `write_tag` writes the part for one content."""
     with source.block("if data[at]:"):
         write_number(VARINT, f"{name}_count", source)
         with source.block(f"for _ in range({name}_count):"):

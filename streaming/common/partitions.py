@@ -72,9 +72,7 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
 def _utf16_units(
     texts: pa.Array,
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the code units of all n texts in a row, and the start and the number of units of each text
-    (n).
-    """
+    """Return the code units of all n texts in a row, and the start and the length of each text (n)."""
     wide = texts.cast(pa.large_string())
     _, offsets, data = wide.buffers()
     bounds = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]

@@ -61,9 +61,7 @@ def pieces_in(length: int) -> int:
 
 
 def joined(tables: Iterable[pa.Table], most_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
-    """Concatenate consecutive tables of one schema as long as they have no more than `most_bytes`
-    together.
-    """
+    """Concatenate consecutive tables of one schema while they have at most `most_bytes` together."""
     held, size = list[pa.Table](), 0
     for table in tables:
         if held and size + table.nbytes > most_bytes:
@@ -98,9 +96,7 @@ def ranges(sizes: Index, most: int, most_rows: int | None = None) -> list[tuple[
 def by_batches(
     table: pa.Table, to_array: Callable[[pa.RecordBatch], pa.Array], kind: pa.DataType
 ) -> pa.ChunkedArray:
-    """Convert each batch of a table to an array of type `kind`, and return them as one column, not
-    combined.
-    """
+    """Convert each batch of a table to an array of type `kind`; return one column of these chunks."""
     return pa.chunked_array([to_array(batch) for batch in table.to_batches()], kind)
 
 

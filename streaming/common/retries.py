@@ -23,10 +23,9 @@ def retried(failure: type[Exception], act: Callable[[], T], attempts: int = ATTE
 
 
 def raise_if_ending(error: BaseException) -> None:
-    """Raise an exception that requests the end of the process; any other is a failure, which a thread
-    survives.
+    """Raise an exception that requests the end of the process; a thread survives any other.
 
-    Panics of delta-rs are such failures, and not subclasses of `Exception`.
+    Panics of delta-rs are such others, and not subclasses of `Exception`.
     """
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error

@@ -21,9 +21,7 @@ def to_timestamps(milliseconds: pa.Array) -> pa.Array:
 
 
 def to_milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert n timestamps of any unit (or int64 milliseconds) to n int64 milliseconds since 1970; null stays
-    null.
-    """
+    """Convert n timestamps of any unit, or int64 ms, to n int64 ms since 1970; null stays null."""
     return timestamps.cast(_MILLISECONDS, safe=False).cast(pa.int64())
 
 

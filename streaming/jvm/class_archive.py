@@ -68,8 +68,7 @@ def archive_name(jars: Path) -> str | None:
 
 
 def put_in_place(made: Path, cache: Path, name: str) -> Path:
-    """Move an archive to its final name in the cache, which ends with its size, and delete all but the newest
-    few.
+    """Move an archive to its final name in the cache, which ends with its size; keep only the newest few.
 
     It is synced to the disk first, and then renamed in one step. Returns its path.
     """

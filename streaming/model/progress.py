@@ -106,9 +106,7 @@ class PartitionProgress:
         return replace(moved, loaded=moved._is_loaded())
 
     def _with_ends_beyond(self, position: int, now: int | None) -> "PartitionProgress":
-        """Raise the known ends to `position` if it is beyond them: the transaction that held it back has
-        ended.
-        """
+        """Raise the known ends to `position` if it is beyond: the transaction that held it back has ended."""
         if self.last_stable_offset is None or self.high_watermark is None:
             return self
         known = PartitionEnds(self.last_stable_offset, self.high_watermark)

@@ -19,9 +19,7 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownRecords:
-    """Records of one type and value version that this release cannot decode: their number, and where they
-    are.
-    """
+    """Records of one type and value version that this release cannot decode: number and positions."""
 
     record_type: int
     value_version: int | None

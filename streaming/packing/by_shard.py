@@ -1,6 +1,4 @@
-"""Packs decoded records into one block per shard, for the way from the decoding UDF to the stateful
-operator.
-"""
+"""Packs decoded records into one block per shard, between the decoding UDF and the stateful operator."""
 
 import numpy as np
 import pyarrow as pa
@@ -57,9 +55,7 @@ def _pack_one(records: pa.Table, partition_count: int | None) -> bytes:
 
 
 def _is_placed(records: pa.Table, partition_count: int) -> pa.ChunkedArray:
-    """Return which records are in the partition of their group; those with an unreadable group count as
-    such.
-    """
+    """Return which records are in the partition of their group; an unreadable group counts as right."""
     groups = records["group"]
     partitions = offsets_partitions(groups.fill_null(""), partition_count)
     found = to_numbers(records["source_partition"])

@@ -68,9 +68,7 @@ def pack(records: pa.Table, totals: Totals) -> bytes:
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """A block that `pack` wrote, not yet read; `first_partition` is the lowest offsets partition of its
-    records.
-    """
+    """A packed block, not yet read; `first_partition` is the lowest offsets partition of its records."""
 
     data: bytes
     totals: Totals

@@ -54,9 +54,7 @@ class KeptBytes:
         self._left: defaultdict[int, int] = defaultdict(lambda: WHOLE_BYTES)
 
     def bounded(self, records: pa.Table) -> pa.Table:
-        """Keep the first records of each partition whole up to the limit, and only the first bytes of the
-        others.
-        """
+        """Keep the first records of each partition whole up to the limit, and cut the others."""
         held = _held(records)
         failed = np.flatnonzero(held)
         partitions = to_numbers(records["source_partition"])[failed]

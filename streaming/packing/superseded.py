@@ -43,9 +43,7 @@ def drop_superseded(records: pa.Table) -> pa.Table:
 
 
 def _counted_at_newest(codes: Index) -> Index:
-    """Return for each of n codes (of `entry_codes`) its number of occurrences if this is the last one, else
-    0.
-    """
+    """Return for each of n codes (of `entry_codes`) its number of occurrences at the last one, else 0."""
     numbers = _numbers(codes)
     counts = np.bincount(numbers)
     if counts.max(initial=0) <= 1:

@@ -53,8 +53,6 @@ class PackedBlocks:
 
 
 def _divided(records: pa.Table, follower: int) -> tuple[pa.Table, pa.Table]:
-    """Split records into those of offsets partitions below `follower`, of which no more follow, and the
-    others.
-    """
+    """Split records into those of offsets partitions below `follower`, which are complete, and the others."""
     is_complete = to_numbers(records["source_partition"]) < follower
     return tuple(records.filter(pa.array(chosen)) for chosen in (is_complete, ~is_complete))

@@ -1,6 +1,4 @@
-"""Who may read the files that our processes create: the user, and if a setting allows it, the user's
-group.
-"""
+"""Who may read the files that our processes create: the user, and by a setting the user's group."""
 
 import os
 from collections.abc import Iterator

@@ -182,8 +182,8 @@ class SparkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaListenerSettings:
-    """The address of a listener for Kafka clients, and the address it advertises; empty: the one they
-    connected to.
+    """The address of a listener for Kafka clients, and the advertised one (empty: the one they connected
+    to).
     """
 
     listen: Annotated[str, HostPort()]
@@ -231,7 +231,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of one run, by section; created by `read_settings` and immutable. Units are in the names
+    """All settings of one run, by section; created by `read_settings` and immutable. Names have the units
     (`_ms`).
     """
 

@@ -53,9 +53,7 @@ def read_settings(
 
 
 def _log_beside(checkpoint: str | None, default: str) -> str:
-    """Return the default file of Spark's log: beside the checkpoint if that is a local folder, else
-    `default`.
-    """
+    """Return the default file of Spark's log: beside the checkpoint if that is local, else `default`."""
     folder = (checkpoint or "").removeprefix("file://").removeprefix("file:")
     if not folder or "://" in folder:
         return default

@@ -43,9 +43,7 @@ def _meant_section(name: str, sections: Iterable[str]) -> str:
 
 
 def _meant_setting(name: str, kinds: Iterable[str]) -> str:
-    """Suggest similar names in the section and the same name in others, or list the settings of the
-    section.
-    """
+    """Suggest similar names in the section and the same name in others, or list the section's settings."""
     section, _, key = name.rpartition(".")
     own = [known.rpartition(".")[2] for known in kinds if known.rpartition(".")[0] == section]
     near = [f"{section}.{one}" for one in nearest(key, own)]

@@ -18,9 +18,7 @@ def state_partitions(spark: SparkSession) -> int:
 
 
 def checkpoint_uri(path: str) -> str:
-    """Return the checkpoint's location as Spark and Hadoop both read it; without a scheme it is a local
-    path.
-    """
+    """Return the checkpoint's location as Spark and Hadoop read it; without a scheme, a local path."""
     return path if "://" in path else Path(path).resolve().as_uri()
 
 
@@ -95,9 +93,7 @@ class Checkpoint:
         return [int(name) for name in self._names(folder) if name.isdecimal()]
 
     def _names(self, folder: str) -> list[str]:
-        """Return the names in a folder of the checkpoint. (Not by a glob: the path may have special
-        characters.)
-        """
+        """Return the names in a folder of the checkpoint. (No glob: the path may have special characters.)"""
         path = self._path(folder)
         files = self._files.listStatus(path) if self._files.exists(path) else ()
         return [file.getPath().getName() for file in files]

@@ -338,8 +338,7 @@ def session_conf(
 
 
 def _connector(spark: SparkSettings, jars: Sequence[Path]) -> dict[str, str]:
-    """Return the setting with the connector's jars, followed by a user's jars (of a file system, for
-    instance).
+    """Return the setting with the connector's jars, and a user's jars (of a file system, say) after them.
 
     Executors on a cluster get copies of the jars in `spark.jars`. On this machine they are on the class path
     of the JVM: nothing is copied, and an archive of classes can contain those of the connector.

@@ -44,9 +44,7 @@ def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.
 
 
 def packing_udf(shards: Shards, *, check_partition: bool) -> Any:
-    """Return the UDF that packs decoded records by shard; with `check_partition`, only those in the partition
-    of their group.
-    """
+    """Return the UDF that packs decoded records by shard (`pack_by_shard`)."""
 
     @pandas_udf(BLOCK_TYPE)  # type: ignore[call-overload, untyped-decorator]
     def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:

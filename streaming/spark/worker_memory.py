@@ -36,9 +36,7 @@ _GIVEN_BACK: Final = {_M_MMAP_MAX: 65_536, _M_MMAP_THRESHOLD: 32 * 2**20, _M_TRI
 
 
 class FreedMemory:
-    """Keeps or returns the memory that this process frees; without glibc (`library` None) it has no
-    effect.
-    """
+    """Keeps or returns the memory that this process frees; no effect without glibc (`library` None)."""
 
     def __init__(self, library: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._library = library

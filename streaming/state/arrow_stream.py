@@ -22,9 +22,7 @@ def narrow(table: pa.Table) -> pa.Table:
 
 
 def widen(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table of schema `schema` that `narrow` was called with; it must have had a column with
-    values.
-    """
+    """Return the table of schema `schema` that `narrow` was given; not all of its values may be null."""
     batches = [
         pa.record_batch([_column(batch, field) for field in schema], schema=schema)
         for batch in table.to_batches()

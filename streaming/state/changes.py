@@ -142,8 +142,7 @@ def _changes(
 
 
 def as_values(rows: pa.Table, is_absent: Mask, kind: pa.DataType = VALUE) -> pa.ChunkedArray:
-    """Combine the columns of n rows into structs like `VALUE`, null where absent, in as many chunks as the
-    rows.
+    """Combine the columns of n rows into structs like `VALUE`, null where absent, in the chunks of the rows.
 
     Fields without a column are null: those of groups in the value of an offset, for instance.
     """

@@ -87,9 +87,7 @@ class MergedEntries:
         return visible
 
     def groups_with_offsets(self) -> tuple[Mask, Mask]:
-        """Return, per group of `groups`, whether offsets of it were visible before the batch, and are after
-        it.
-        """
+        """Return, per group of `groups`, whether it had visible offsets before the batch, and after it."""
         count = len(self.groups.ids)
         had, has = (
             np.bincount(self.slot_groups[visible], minlength=count) > 0
@@ -116,8 +114,8 @@ class MergedEntries:
         return list(zip(offsets, timestamps, strict=True))
 
     def changed_by(self, slots: Index) -> tuple[Index, Index]:
-        """Return source offset and timestamp of the record that changed each slot: its own, else one of its
-        group.
+        """Return source offset and timestamp of the record that changed each slot: its own, else its
+        group's.
         """
         touched, of_group, groups = self.touched_row[slots], self.slot_groups[slots], self.groups
         is_own, is_end = touched != ABSENT, groups.ends[of_group]
@@ -245,9 +243,7 @@ def _commits(slots: Index, commits: pa.Table, chosen: Mask, count: int) -> Index
 def _unreadable_source_offset(
     entries: pa.Table, commits: pa.Table, unreadable: Index, boundary: Index, count: int
 ) -> Index:
-    """Return per slot the source offset from which on its newest value is unreadable, `ABSENT` if it is
-    readable.
-    """
+    """Return per slot the source offset since which its newest value is unreadable, else `ABSENT`."""
     held = _padded(entries["unreadable_source_offset"].fill_null(ABSENT).to_numpy(), count, fill=ABSENT)
     offsets = np.append(commits["source_offset"].to_numpy(), ABSENT)  # at index ABSENT is ABSENT
     since_held = np.where(boundary == ABSENT, held, ABSENT)

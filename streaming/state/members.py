@@ -193,9 +193,7 @@ def assigned_members(
     *,
     in_detail: bool,
 ) -> tuple[Member, ...]:
-    """Return the members of a group from their metadata and current assignments, in the order of
-    `members`.
-    """
+    """Return the members of a group from their metadata and current assignments, ordered as `members`."""
     target = values_of(records, kind.target_member) if in_detail else {}
     names = _topic_names(records, kind) if in_detail else {}
     return tuple(

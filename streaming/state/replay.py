@@ -163,9 +163,7 @@ class _GroupBatch:
 
     @classmethod
     def read(cls, kept: pa.Table, records: pa.Table) -> "_GroupBatch":
-        """Convert the batch's group records, and select from `kept` those that the shard holds of their
-        groups.
-        """
+        """Convert the batch's group records; select from `kept` the held records of their groups."""
         is_readable = pc.is_valid(records["document"])
         events = read_events(records.filter(is_readable))
         unreadable = read_unreadable_events(records.filter(pc.invert(is_readable)))

@@ -70,9 +70,7 @@ class Values:
 
     @classmethod
     def read(cls, base: bytes, recent: bytes) -> "Values":
-        """Read the base of a stored table; raises `MixedStateError` if it is not the base of the recent
-        rows.
-        """
+        """Read the base of a stored table; raises `MixedStateError` if the recent rows have another base."""
         if _base_of(recent) != _digest(base):
             raise MixedStateError("recent rows and another base than theirs")
         return cls(base, recent, _base_table(base))
