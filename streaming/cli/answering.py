@@ -157,7 +157,7 @@ class Found:
         with_line: bool = True,
     ) -> None:
         """Print rows, and for a table the state that they reflect, on standard error (`with_line`). `errors`
-        replace those of a document."""
+        replace `self.errors` in a document."""
         print_answer(rows, output, form, self.about, errors or self.errors, self.missing)
         if with_line and output == "table":
             print_footer([self.about])

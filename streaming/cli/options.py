@@ -97,7 +97,7 @@ def settings_of(config: Path | None, command_config: Path | None = None, **optio
 
 
 def with_command_config(settings: Settings, file: Path | None) -> Settings:
-    """Override client settings by those of a properties file for Kafka's clients."""
+    """Override client settings by a properties file for Kafka's clients."""
     from streaming.settings.client_names import refuse_mistaken
     from streaming.settings.properties import read_properties
     from streaming.settings.secrets import resolved_client
@@ -125,7 +125,7 @@ def broker_of(settings: Settings) -> "Broker":
     return Broker(settings.source)
 
 
-# --- questions -----------------------------------------------------------------------------------------
+# --- questions -------------------------------------------------------------------------------------------
 
 
 def group_options(command: Command) -> Command:

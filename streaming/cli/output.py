@@ -81,7 +81,7 @@ def open_closed_streams() -> None:
     """Redirect closed standard streams to the null device.
 
     Otherwise the next opened file would get the descriptor of one, and messages would be written into it; and
-    Python prints to standard output what is for a missing stream.
+    Python prints messages for a missing standard error to standard output.
     """
     for number in range(3):
         try:
@@ -124,7 +124,7 @@ def finish(code: int) -> int:
 def complain(error: OffsetlakeError) -> None:
     """Print an error on standard error."""
     if isinstance(error, OutputError):
-        let_go(sys.stdout)  # what is still buffered would fail again
+        let_go(sys.stdout)  # buffered output would fail again
     with telling():
         print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
 
@@ -164,7 +164,7 @@ def standard_error() -> TextIO:
 
 
 def let_go(stream: TextIO) -> None:
-    """Discard everything still buffered: Python would try to write it again at exit, and print an error."""
+    """Discard all buffered output: Python would try to write it again at exit, and print an error."""
     try:
         number = stream.fileno()
     except OSError:  # not a file

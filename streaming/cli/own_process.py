@@ -102,7 +102,7 @@ def _data_bytes() -> int:
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel kill this process when the parent ends."""
+    """Make the kernel kill this process when the parent ends."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -113,10 +113,10 @@ def _end_with(parent: int) -> None:
 def _waited_for(child: int) -> int:
     """Forward termination signals to the child until it ends; return its status."""
     while True:
-        told = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
-        if told.si_signo != signal.SIGCHLD:
-            if told.si_code != _BY_THE_KERNEL:
-                os.kill(child, told.si_signo)
+        received = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
+        if received.si_signo != signal.SIGCHLD:
+            if received.si_code != _BY_THE_KERNEL:
+                os.kill(child, received.si_signo)
             continue
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

@@ -54,9 +54,9 @@ def broker_offsets(
     """Return every group's committed offsets from the broker's Admin API.
 
     The group with the empty id is left out: librdkafka rejects it. Metadata is as in `shown_metadata` if it
-    is empty or contains a NUL, as that of Python clients always does; of other metadata the client reads
-    beyond the end, and returns the excess too or fails with `UnicodeDecodeError`. While a coordinator is
-    loading, the request is repeated for `timeout_s`, then the broker's error is raised (`KafkaException`).
+    is empty or contains a NUL, as Python clients always commit it; other metadata the client reads beyond its
+    end, and returns the excess too or fails with `UnicodeDecodeError`. While a coordinator is loading, the
+    request is repeated for `timeout_s`, then the broker's error is raised (`KafkaException`).
     """
     admin = AdminClient(client_settings(bootstrap_servers))
     deadline = time.monotonic() + timeout_s

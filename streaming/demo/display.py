@@ -28,7 +28,7 @@ from streaming.demo.layout import (
 from streaming.demo.scene import Scene
 
 _TICK_S: Final = 0.25
-_TELL_EVERY_MS: Final = 10_000  # of a long step, without a screen
+_STEP_EVERY_MS: Final = 10_000  # of a long step, without a screen
 _PRINT_EVERY_MS: Final = 10_000  # of the tables, likewise
 _EVENTS_AT_THE_END: Final = 20
 
@@ -47,9 +47,9 @@ class Display:
         self._commands = commands
         self._begun: list[tuple[str, float]] = []  # steps, with the start of each (s)
         self._scene: Scene | None = None
-        self._told_events = 0
-        self._telling = Interval(_TELL_EVERY_MS, at_once=False)
-        self._printing = Interval(_PRINT_EVERY_MS, at_once=True)
+        self._printed_events = 0
+        self._step_interval = Interval(_STEP_EVERY_MS, at_once=False)
+        self._table_interval = Interval(_PRINT_EVERY_MS, at_once=True)
         self._lock = threading.RLock()
         self._end = threading.Event()
         self._failure: Exception | None = None
@@ -78,7 +78,7 @@ class Display:
         self.check()
         with self._lock:
             self._begun.append((sentence, time.monotonic()))
-            self._telling = Interval(_TELL_EVERY_MS, at_once=False)
+            self._step_interval = Interval(_STEP_EVERY_MS, at_once=False)
             if self._screen is None:
                 self._say(f"{sentence} ...")
             else:
@@ -96,8 +96,8 @@ class Display:
             if is_first:
                 for command in self._commands:
                     self._say(f"in another terminal: {folded(command)[0]}")
-            self._tell_events()
-            if self._printing.is_due():
+            self._print_events()
+            if self._table_interval.is_due():
                 self._print_tables()
 
     def close_screen(self) -> None:
@@ -106,7 +106,7 @@ class Display:
             screen, self._screen = self._screen, None
             if screen is not None:
                 screen.close()
-                self._told_events = max(
+                self._printed_events = max(
                     0, len(self._scene.events if self._scene else ()) - _EVENTS_AT_THE_END
                 )
 
@@ -116,9 +116,9 @@ class Display:
         with self._lock:
             self._scene, self._begun = scene, []
             self._print_tables()
-            if len(scene.events) > self._told_events:
+            if len(scene.events) > self._printed_events:
                 self._print([Text(EVENTS_HEAD)])
-                self._tell_events()
+                self._print_events()
                 self._print([Text()])
             self._say(sentence)
 
@@ -138,7 +138,7 @@ class Display:
         with self._lock:
             if self._screen is not None:
                 self._draw(self._screen)
-            elif self._begun and self._telling.is_due():
+            elif self._begun and self._step_interval.is_due():
                 self._say(str(self._steps()[-1]))
 
     def _draw(self, screen: Screen) -> None:
@@ -156,11 +156,11 @@ class Display:
             for number, ((sentence, began), end) in enumerate(zip(self._begun, ends, strict=False), 1)
         ]
 
-    def _tell_events(self) -> None:
+    def _print_events(self) -> None:
         assert self._scene is not None
         events = self._scene.events
-        self._print([Text(event_text(event)) for event in events[self._told_events :]])
-        self._told_events = len(events)
+        self._print([Text(event_text(event)) for event in events[self._printed_events :]])
+        self._printed_events = len(events)
 
     def _print_tables(self) -> None:
         assert self._scene is not None

@@ -26,7 +26,7 @@ from streaming.model.errors import OffsetlakeError
 _READY: Final = "Kafka Server started"
 _START_LIMIT: Final = 60.0  # seconds; usually 2
 _SHOWN_LINES: Final = 25  # of the log, after a failure
-_CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: this says "offsetlake-local"
+_CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: "offsetlake-local"
 
 # Below the ephemeral ports: there, a client that reconnects to a stopped broker would sometime connect to
 # itself.
@@ -38,10 +38,10 @@ class LocalBrokerError(OffsetlakeError):
 
     @classmethod
     def failed(
-        cls, doing: str, *, expected: str, found: str, log: Path, said_before: int
+        cls, doing: str, *, expected: str, found: str, log: Path, log_size_before: int
     ) -> "LocalBrokerError":
         """Include the broker's log since the operation began."""
-        said = _telling_lines(_read_text(log)[said_before:])
+        said = _relevant_lines(_read_text(log)[log_size_before:])
         return cls(f"{doing}: expected {expected}, found {found}. From {log}:\n{said}")
 
 
@@ -102,10 +102,10 @@ class LocalBroker:
         properties = self._write_properties()
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(jars, properties)
-        said_before = len(_read_text(self.log))
+        log_size_before = len(_read_text(self.log))
         self._launch(jars, properties)
         try:
-            self._wait_until_ready(said_before)
+            self._wait_until_ready(log_size_before)
         except BaseException:
             self.kill()
             raise
@@ -149,7 +149,7 @@ class LocalBroker:
         # The first compiler tier and the serial collector: 0.6 s instead of 1 s for a program this short.
         tool = [*_java(jars, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), "kafka.tools.StorageTool"]
         arguments = ["format", "--cluster-id", _CLUSTER_ID, "--config", str(properties)]
-        said_before = len(_read_text(self.log))
+        log_size_before = len(_read_text(self.log))
         with self.log.open("ab") as output:
             exit_code = subprocess.run([*tool, *arguments], stdout=output, stderr=output).returncode
         if exit_code != 0:
@@ -158,7 +158,7 @@ class LocalBroker:
                 expected="exit code 0",
                 found=f"exit code {exit_code}",
                 log=self.log,
-                said_before=said_before,
+                log_size_before=log_size_before,
             )
 
     def _launch(self, jars: Path, properties: Path) -> None:
@@ -167,22 +167,22 @@ class LocalBroker:
         # Kafka leaves files in its working directory.
         self._child = Child(command, log=self.log, directory=self.directory)
 
-    def _wait_until_ready(self, said_before: int) -> None:
+    def _wait_until_ready(self, log_size_before: int) -> None:
         deadline = time.monotonic() + _START_LIMIT
-        while _READY not in _read_text(self.log)[said_before:]:
+        while _READY not in _read_text(self.log)[log_size_before:]:
             if not self.is_running:
-                raise self._not_ready("that its process ended", said_before)
+                raise self._not_ready("that its process ended", log_size_before)
             if time.monotonic() > deadline:
-                raise self._not_ready(f"nothing of the kind in {_START_LIMIT:.0f} s", said_before)
+                raise self._not_ready(f"nothing of the kind in {_START_LIMIT:.0f} s", log_size_before)
             time.sleep(0.05)
 
-    def _not_ready(self, found: str, said_before: int) -> LocalBrokerError:
+    def _not_ready(self, found: str, log_size_before: int) -> LocalBrokerError:
         return LocalBrokerError.failed(
             f"starting a broker in {self.directory}",
             expected=f"it to say {_READY!r}",
             found=found,
             log=self.log,
-            said_before=said_before,
+            log_size_before=log_size_before,
         )
 
     def _end(self, how: signal.Signals) -> None:
@@ -263,7 +263,7 @@ def _java(jars: Path, *options: str) -> list[str]:
     return [str(find_java()), *options, "-cp", f"{jars}{os.sep}*"]
 
 
-def _telling_lines(log: str) -> str:
+def _relevant_lines(log: str) -> str:
     """Return the log from its first error, else its end: a long shutdown may follow an error."""
     lines = log.splitlines()
     errors = (number for number, line in enumerate(lines) if " ERROR " in line or " FATAL " in line)

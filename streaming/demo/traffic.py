@@ -35,7 +35,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "settlement": "transactions; every second one is aborted",
     "short-lived": "is deleted after a while, and comes back",
 }
-"""What each group demonstrates, in a few words; its function has the details."""
+"""The behaviour of each group in a few words; its function has the details."""
 
 _POLL_S: Final = 0.2  # the longest time between checks of the stop signal
 _REQUEST_S: Final = 10.0

@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def make_archive(cache: Path, name: str) -> Path:
-    """Run the job with real consumer groups, and let its JVM write the loaded classes.
+    """Run the job with real consumer groups, and make its JVM write the loaded classes.
 
     Raises `OffsetlakeError` and `OSError`.
     """

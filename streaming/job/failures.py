@@ -100,7 +100,7 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
             f"{doing} failed: expected a Python worker within the 10 s that Spark allows, found none. "
             "Other processes may need all of this machine's processor time."
         )
-    if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # this text may or may not include that of the cause
+    if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # this text may or may not include the text of the cause
         return RecordTimestampError.of(doing, {})
     return JobFailedError(f"{doing} failed: {said}")
 

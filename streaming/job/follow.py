@@ -59,7 +59,7 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
         beside=beside,
         alerts_evaluated_at=watch.evaluated_at,
     )
-    if once:  # what was just read is not evaluated yet
+    if once:  # the last records are not evaluated yet
         for sampler in samplers:
             sampler.sample()
         watch.evaluate_and_deliver()

@@ -58,7 +58,7 @@ def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event
 
 
 def archive_classes(settings: Settings, archive: Path) -> None:
-    """Run a few batches, and let the JVM write the classes that it has loaded.
+    """Run a few batches, and make the JVM write the classes that it has loaded.
 
     Ends the JVM of this process. Raises `OffsetlakeError` if no archive was written.
     """

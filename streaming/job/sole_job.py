@@ -136,7 +136,7 @@ def _not_private(folder: Path, found: str) -> OffsetlakeError:
 
 
 def _empty(folder: Path) -> None:
-    """Delete the content of a folder; what cannot be deleted is left to the next start."""
+    """Delete the content of a folder; undeletable files are left to the next start."""
     for entry in [*folder.iterdir()]:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)

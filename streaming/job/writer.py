@@ -157,8 +157,8 @@ class BatchWriter:
         """Commit a heartbeat: the current progress, with the partitions' ends from the brokers, and the
         retention if it was read again.
 
-        `asked_at` (ms) is the time before all ends were requested. What is read up to these ends is complete
-        as of then: the process may have been suspended since. None: not all were requested.
+        `asked_at` (ms) is the time before all ends were requested. Partitions read up to these ends are
+        complete as of then: the process may have been suspended since. None: not all were requested.
         `tombstones_kept_ms` is `delete.retention.ms` of the topic, `alerts_evaluated_at` (ms) the last
         evaluation of alerts; None keeps the known value.
         """

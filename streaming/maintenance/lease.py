@@ -1,6 +1,6 @@
 """A lease on the maintenance of a table root: one maintainer at a time, on any machine.
 
-delta-rs (1.6) lets two compactions of the same files both commit, which duplicates every row. So compaction
+delta-rs (1.6) accepts two compactions of the same files, which duplicates every row. So compaction
 requires the lease. It is an application transaction of `quarantine`, which has few other commits: its version
 is the time (ms) at which the lease ends, 0 once it is released. Locks of folders and of object stores differ;
 commits to Delta work the same everywhere.

@@ -184,7 +184,7 @@ def _maintain_table(
     return report, failures
 
 
-# --- unused files -----------------------------------------------------------------------------------------
+# --- unused files ----------------------------------------------------------------------------------------
 
 
 def delete_unused_files(tables: Tables, name: str, keep: KeepTimes, clock: int) -> int:

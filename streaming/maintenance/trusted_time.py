@@ -82,13 +82,14 @@ def _max_time(table: DeltaTable, column: str, condition: str) -> int | None:
     return moment
 
 
-# --- order of writing -----------------------------------------------------------------------------------
+# --- order of writing ------------------------------------------------------------------------------------
 
 
 def sequence_before(changes: DeltaTable, first: date, last: date) -> int | None:
-    """Return the sequence up to which rows were written before those of some days; None: these have none.
+    """Return the sequence up to which rows were written before the rows of some days; None: these days have
+    none.
 
-    Rows put under an earlier day by a clock that was behind have a higher sequence.
+    Rows with an earlier day from a clock that was behind have a higher sequence.
     """
     found = select(
         f"""
@@ -101,7 +102,7 @@ def sequence_before(changes: DeltaTable, first: date, last: date) -> int | None:
     return sequence
 
 
-# --- jumps of the clock ---------------------------------------------------------------------------------
+# --- jumps of the clock ----------------------------------------------------------------------------------
 
 
 def trusted_time_ago(changes: DeltaTable, clock: int, duration: int) -> int | None:

@@ -143,7 +143,7 @@ class AsOf:
 
     def with_sampled_ends(self, rows: pa.Table, max_age_ms: int) -> Self:
         """Return a copy for rows with `ends_as_of`: `log_ends_at` is the oldest sample not older than
-        `max_age_ms`, since older samples give no lag."""
+        `max_age_ms`; older samples are not used for lag."""
         if not len(rows):
             return self
         sampled = numbers_or(to_milliseconds(rows["ends_as_of"]), -1)

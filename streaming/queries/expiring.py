@@ -47,7 +47,7 @@ class Listing:
     remarks: tuple[str, ...] = ()
 
     def all_remarks(self) -> list[str]:
-        """Return how the rows may be incomplete at their moment, besides what `about` contains."""
+        """Return how the rows may be incomplete at their moment, besides the remarks of `about`."""
         return list(self.remarks)
 
 

@@ -166,7 +166,7 @@ class LagQueries:
         asked, start, end = _listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.rewinds(asked, topics, since=start, until=end))
 
-    # --- recreated topics and restored offsets -----------------------------------------------------------
+    # --- recreated topics and restored offsets ---------------------------------------------------------
 
     def topic_contradictions(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None

@@ -91,7 +91,7 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
     """Split n rows (with topic and partition; n > 0) into parts whose samples need not be in memory at the
     same time.
 
-    Returns the row numbers of each part, and roughly the number of samples over so many minutes. The rows of
+    Returns the row numbers of each part, and roughly the number of samples in `minutes` minutes. The rows of
     a topic are in one part, and neighbouring topics are together.
     """
     codes, topics = numbered(rows["topic"])

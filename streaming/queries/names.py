@@ -106,7 +106,7 @@ AskNames = Callable[[tuple[str, ...] | None], KnownNames]
 """Reads the known names of the named groups, or of all (None)."""
 
 
-# --- requested names ------------------------------------------------------------------------------------
+# --- requested names -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

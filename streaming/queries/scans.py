@@ -33,10 +33,10 @@ class Scanned:
         that looks like one only adds to what is read.)
         """
         scans = re.findall(rf"^ *TableScan: (?:\w+\.)*{name}\b(.*)$", logical, re.MULTILINE)
-        are_groups_told = '"' not in physical
+        has_readable_texts = '"' not in physical
         return cls(
             _union([_columns(scan) for scan in scans]),
-            _union([_groups(scan) if are_groups_told else None for scan in scans]),
+            _union([_groups(scan) if has_readable_texts else None for scan in scans]),
         )
 
     def reads(self, *columns: str) -> bool:
@@ -52,8 +52,8 @@ def _union(parts: list[set[str] | None]) -> frozenset[str] | None:
 
 def _columns(scan: str) -> set[str] | None:
     """Return the columns of a scan; None: all."""
-    told = _COLUMNS.match(scan)
-    return None if told is None else set(filter(None, told[1].split(", ")))
+    found = _COLUMNS.match(scan)
+    return None if found is None else set(filter(None, found[1].split(", ")))
 
 
 def _groups(scan: str) -> set[str] | None:

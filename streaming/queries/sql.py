@@ -304,7 +304,7 @@ def _plans_of_a_query(views: _ComputedViews, text: str, known: list[str], bounde
 
 
 def _refusal(text: str, error: str, known: list[str]) -> str:
-    """Return what is wrong with a query; for mistakes in the query itself, the engine's message."""
+    """Return the error message for a query; for mistakes in the query itself, the engine's message."""
     code = _NO_CODE.sub(lambda found: " " if found[0][0] in "-/" else "''", text).strip()
     outer = _without_nested(code)
     if written := _WRITES.search(outer):
@@ -325,7 +325,7 @@ def _refusal(text: str, error: str, known: list[str]) -> str:
 
 
 def _without_nested(code: str) -> str:
-    """Replace what is in parentheses by `)`."""
+    """Replace the content of parentheses."""
     while code != (outer := _NESTED.sub(" ) ", code)):
         code = outer
     return code

@@ -1,6 +1,6 @@
 """The bounds of texts in the Delta log: correct and short.
 
-Other engines skip a file whose bounds exclude the value they look for; the dataset of delta-rs also skips a
+Other engines skip a file whose bounds exclude the searched value; the dataset of delta-rs also skips a
 file that has only one of the two bounds. So every text column has both. Bounds of long texts are prefixes;
 the last character of an upper bound is incremented.
 """

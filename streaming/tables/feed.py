@@ -155,7 +155,7 @@ def read_steps(
     return rows.append_column("step", step).select(HISTORY.names).cast(HISTORY)
 
 
-# --- commits and groups ---------------------------------------------------------------------------------
+# --- commits and groups ----------------------------------------------------------------------------------
 
 
 def commits_between(
@@ -170,7 +170,7 @@ def commits_between(
     """Read the commits between two moments (ms, inclusive), up to a sequence (schema `COMMITTED`).
 
     The commits of a key are in the order of the log, unless `in_order` is false. Of one batch only the last
-    commit of each key is there.
+    commit of each key is included.
     """
     rows = select(
         f"""
@@ -359,7 +359,7 @@ def first_set(changes: DeltaTable, group: str, *, after: int) -> int | None:
     return moment
 
 
-# --- commits and subscriptions --------------------------------------------------------------------------
+# --- commits and subscriptions ---------------------------------------------------------------------------
 
 
 def partitions_in(offsets: DeltaTable) -> pa.Table:

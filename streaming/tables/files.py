@@ -241,7 +241,7 @@ def _write(
     )
 
 
-# --- statistics in the log --------------------------------------------------------------------------------
+# --- statistics in the log -------------------------------------------------------------------------------
 
 
 def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:

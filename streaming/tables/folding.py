@@ -1,8 +1,8 @@
 """The folded tables `offsets` and `groups`: their layout, how they are folded, and read at a sequence.
 
 A folded table holds the live rows as of one sequence of `changes`, its mark. The rows as of any other
-sequence follow from it: changes above the mark are applied, changes below it undone. So a read costs what
-lies between the two sequences, not the whole history.
+sequence follow from it: changes above the mark are applied, changes below it undone. A read costs
+as much as the changes between the two sequences, not the whole history.
 
 Both tables are partitioned by `bucket`, a hash of the group: the rows of one group are in one small file, and
 a fold rewrites only the files of groups that changed.
@@ -306,7 +306,7 @@ def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
     return portions
 
 
-# --- changes -------------------------------------------------------------------------------------------
+# --- changes ---------------------------------------------------------------------------------------------
 
 
 def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:

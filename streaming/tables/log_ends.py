@@ -50,7 +50,7 @@ this, unless the caller asks for older ones.
 
 Topics = Sequence[str] | None  # sorted; None: all
 Batches = list[pa.RecordBatch]
-Tells = Callable[[pa.RecordBatch], pa.Array]
+Condition = Callable[[pa.RecordBatch], pa.Array]
 _DICTIONARIES: Final = ["topic", "topic_id"]
 
 _COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
@@ -165,12 +165,12 @@ def newest_ends(
     """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
 
     The samples are at most `within_ms` (at least `NEWEST_WITHIN_MS`) older than `as_of` (ms); if there are
-    none, than the newest sample up to `as_of`. Samples without a log end are left out, and those of topics
+    none, than the newest sample up to `as_of`. Samples without a log end are left out, and samples of topics
     that were gone or recreated afterwards.
     """
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
     rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
-    if not pc.all(_tells_id(rows), min_count=0).as_py():
+    if not pc.all(_has_id(rows), min_count=0).as_py():
         return _newest(rows)
     if (latest := _latest(samples, as_of)) is None:
         return no_rows(NEWEST_ENDS)
@@ -196,7 +196,7 @@ def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as
     ordered by first_at.
     """
     wanted = None if topics is None else sorted(set(topics))
-    seen = as_table(_where(samples, wanted, None, as_of, _tells_id), _COLUMNS)
+    seen = as_table(_where(samples, wanted, None, as_of, _has_id), _COLUMNS)
     seen = take(seen, np.argsort(milliseconds(seen["sampled_at"]), kind="stable"))
     codes = key_codes([seen["topic"], seen["topic_id"]])  # groups of Acero would import pandas
     lasts = len(codes) - 1 - firsts(codes[::-1])
@@ -209,7 +209,7 @@ def gone_at(samples: SampleFiles, topics: Sequence[str], as_of: int) -> dict[str
     """Return when (ms) topics (sorted) were last seen gone, up to a moment (ms); without topics that never
     were.
     """
-    last = _last_of_each(as_table(_where(samples, topics, None, as_of, _says_gone), _COLUMNS), ["topic"])
+    last = _last_of_each(as_table(_where(samples, topics, None, as_of, _is_gone), _COLUMNS), ["topic"])
     return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
 
 
@@ -237,12 +237,14 @@ def _rows_between(samples: SampleFiles, topics: Sequence[str] | None, since: int
     """Read the samples with a log end between two moments (ms), and the rows about whole topics with an id or
     gone. Names are dictionaries.
     """
-    rows = _where(samples, topics, since, until, _says_something)
+    rows = _where(samples, topics, since, until, _is_relevant)
     return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
 
 
-def _where(samples: SampleFiles, topics: Topics, since: int | None, until: int, tells: Tells) -> Batches:
-    """Read the rows between two moments (ms) that match `tells`; since None: only rows about whole topics,
+def _where(
+    samples: SampleFiles, topics: Topics, since: int | None, until: int, matches: Condition
+) -> Batches:
+    """Read the rows between two moments (ms) that match `matches`; since None: only rows about whole topics,
     from the beginning.
     """
     files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
@@ -253,22 +255,22 @@ def _where(samples: SampleFiles, topics: Topics, since: int | None, until: int, 
                 _is_wanted(batch, topics),
                 None if first is None else pc.greater_equal(batch["sampled_at"], first),
                 pc.less_equal(batch["sampled_at"], last),
-                tells(batch),
+                matches(batch),
             )
         )
         for batch in samples.joined(files, _COLUMNS, topics=topics, of_topics=since is None)
     ]
 
 
-def _says_something(rows: pa.RecordBatch) -> pa.Array:
-    return pc.or_(pc.or_(pc.is_valid(rows["log_end"]), _says_gone(rows)), _tells_id(rows))
+def _is_relevant(rows: pa.RecordBatch) -> pa.Array:
+    return pc.or_(pc.or_(pc.is_valid(rows["log_end"]), _is_gone(rows)), _has_id(rows))
 
 
-def _tells_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+def _has_id(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
     return pc.and_(pc.is_null(rows["partition"]), pc.is_valid(rows["topic_id"]))
 
 
-def _says_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+def _is_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
     is_gone = pc.is_in(rows["error"], value_set=from_texts([TOPIC_GONE]))
     return pc.and_(pc.is_null(rows["partition"]), is_gone)
 
@@ -279,12 +281,14 @@ def _newest(rows: pa.Table) -> pa.Table:
     if len(samples) == 0:
         return no_rows(NEWEST_ENDS)
     newest = _last_of_each(samples, ["topic", "partition"])
-    ended = _last_of_each(rows.filter(_says_gone(rows)), ["topic"])
-    told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # the current id
-    newest, ended, told = (one.select(NEWEST_ENDS.names).cast(NEWEST_ENDS) for one in (newest, ended, told))
-    own = _of_topics(told, newest)
-    is_former = _is_later(own, newest) & to_mask(pc.not_equal(own["topic_id"], newest["topic_id"]))
-    is_over = _is_later(_of_topics(ended, newest), newest) | is_former
+    ended = _last_of_each(rows.filter(_is_gone(rows)), ["topic"])
+    identified = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # the current id
+    newest, ended, identified = (
+        one.select(NEWEST_ENDS.names).cast(NEWEST_ENDS) for one in (newest, ended, identified)
+    )
+    own = _of_topics(identified, newest)
+    is_stale = _is_later(own, newest) & to_mask(pc.not_equal(own["topic_id"], newest["topic_id"]))
+    is_over = _is_later(_of_topics(ended, newest), newest) | is_stale
     return newest.filter(from_mask(~is_over))
 
 

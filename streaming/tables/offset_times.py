@@ -111,7 +111,7 @@ class _Search:
         self._is_whole: Mask = np.zeros(k, np.bool_)  # an older sample is of another log
 
     def go_back_through(self, samples: SampleFiles, files: Sequence[SampleFile], as_of: int) -> None:
-        """Look for open positions in files that are older than all before, or of other partitions."""
+        """Search open positions in files that are older than all before, or of other partitions."""
         is_wanted = np.zeros(len(self._keys), np.bool_)
         is_wanted[self._code[self.open]] = True
         rows = self._read(samples, files, is_wanted, as_of)
@@ -128,8 +128,7 @@ class _Search:
             self.open = self.open[~self._is_whole[self._code[self.open]]]
 
     def result(self) -> pa.Table:
-        """Return the results (m rows, schema `CROSSINGS`); positions still open are below the first sample.
-        """
+        """Return the results (m rows, schema `CROSSINGS`); open positions are below the first sample."""
         never = np.flatnonzero(~self._below.is_found & self._oldest.is_found[self._code])
         first = self._code[never]
         self._above.note(never, self._oldest.at[first], self._oldest.end[first])
@@ -171,14 +170,14 @@ class _Search:
         is_new = (self._topic_id[codes] < 0) & (newest >= 0)
         self._topic_id[codes[is_new]] = rows.topic_id[newest[is_new]]
         is_other = (rows.topic_id >= 0) & (rows.topic_id != self._topic_id[rows.code])
-        is_other |= self._may_be_former(rows, starts)
+        is_other |= self._may_be_stale(rows, starts)
         if not is_other.any():
             return rows
         last = np.maximum.reduceat(np.where(is_other, numbers, -1), starts)
         self._is_whole[codes[last >= 0]] = True
         return rows.where(numbers > np.repeat(last, np.diff(starts, append=len(numbers))))
 
-    def _may_be_former(self, rows: _Rows, starts: Index) -> Mask:
+    def _may_be_stale(self, rows: _Rows, starts: Index) -> Mask:
         """Return which samples without a topic id may be of an earlier log: the topic was gone after them, or
         the next log end is lower. (An unclean leader election may also lower it a little; samples do not show
         the difference.)
@@ -190,8 +189,8 @@ class _Search:
         next_end = np.append(rows.end[1:], 0)
         next_end[lasts] = np.where(self._oldest.is_found[codes], self._oldest.end[codes], rows.end[lasts])
         is_before = (next_end < rows.end) | (rows.at < self._gone_at[self._keys[rows.code] >> 32])
-        is_former: Mask = is_before & (rows.topic_id < 0)
-        return is_former
+        is_stale: Mask = is_before & (rows.topic_id < 0)
+        return is_stale
 
     def _find(self, rows: _Rows, starts: Index) -> None:
         """Find the open positions whose last sample not above them is among these.

@@ -30,7 +30,7 @@ GAP_MS: Final = 3 * OBSERVED_EVERY_MS
 """Rows further apart than this have a gap between them: time not observed."""
 
 _WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
-"""Rows are looked for within these times around a moment first, to open few files, then everywhere."""
+"""Rows are searched within these times around a moment first, to open few files, then everywhere."""
 
 
 class HistoryGoneError(OffsetlakeError):
@@ -186,7 +186,7 @@ def _loaded(progress: Progress) -> list[int]:
     return [number for number, one in progress.partitions.items() if one.loaded]
 
 
-# --- the start of complete history -------------------------------------------------------------------------
+# --- the start of complete history -----------------------------------------------------------------------
 
 
 def history_start(changes: DeltaTable) -> date:

@@ -5,8 +5,7 @@ progress. A fold brings `offsets` and `groups` up to a sequence of `changes`; re
 their mark, so reads are as fresh as the last batch. `quarantine` holds records that could not be decoded,
 `alerts` the alerts, `log_ends` samples of the log ends of topic partitions.
 
-`folding` explains the folded tables, `progress_rows` past moments, `commits` commits beside those of other
-programs.
+`folding` explains the folded tables, `progress_rows` past moments, `commits` concurrent commits.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -87,7 +87,7 @@ def offsets(
         if not asks_brokers:
             found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
         named = asked.groups if output == "table" else None
-        about_members = _members_told(asked.offsets.describe_groups(named)) if named else []
+        about_members = _member_messages(asked.offsets.describe_groups(named)) if named else []
         return listed.rows, found, about_members
 
     rows, found, about_members = Question.of(settings, asking, groups, topics).ask(answer)
@@ -96,7 +96,7 @@ def offsets(
         found.show(_with_live_ends(rows, settings, now), output, forms.OFFSETS_WITH_ENDS)
     else:
         found.show(rows, output, forms.OFFSETS)
-    _tell(about_members)
+    _print_messages(about_members)
     return found.tell(recreated_topics(rows))
 
 
@@ -178,7 +178,7 @@ def groups(
         rows = in_words(members, verbose=verbose) if output == "table" else members
         found.show(rows, output, form, errors=answer.errors)
         if output == "table" and isinstance(answer, DescribedGroups):
-            _tell(_members_told(answer))
+            _print_messages(_member_messages(answer))
     else:
         rows = answer.rows.select(["group"]) if only_names else with_identities(answer.rows)
         found.show(rows, output, forms.GROUPS, errors=answer.errors)
@@ -277,7 +277,7 @@ def _alerts(tables: "Tables", about: "AsOf") -> list[str]:
 
 
 def _with_live_ends(rows: "pa.Table", brokers: "Settings", now: int) -> "pa.Table":
-    """Replace the sampled log ends and lag by those of the brokers."""
+    """Replace sampled log ends and lag by the current ones from the brokers."""
     from streaming.lag.log_ranges import LAG, partitions_in, with_log_ends
 
     ranges = broker_of(brokers).log_ranges(partitions_in(rows))
@@ -308,17 +308,17 @@ _MEMBERS: Final = {
 """Messages for group states (Kafka 4.3: `ConsumerGroupCommand.shouldPrintMemberState`)."""
 
 
-def _members_told(described: "DescribedGroups") -> list[str]:
+def _member_messages(described: "DescribedGroups") -> list[str]:
     """Return which of the named groups have no members or are rebalancing, in the words of Kafka's tools."""
-    told = []
+    lines = []
     for group in described.groups.values():
         if sentence := _MEMBERS.get(group.state):
             kind = "Consumer" if group.type == "classic" else str(group.type).capitalize()
-            told.append(sentence.format(type=kind, group=group.group))
-    return told
+            lines.append(sentence.format(type=kind, group=group.group))
+    return lines
 
 
-def _tell(sentences: list[str]) -> None:
+def _print_messages(sentences: list[str]) -> None:
     """Print messages of Kafka's tools on standard error."""
     for sentence in sentences:
         print(shown(sentence), file=sys.stderr)

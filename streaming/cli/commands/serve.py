@@ -97,7 +97,7 @@ def serve(
 
 
 def _with_listener(settings: Settings, kafka: str | None, advertise: str | None) -> Settings:
-    """Replace the Kafka listeners of the settings by that of the options."""
+    """Replace the Kafka listeners in the settings by the one in the options."""
     if kafka is None:
         if advertise is not None:
             raise MisuseError("--advertise: expected --kafka beside it, found none.")

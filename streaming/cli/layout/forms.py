@@ -1,8 +1,8 @@
 """The columns of each command for people, and their heads.
 
 A terminal shows the most important columns that fit. A pipe and `--wide` show all columns except those only
-for programs. Heads are those of `kafka-consumer-groups`, or column names in that style; the columns of an SQL
-query are shown as they are. docs/commands.md has the list.
+for programs. Heads are those of `kafka-consumer-groups`, or column names in the same style; the columns of an
+SQL query are shown as they are. docs/commands.md has the list.
 """
 
 from collections.abc import Collection, Sequence

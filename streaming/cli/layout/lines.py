@@ -220,7 +220,7 @@ class _Grid:
         return lines[shared:]
 
     def _flow(self, row: list[tuple[str, int]]) -> Iterator[str]:
-        """Put each cell below its head; on a new line if the place is taken, or the line is full."""
+        """Place each cell below its head; on a new line if the place is taken, or the line is full."""
         assert self._room is not None
         line, end, shelf = "", 0, 0
         for (text, size), slot in zip(row, self._slots, strict=True):

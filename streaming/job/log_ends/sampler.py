@@ -102,9 +102,9 @@ class LogEndSampler(threading.Thread):
     ) -> None:
         super().__init__(name="offsetlake-log-ends", daemon=True)
         self._tables = tables
-        self._asked = SampledPartitions(tables)
+        self._sampled = SampledPartitions(tables)
         self._reader = LogEndReader(broker, clock)
-        self._made = RowMaker()
+        self._row_maker = RowMaker()
         self._every_s = log_ends.every_ms / 1_000
         self._problems = OngoingProblems(say)
         self._seen: Mapping[str, TopicState] = {}
@@ -129,7 +129,7 @@ class LogEndSampler(threading.Thread):
         while not self._done.wait(max(0.0, due - time.monotonic())):
             begun = time.thread_time()
             self.sample()
-            pause_s = self._every_s if self._asked.partitions else min(self._every_s, _FIRST_PAUSE_S)
+            pause_s = self._every_s if self._sampled.partitions else min(self._every_s, _FIRST_PAUSE_S)
             pause_s = max(pause_s, min(_MOST_PAUSE_S, _SHARE * (time.thread_time() - begun)))
             due = max(due + pause_s, time.monotonic())
 
@@ -149,18 +149,18 @@ class LogEndSampler(threading.Thread):
             return is_kept
 
     def _round(self) -> bool:
-        self._asked.update()
-        if not self._asked.partitions and not self._asked.names:
+        self._sampled.update()
+        if not self._sampled.partitions and not self._sampled.names:
             return True
-        answer = self._reader.read(self._asked.with_named(self._seen), self._asked.names)
+        answer = self._reader.read(self._sampled.with_named(self._seen), self._sampled.names)
         self._tell_slow(is_slow=answer is None)
         if answer is None:
             return False
         self._seen = answer.topics
-        rows = self._made.rows(answer)
+        rows = self._row_maker.rows(answer)
         if len(rows):
             self._tables.append_log_ends(rows)
-        self._made.written()
+        self._row_maker.written()
         self._tell(answer)
         return True
 
@@ -180,11 +180,11 @@ class LogEndSampler(threading.Thread):
 
     def _tell(self, answer: Round) -> None:
         """Say once what could not be answered, and once that it can be."""
-        committed = self._asked.partitions.keys()
+        committed = self._sampled.partitions.keys()
         states = {topic: state.error for topic, state in answer.topics.items() if topic in committed}
         gone = {topic for topic, error in states.items() if error == TOPIC_GONE}
         if gone - self._gone:
-            self._asked.forget()  # the coordinator deletes the offsets of a deleted topic
+            self._sampled.forget()  # the coordinator deletes the offsets of a deleted topic
         still_gone, self._gone = gone & self._gone, gone
         denied = [topic for topic, error in states.items() if error not in (None, TOPIC_GONE)]
         silent = {topic for (topic, _), end in answer.ends.items() if isinstance(end, str)}

@@ -1,6 +1,6 @@
 """Watches the topic: is it unchanged, and is reading on enough?
 
-There are two checks. Before each reading and at intervals: what is the current state of the topic? Before
+There are two checks. Before each reading and at intervals: has the topic changed? Before
 each batch is appended: has so much time passed since everything was last known to be read that tombstones may
 have been missed? A job that was suspended, or whose brokers were away, reads its backlog within seconds;
 afterwards the gap is invisible.

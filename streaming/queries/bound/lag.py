@@ -247,7 +247,7 @@ class SnapshotLagQueries:
         seen = self.at.topics_over_time(untold, as_of=self.at.moment) if untold else no_rows(TOPICS_OVER_TIME)
         return is_of_other_log(rewinds, seen)
 
-    # --- recreated topics and restored offsets -----------------------------------------------------------
+    # --- recreated topics and restored offsets ---------------------------------------------------------
 
     def topic_contradictions(self, groups: Sequence[str] | None = None) -> Answer:
         def more(about: AsOf, offsets: pa.Table) -> pa.Table:

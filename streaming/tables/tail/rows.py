@@ -66,7 +66,7 @@ def field_of(rows: pa.RecordBatch | pa.StructArray, name: str, kind: pa.DataType
     """Return a column of n rows, or a field of n structs, cast to a type; nulls if there is none of this
     name.
 
-    A dictionary stays one if a text is asked for.
+    A dictionary of texts stays one.
     """
     is_struct = isinstance(rows, pa.StructArray)
     fields = rows.type if is_struct else rows.schema
