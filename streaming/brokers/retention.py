@@ -1,5 +1,5 @@
-"""Determines how long the brokers retain offsets: from the settings if they are set, else from the
-brokers, which then also say which assignor they choose."""
+"""Determines the retention of offsets: from the settings, else from the brokers, which then also report their
+default assignor."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +24,7 @@ class RetentionReader:
         self._said: str | None = None
 
     def read(self, now: int) -> Retention | None:
-        """Return the retention as of `now` (ms); None where neither the settings nor a broker tell it."""
+        """Return the retention as of `now` (ms); None if neither the settings nor a broker contain it."""
         settings = self._settings
         if settings.retention_ms is not None:
             interval = settings.check_interval_ms or DEFAULT_CHECK_INTERVAL_MS

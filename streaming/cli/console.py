@@ -23,14 +23,14 @@ LogFormat = Literal["text", "json"]
 Level = Literal["info", "warning", "error"]
 
 FAR_BEHIND: Final = 100_000
-"""Source offsets; a batch that leaves more of them unread is one of catching up (after a long stop)."""
+"""Source offsets; a batch that leaves more unread is part of catching up (after a long stop)."""
 
 _CLEAR_LINE: Final = "\r\x1b[K"
 _NO_WIDTH: Final = 80
-"""Columns of a terminal that does not tell how many it has."""
+"""Columns of a terminal of unknown width."""
 
 _SHORT_S: Final = 0.5
-"""What takes no longer is not worth a line."""
+"""Shorter waits are not reported."""
 _TICK_S: Final = 1.0
 _TELL_AGAIN_S: Final = 10.0
 """After so long a log file is told again what is waited for, and later after twice as long each time, ..."""
@@ -226,27 +226,27 @@ class _Log:
 
 
 def is_catching_up(progress: Progress) -> bool:
-    """Tell whether some partition was never read to its end, or much is left to read after a long stop."""
+    """Whether some partition was never read to its end, or many offsets are unread after a long stop."""
     partitions = progress.partitions.values()
     return not partitions or not all(p.loaded for p in partitions) or behind(progress) > FAR_BEHIND
 
 
 def behind(progress: Progress) -> int:
-    """Count the source offsets that are still to be read, as far as is known."""
+    """Return the number of unread source offsets, as far as known."""
     return sum(partition.behind or 0 for partition in progress.partitions.values())
 
 
 def describe_catching_up(moved: int, left: int, rate: float) -> str:
-    """Say how far catching up has come since it began, and how long the rest takes at `rate`.
+    """Return the progress of catching up since it began, and the time for the rest at `rate`.
 
-    `moved` and `left` count the source offsets read since then and still to be read.
+    `moved` and `left` count the source offsets read since then and still unread.
     """
     percent = 100 * moved / max(moved + left, 1)
     return f"catching up: {percent:.0f} %, {rate:,.0f} source offsets/s, {left / max(rate, 1):.0f} s left"
 
 
 def describe_batch(report: BatchReport) -> str:
-    """Say what one batch did, in one line, with the number that answers to queries name."""
+    """Return a summary of one batch, with the batch number that answers to queries contain."""
     number = report.progress.sequence
     batch = f"batch {number}" if report.has_changes else f"after batch {number}"
     quarantined = f", {report.quarantined} quarantined" if report.quarantined else ""
@@ -257,7 +257,7 @@ def describe_batch(report: BatchReport) -> str:
 
 
 def numbers_of(report: BatchReport) -> dict[str, float]:
-    """Return the numbers of a batch, as a line of JSON has them; `batch` is that of the last change."""
+    """Return the numbers of a batch for a JSON line; `batch` is that of the last change."""
     return {
         "batch": report.progress.sequence,
         "records": report.totals.decoded,

@@ -1,5 +1,5 @@
-"""Answers over the wire, for whoever has no access to the tables: packages of their own.
+"""Serves the tables over the wire to clients without access to them.
 
-`snapshot` is what the tables hold, in memory; the listeners (Kafka's protocol, metrics, the page) read it
+`memory` holds the tables as an in-memory snapshot; the listeners (Kafka's protocol, HTTP) respond from it
 alone.
 """

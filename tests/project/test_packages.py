@@ -2,6 +2,8 @@
 used."""
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -190,6 +192,33 @@ def test_package_says_that_it_is_typed(package: str) -> None:
 @pytest.mark.parametrize("name", streaming.__all__)
 def test_the_package_has_the_names_that_it_exports(name: str) -> None:
     assert getattr(streaming, name).__name__ == name
+
+
+def exported() -> Iterator[tuple[str, str]]:
+    """Name each package that exports names, and each of these."""
+    for name, file in MODULES.items():
+        if file.name == "__init__.py":
+            package = importlib.import_module(name.removesuffix(".__init__"))
+            yield from ((package.__name__, one) for one in getattr(package, "__all__", ()))
+
+
+@pytest.mark.parametrize(("package", "name"), list(exported()))
+def test_names_that_a_package_exports_are_explained(package: str, name: str) -> None:
+    value = getattr(importlib.import_module(package), name)
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return  # a docstring below its assignment
+    own = vars(value) if inspect.isclass(value) else {}
+    described = {
+        one: getattr(member, "__func__", getattr(member, "fget", member))
+        for one, member in own.items()
+        if not one.startswith("_") and (callable(member) or isinstance(member, property | classmethod))
+    }
+    silent = [
+        one
+        for one, member in {name: value, **described}.items()
+        if (member.__doc__ or f"{one}(").startswith(f"{one}(")  # as dataclasses have it by themselves
+    ]
+    assert silent == []
 
 
 # --- what is loaded, in fresh processes -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The command that lists alerts, or evaluates them once."""
+"""The command that lists alerts or evaluates the rules once."""
 
 import sys
 from functools import partial
@@ -109,8 +109,8 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
 
 
 def _leave_to_the_job(tables: Tables, progress: "Progress", settings: Settings, now: int) -> None:
-    """Say what a running job does about alerts; exit with 1 if it has not evaluated them for long, or ever,
-    or seems to run because clocks differ alone."""
+    """Report the alerts of a running job; exit with 1 if it has not evaluated them for long, or ever, or if
+    it seems to run only because clocks differ."""
     from streaming.alerts.listing import describe_evaluation, waiting_in_all
 
     seconds = (now - progress.heartbeat) / 1_000
@@ -129,7 +129,7 @@ def _leave_to_the_job(tables: Tables, progress: "Progress", settings: Settings, 
 
 
 def _failures(progress: "Progress", created_at: int, late_ms: int, now: int) -> list[str]:
-    """Say why alerts are not evaluated, though a job seems to run, if it is so."""
+    """Return why alerts are not evaluated although a job seems to run; empty if they are."""
     at = progress.alerts_evaluated_at
     if progress.heartbeat - now > _LATE_MS:
         return [

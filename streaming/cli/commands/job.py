@@ -1,4 +1,4 @@
-"""The commands that read the topic into the tables: `run`, `rebuild`, and `demo` to see it work."""
+"""The commands that read the topic into the tables: `run`, `rebuild` and `demo`."""
 
 import sys
 import threading
@@ -104,7 +104,7 @@ def _as_job(
     log_format: "LogFormat",
     **options: str | None,
 ) -> None:
-    """Do something that reads the topic, on the console and until a signal says to stop."""
+    """Run `act`, which reads the topic, with messages on the console, until it ends or a signal stops it."""
     from streaming.cli.console import Console
 
     console, stop = Console(log_format), threading.Event()
@@ -128,7 +128,7 @@ def _as_job(
 
 @contextmanager
 def _failing(console: "Console") -> Iterator[None]:
-    """Print an error as one line among the others, and end with its exit code."""
+    """Print an error as one line of the log, and exit with its code."""
     try:
         yield
     except OffsetlakeError as error:

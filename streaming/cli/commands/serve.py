@@ -1,4 +1,4 @@
-"""The commands that answer over the wire, or print what would be answered."""
+"""The commands that serve the tables over the network, or print the metrics once."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def _address(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Refuse what is no address."""
     if text is not None and host_and_port(text) is None:
         raise MisuseError(f"--{option.name}: expected {HOST_AND_PORT}, found {text!r}.")
     return text
@@ -98,7 +97,7 @@ def serve(
 
 
 def _with_listener(settings: Settings, kafka: str | None, advertise: str | None) -> Settings:
-    """Return the settings with the listener that the options name in the place of theirs."""
+    """Replace the Kafka listeners of the settings by that of the options."""
     if kafka is None:
         if advertise is not None:
             raise MisuseError("--advertise: expected --kafka beside it, found none.")
@@ -110,7 +109,7 @@ def _with_listener(settings: Settings, kafka: str | None, advertise: str | None)
 def _with_http(
     settings: Settings, listen: str | None, *, no_http: bool, token_file: str | None, behind_proxy: bool
 ) -> Settings:
-    """Return the settings with what the options say of the HTTP listener."""
+    """Override the settings of the HTTP listener by the options."""
     if no_http:
         if listen is not None or token_file is not None or behind_proxy:
             raise MisuseError("--no-http: expected no other option about HTTP beside it, found one.")

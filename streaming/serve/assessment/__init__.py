@@ -1,4 +1,4 @@
-"""What follows from a snapshot: lag, status and expiry of groups, and what is counted over time.
+"""Computed from a snapshot: lag, status and expiry of groups, and counters over time.
 
-`Refresher` has the newest `Assessment`: of one snapshot at one moment, which listeners take as it is.
+`Refresher` holds the newest `Assessment`, of one snapshot at one moment; listeners use it as it is.
 """

@@ -1,9 +1,9 @@
-"""How groups stand, from one snapshot at one moment: lag, status and expiry of every committed offset, and
-the status of partitions that members have without one.
+"""The assessment of one snapshot at one moment: lag, status and expiry of every committed offset, and the
+status of partitions that are assigned to members but have no committed offset.
 
-Values are those of `offsetlake lag`, `health` and `expiring`, by the same rules. Samples of log ends of the
-past and commits of the last hours are not in a snapshot; they are read from the tables, as far as offsets
-that are behind need them.
+The values are those of `offsetlake lag`, `health` and `expiring`, by the same rules. A snapshot lacks older
+samples of log ends and the commits of the last hours; they are read from the tables where an offset that lags
+behind needs them.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from streaming.settings.model import ExpirySettings
 from streaming.tables.snapshot import Snapshot
 
 EXPIRY_RULES: Final = tuple(rule.name for rule in RULES)
-"""The names of the rules that offsets expire by; they are numbers in `Positions`."""
+"""The names of the expiry rules; `Positions` refers to them by index."""
 
 POSITIONS: Final = pa.schema(
     [
@@ -46,39 +46,38 @@ POSITIONS: Final = pa.schema(
         ("expires_at", TIMESTAMP),
     ]
 )
-"""The columns of the assessment that are kept."""
+"""The columns of the assessment to keep."""
 
 NO_LAG: Final = -(2**63)
-"""Stands for a lag that is not known: no lag is as far below 0."""
+"""Marks an unknown lag: no real lag is as far below 0."""
 
 _WORDS: Final = {"status": STATUSES, "rule": EXPIRY_RULES}
 
 Positions = Mapping[str, npt.NDArray[Any]]
 """The columns `POSITIONS` of n committed offsets, in the order of the snapshot.
 
-Times are in ms, words are numbers of `STATUSES` and `EXPIRY_RULES`. What is not known is `NONE`, a lag
-`NO_LAG`, its seconds NaN, and a boolean false.
+Times are in ms; `status` and `rule` are indices into `STATUSES` and `EXPIRY_RULES`. Unknown values are
+`NONE`, for a lag `NO_LAG`, for its seconds NaN, and for a boolean false.
 """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Uncommitted:
-    """The m partitions that members of groups have and nothing is committed for: the places of the groups,
-    and the status, a number of `STATUSES`."""
+    """The m partitions that are assigned to members of groups but have no committed offset: the places of the
+    groups, and the status, an index into `STATUSES`."""
 
     groups: Index
     status: Index
 
     @classmethod
     def none(cls) -> Self:
-        """Return no partitions."""
         return cls(groups=fixed(np.empty(0, np.int64)), status=fixed(np.empty(0, np.int64)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Assessment:
-    """A snapshot, and how the offsets in it stand at a `moment` (ms), and partitions without one; `took_s` is
-    how long that took."""
+    """A snapshot and the assessment of its offsets, and of partitions without one, at a `moment` (ms);
+    `took_s` is how long it took to compute."""
 
     snapshot: MemorySnapshot
     positions: Positions
@@ -88,11 +87,12 @@ class Assessment:
 
     @classmethod
     def none(cls) -> Self:
-        """Return what is known before anything was read."""
+        """Return the assessment before the first read."""
         return cls(snapshot=MemorySnapshot.none(), positions=_positions(no_rows(POSITIONS)), moment=0)
 
     def as_of(self, now: int) -> Self:
-        """Return it as of a later moment (ms): without lag by samples that are too old by then."""
+        """Return the assessment at a later moment (ms): without the lag of samples that are too old by
+        then."""
         lags = self.positions["lag"]
         is_over = (now - self.positions["ends_as_of"] > MAX_AGE_MS) & (lags != NO_LAG)
         if not is_over.any():
@@ -113,10 +113,10 @@ def assessment_of(
     settings: ExpirySettings,
     habits: Habits | None = None,
 ) -> Assessment:
-    """Return how the offsets of a snapshot stand at a moment (ms).
+    """Assess the offsets of a snapshot at a moment (ms).
 
-    `habits` remember how positions usually pause, from one assessment to the next. `at` are the tables of
-    now: what they have that is newer than the snapshot is left out. Raises what reading them raises.
+    `habits` remember the usual pauses of positions from one assessment to the next. `at` is the present state
+    of the tables; what is newer there than the snapshot is left out. Raises the errors of reading the tables.
     """
     groups, then = group_rows(snapshot), at.up_to(snapshot.progress)
     committed = offset_rows(snapshot)
@@ -126,29 +126,32 @@ def assessment_of(
     retention_ms = retention_ms_of(snapshot.progress, settings)
     facts = Facts(lag=True, lag_time=True, health=True, recreated_topic=True, expiry=retention_ms)
     terms = Terms(rules=health)
-    judged = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
-    bare, judged = judged.slice(len(committed)), judged.slice(0, len(committed))
+    assessed = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
+    bare, assessed = assessed.slice(len(committed)), assessed.slice(0, len(committed))
     uncommitted = Uncommitted(
         groups=fixed(snapshot.groups.names.places_of(bare["group"].combine_chunks())),
         status=_positions(bare)["status"],
     )
-    return Assessment(snapshot=snapshot, positions=_positions(judged), uncommitted=uncommitted, moment=moment)
+    return Assessment(
+        snapshot=snapshot, positions=_positions(assessed), uncommitted=uncommitted, moment=moment
+    )
 
 
 def retention_ms_of(progress: Progress, settings: ExpirySettings) -> int | None:
-    """Return for how long (ms) the brokers keep offsets; None: nobody says."""
+    """Return how long brokers keep committed offsets (ms); None: neither the brokers nor the settings specify
+    it."""
     return settings.retention_ms if progress.retention is None else progress.retention.retention_ms
 
 
-def _positions(judged: pa.Table) -> Positions:
-    """Keep the columns of n offsets that were assessed; what was not asked for is not known."""
+def _positions(assessed: pa.Table) -> Positions:
+    """Convert the assessment of n offsets; columns that were not computed are unknown."""
     return {
         field.name: fixed(
             _held(
                 field,
-                judged[field.name]
-                if field.name in judged.column_names
-                else pa.nulls(len(judged), field.type),
+                assessed[field.name]
+                if field.name in assessed.column_names
+                else pa.nulls(len(assessed), field.type),
             )
         )
         for field in POSITIONS
@@ -156,7 +159,7 @@ def _positions(judged: pa.Table) -> Positions:
 
 
 def _held(field: pa.Field, column: pa.ChunkedArray | pa.Array) -> npt.NDArray[Any]:
-    """Return n values of a column as `Positions` have them."""
+    """Return n values of a column in the form of `Positions`."""
     if field.type == pa.bool_():
         return to_mask(column)
     if field.type == pa.float64():

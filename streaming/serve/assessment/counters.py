@@ -1,8 +1,8 @@
-"""What is counted since `serve` began: commits, rewinds, offsets that went, records. It only rises.
+"""Counters since `serve` started: commits, rewinds, removed offsets, records. They never fall.
 
-What was changed while nobody could follow - the tables were recreated, or their log was cleaned up - is not
-counted: nobody tells how often. Nor are records that are read again, by a rebuild or into new tables. What
-groups that are gone have lost is kept for some hours, and that of 10,000 of them at most.
+Not counted are changes that could not be tailed, because the tables were recreated or their log was cleaned
+up, and records read again by a rebuild or into new tables. Counts of groups that are gone are kept for some
+hours, and for at most 10,000 groups.
 """
 
 from collections.abc import Container, Mapping
@@ -34,17 +34,17 @@ Key = TypeVar("Key")
 _SPARE_GROUPS: Final = 10_000
 
 KEPT_MS: Final = 6 * HOUR_MS
-"""For so long counts of a group that is gone are kept, so that its last offsets are seen to go."""
+"""How long counts of a group that is gone are kept, so that scrapers see its last removals."""
 
 RECORDS: Final = (*(name for name in COUNTERS if name != "unknown_others"), "unknown")
-"""The kinds of records that are counted."""
+"""The kinds of records to count."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What the job said of records: how many of each kind it has read, in which reading of the topic (query
-    id and generation), and whether this has to get to where the one before was: until all that it found
-    there is read."""
+    """The job's counts of records in a snapshot: by kind (`records`), and for which read of the topic
+    (`query_id` and `generation`). `is_again`: the job reads the topic once more and has not reached its end
+    yet, so the records are repeats."""
 
     records: Mapping[str, int]
     query_id: str | None
@@ -53,7 +53,7 @@ class Seen:
 
     @classmethod
     def of(cls, snapshot: MemorySnapshot, before: "Seen | None") -> Self:
-        """Return what a snapshot says, after what was said before."""
+        """Return the counts of a snapshot that follows `before`."""
         progress = snapshot.progress
         seen = cls(
             records=_records(progress.totals),
@@ -65,15 +65,15 @@ class Seen:
         return replace(seen, is_again=is_again and not snapshot.is_whole)
 
     def is_other_reading(self, before: "Seen") -> bool:
-        """Tell whether the topic is read from its beginning once more."""
+        """Return whether the job has started over at the beginning of the topic since `before`."""
         is_other = (self.query_id, self.generation) != (before.query_id, before.generation)
         return is_other and before.query_id is not None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counters:
-    """Counts, each from 0 on: by group `commits` and `rewinds`, by group and cause `removed`; over all groups
-    by cause `removed_in_all`, and `commits_in_all`; by kind `records`."""
+    """Counts from 0 on: `commits` and `rewinds` by group, `removed` by group and cause, `removed_in_all` by
+    cause and `commits_in_all` over all groups, and `records` by kind."""
 
     commits: Mapping[str, int] = field(default_factory=dict)
     rewinds: Mapping[str, int] = field(default_factory=dict)
@@ -82,16 +82,15 @@ class Counters:
     commits_in_all: int = 0
     records: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(RECORDS, 0))
     back: pa.Table = field(default_factory=lambda: no_rows(POSSIBLE_REWINDS))
-    """Commits that went back, and may prove to be rewinds."""
+    """Commits of lower offsets that may prove to be rewinds."""
     since: pa.Table = field(default_factory=lambda: no_rows(COMMITTED))
-    """The commits of their positions from then on."""
+    """The later commits of the same positions."""
     gone: Mapping[str, int] = field(default_factory=dict)
-    """Groups that have lost all, and when the job said so (ms), the first ones first."""
+    """Groups that have lost all offsets and when the job reported it (ms), in this order."""
     seen: "Seen | None" = None
-    """What the job last said of records; None: nothing yet."""
+    """The job's newest counts of records; None: none yet."""
 
     def with_changes(self, rows: pa.RecordBatch) -> Self:
-        """Count n rows of `changes`."""
         is_offset = _is(rows["kind"], "offset")
         own = rows if is_offset.all() else rows.filter(from_mask(is_offset))
         if not len(own):
@@ -124,8 +123,8 @@ class Counters:
         )
 
     def with_snapshot(self, snapshot: MemorySnapshot) -> Self:
-        """Count the records that were read since the job last told, and the commits that turn out to be
-        rewinds; and see which groups are gone."""
+        """Count the records read since the snapshot before and the commits that prove to be rewinds, and note
+        groups that are gone."""
         counted, before = self._with_rewinds(snapshot)._with_gone(snapshot), self.seen
         seen = Seen.of(snapshot, before)
         if before is None or seen.is_other_reading(before) or before.is_again:
@@ -134,14 +133,14 @@ class Counters:
         return replace(counted, records=_added(self.records, more), seen=seen)
 
     def of(self, groups: list[str]) -> tuple[Index, Index]:
-        """Return the commits and rewinds of n groups."""
+        """Return the commits and the rewinds of n groups."""
         return (
             np.array([self.commits.get(group, 0) for group in groups], np.int64),
             np.array([self.rewinds.get(group, 0) for group in groups], np.int64),
         )
 
     def _with_rewinds(self, snapshot: MemorySnapshot) -> Self:
-        """Count those that went back and of which it is clear by now that the log is the same."""
+        """Count the commits of lower offsets whose log is now known to be the same."""
         if not len(self.back):
             return self
         rewinds, back = settled(self.back, self.since, snapshot)
@@ -152,7 +151,7 @@ class Counters:
         return replace(self, rewinds=_added(self.rewinds, counts), back=held, since=since)
 
     def _with_gone(self, snapshot: MemorySnapshot) -> Self:
-        """Note which groups are gone, and forget those that are for long, or too many."""
+        """Note groups that are gone, and forget those gone for long or in excess."""
         known, now = snapshot.groups.names.places, snapshot.progress.heartbeat
         lost = dict.fromkeys(group for group, _ in self.removed if group not in known)
         before = {group: at for group, at in self.gone.items() if group in lost}
@@ -171,7 +170,6 @@ class Counters:
 
 
 def _of_those(counts: Mapping[str, int], *known: Container[str]) -> Mapping[str, int]:
-    """Return the counts of some groups."""
     return {group: count for group, count in counts.items() if any(group in one for one in known)}
 
 

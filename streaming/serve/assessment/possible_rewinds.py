@@ -1,8 +1,8 @@
-"""Commits that went back, until it is known whether they are rewinds: by the rule of alerts and of `history`
-(`streaming.lag.rewinds.lasting`).
+"""Commits of lower offsets, held until it is known whether they are rewinds, by the rule of alerts and of
+`history` (`streaming.lag.rewinds.lasting`).
 
-A topic that was recreated begins at 0 again, and a group that goes on there has not rewound. Where commits do
-not carry the ids of topics, samples of log ends tell it, which come once a minute.
+A recreated topic starts at offset 0, and a group that goes on there has not rewound. Where commits carry no
+topic ids, samples of log ends, taken once a minute, show that a topic was recreated.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ _OF_COMMIT: Final = [
 ]
 
 COMMITTED: Final = pa.schema(_OF_COMMIT)
-"""What is kept of commits after one that went back."""
+"""The columns of later commits of the same position."""
 
 POSSIBLE_REWINDS: Final = pa.schema(
     [
@@ -43,17 +43,18 @@ POSSIBLE_REWINDS: Final = pa.schema(
         ("topic_id_before", pa.string()),
     ]
 )
-"""What is kept of a commit that went back; `before_at` is when the one before it was committed."""
+"""The columns of a commit of a lower offset; `before_at` is the time of the commit before it."""
 
 _LONGEST_WAIT_MS: Final = 3 * MINUTE_MS
-"""After so long without a newer sample of its topic a commit counts as what it seems."""
+"""After this time without a newer sample of its topic, a commit counts as a rewind."""
 
 _MOST_WAITING: Final = 10_000
 _LATEST: Final = 253_402_300_799_000  # ms; the end of the year 9999
 
 
 def possible_rewinds(rows: pa.RecordBatch, is_set: Mask) -> pa.Table:
-    """Return those of n changes of offsets (`is_set`: commits) that went back (schema `POSSIBLE_REWINDS`)."""
+    """Return those of n changes of offsets (`is_set`: commits) that lower the offset (schema
+    `POSSIBLE_REWINDS`)."""
     (old, was_known), (new, is_known) = (_offsets(rows[name]) for name in ("before", "after"))
     some = rows.filter(from_mask(is_set & was_known & is_known & (new < old)))
     before = some["before"]
@@ -69,8 +70,8 @@ def possible_rewinds(rows: pa.RecordBatch, is_set: Mask) -> pa.Table:
 
 
 def commits_of(moves: pa.Table, rows: pa.RecordBatch, is_set: Mask) -> pa.Table:
-    """Return those of n changes of offsets (`is_set`: commits) that are of the positions of some that went
-    back (schema `COMMITTED`)."""
+    """Return the commits among n changes of offsets (`is_set`) to the positions of `moves` (schema
+    `COMMITTED`)."""
     is_own = to_mask(pc.is_in(rows["group"].cast(pa.string()), value_set=pc.unique(moves["group"])))
     some = rows.filter(from_mask(is_set & is_own))
     columns = _of_commits(some)
@@ -79,17 +80,17 @@ def commits_of(moves: pa.Table, rows: pa.RecordBatch, is_set: Mask) -> pa.Table:
 
 
 def of_positions(moves: pa.Table, commits: pa.Table) -> pa.Table:
-    """Return those of some commits that are of the positions of some that went back."""
+    """Return the commits to the positions of `moves`."""
     both = [pa.chunked_array([*moves[name].chunks, *commits[name].chunks]) for name in KEY_NAMES]
     codes = key_codes(both)
     return commits.filter(from_mask(np.isin(codes[len(moves) :], codes[: len(moves)])))
 
 
 def settled(moves: pa.Table, commits: pa.Table, snapshot: MemorySnapshot) -> tuple[pa.Table, pa.Table]:
-    """Divide n commits that went back into those that are rewinds, and those of which that is not known yet
-    (both `POSSIBLE_REWINDS`), given the commits (`COMMITTED`) of their positions since.
+    """Divide n commits of lower offsets into rewinds and those still undecided (both `POSSIBLE_REWINDS`),
+    given the later commits (`COMMITTED`) of their positions.
 
-    Those into a topic that was recreated are in neither, nor are those that were made up for soon, or that
+    In neither are commits into a recreated topic, commits soon followed by a higher offset, and those that
     the job found when it first started.
     """
     moves = not_history(moves, snapshot.progress)
@@ -113,7 +114,7 @@ def settled(moves: pa.Table, commits: pa.Table, snapshot: MemorySnapshot) -> tup
 
 
 def _read_until(moves: pa.Table, snapshot: MemorySnapshot) -> Index:
-    """Return up to when (ms) all commits of the offsets partitions of n rows are known."""
+    """Return the time (ms) up to which all commits of the offsets partition of each of n rows are known."""
     progress = snapshot.progress
     known = {number: read_until(one, progress) for number, one in progress.partitions.items()}
     return np.array(
@@ -123,7 +124,7 @@ def _read_until(moves: pa.Table, snapshot: MemorySnapshot) -> Index:
 
 
 def _of_commits(rows: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the columns of n commits, which are no later than they were written."""
+    """Return the columns of n commits; a commit is never later than the batch that wrote it."""
     after = rows["after"]
     times = field_of(after, "commit_timestamp", TIMESTAMP), field_of(rows, "batch_time", TIMESTAMP)
     earlier = np.minimum(*(numbers_or(to_milliseconds(one), _LATEST) for one in times))

@@ -1,4 +1,5 @@
-"""Keeps the newest assessment, while somebody asks: on a thread of its own, for a small part of a core."""
+"""Keeps the newest assessment while somebody requests it, on its own thread and with a small share of a
+core."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,23 +20,23 @@ from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
 EVERY_S: Final = 15.0
-"""How old an assessment may be while somebody asks for it, but for what `_SHARE` says."""
+"""The greatest age of an assessment while it is requested, apart from `_SHARE`."""
 
 _SHARE: Final = 20
-"""After an assessment was made, nothing is done for so many times as long as that took: 5 % of a core."""
+"""The pause after an assessment, as a multiple of its duration: 5 % of a core."""
 
 _LONGEST_PAUSE_S: Final = 120.0
-"""The longest pause for all that: assessments are not given out once they are as old as `_OLD_MS` says."""
+"""The limit of that pause: an assessment expires at the age of `_OLD_MS`."""
 
 IDLE_S: Final = 300.0
-"""After so long without a question no more assessments are made."""
+"""After this time without a request no more assessments are made."""
 
 _LONGEST_WAIT_S: Final = 20.0
-"""Who asks for an assessment gets the one before if a new one takes longer."""
+"""A request gets the assessment before if a new one takes longer."""
 
 _WAIT_S: Final = 60.0
 _OLD_MS: Final = 5 * MINUTE_MS
-"""An assessment that is older than this says nothing any more."""
+"""The age at which an assessment expires."""
 
 
 class Refresher(OnDemand):
@@ -64,8 +65,8 @@ class Refresher(OnDemand):
         self._pause_s = every_s
 
     def current(self) -> Assessment:
-        """Return the newest assessment, unless it says nothing any more; if nobody has asked for long, one is
-        made first."""
+        """Return the newest assessment, empty once it has expired. After a long time without requests, wait
+        for a new one."""
         with self.changed:
             self._asked_at = monotonic()
             self.changed.notify_all()
@@ -75,9 +76,9 @@ class Refresher(OnDemand):
             return self._given_out(self._assessment)
 
     def make(self) -> Assessment:
-        """Make an assessment of the newest snapshot; for the thread, or without one.
+        """Assess the newest snapshot, on the thread or without it.
 
-        What cannot be read leaves the one before, as long as it says anything; then nothing is known.
+        If the tables cannot be read, the assessment before remains until it expires.
         """
         began, snapshot, moment = monotonic(), self._snapshot(), self._clock()
         try:
@@ -92,7 +93,7 @@ class Refresher(OnDemand):
                 ),
                 now=moment,
             )
-        except BaseException as error:  # a panic of delta-rs, too
+        except BaseException as error:  # also a panic of delta-rs
             raise_if_ending(error)
             self._problems.make("assessment", f"lag and status cannot be refreshed: {in_one_line(error)}")
             made, self._pause_s = self._assessment, self._every_s
@@ -108,7 +109,6 @@ class Refresher(OnDemand):
         return made
 
     def work(self) -> None:
-        """Make an assessment."""
         self.make()
 
     def _given_out(self, assessment: Assessment) -> Assessment:
@@ -118,7 +118,8 @@ class Refresher(OnDemand):
         return monotonic() - self._made_at >= max(IDLE_S, 3 * self._pause_s)
 
     def wait_s(self) -> float:
-        """Return how long to wait for the next one; as long as nobody asks, until somebody does."""
+        """Return the seconds until the next assessment is due; without recent requests, a long time, which a
+        request ends."""
         now = monotonic()
         if now - self._asked_at >= IDLE_S:
             return _WAIT_S

@@ -1,4 +1,4 @@
-"""A snapshot as the rows that rules go by: what questions read from the tables, from memory."""
+"""Rows of a snapshot in the form in which queries read them from the tables."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 OFFSET_ROWS: Final = pa.schema(
     [field for field in OFFSETS if field.name not in ("leader_epoch", "metadata", "source_offset")]
 )
-"""The columns of offsets that rules go by."""
+"""The columns of offsets that the rules need."""
 
 _TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
@@ -38,7 +38,7 @@ def offset_rows(snapshot: MemorySnapshot) -> pa.Table:
 
 
 def group_rows(snapshot: MemorySnapshot) -> pa.Table:
-    """Return the groups that a snapshot describes (schema `GROUPS`, but that members are as a snapshot holds
+    """Return the groups that have a row (schema `GROUPS`, except that members are as the snapshot holds
     them), in its order."""
     groups = snapshot.groups
     is_described = from_mask(groups.is_described)
@@ -59,7 +59,7 @@ def group_rows(snapshot: MemorySnapshot) -> pa.Table:
 
 
 def _texts(names: NameIndex, places: Index) -> pa.Array:
-    """Return the names at n places as texts; null for `NONE`."""
+    """Return the names at n places; null for `NONE`."""
     is_known: Mask = places != NONE
     found = from_numbers(places, None if is_known.all() else is_known)
     return names.texts.cast(pa.string()).take(found)

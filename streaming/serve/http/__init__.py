@@ -1,4 +1,4 @@
-"""The HTTP listener: what it answers (`app`), and how it listens (`listener`).
+"""The HTTP listener: its responses (`app`) and its sockets (`listener`).
 
-Starlette and uvicorn, on a thread with a loop of its own, so that nobody at another listener waits for it.
+Starlette and uvicorn run on a thread with its own event loop, so that they never delay the Kafka listeners.
 """

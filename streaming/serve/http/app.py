@@ -1,4 +1,4 @@
-"""What the HTTP listener answers: `/metrics`, `/healthz`, `/readyz`; GET and HEAD, nothing else."""
+"""The routes of the HTTP listener: `/metrics`, `/healthz`, `/readyz`; only GET and HEAD."""
 
 import asyncio
 import hmac
@@ -33,10 +33,10 @@ _ALWAYS: Final = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
 }
-"""Headers of every answer."""
+"""Headers of every response."""
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""What is answered without a token: it says yes or no."""
+"""Paths that need no token: they reveal no more than yes or no."""
 
 _OTHER_NAME: Final = (
     "expected this machine in the header Host (localhost, 127.0.0.1, [::1]), found another host; start "
@@ -49,21 +49,18 @@ _HOME: Final = (
 
 
 class Known(Protocol):
-    """What answers are made from."""
+    """The input of the responses."""
 
     @property
-    def publisher(self) -> Publisher:
-        """Who makes the bytes of metrics."""
+    def publisher(self) -> Publisher: ...
 
-    def is_ready(self) -> bool:
-        """Whether the tables can be read, and the job is alive."""
+    def is_ready(self) -> bool: ...
 
 
 def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | None = None) -> Starlette:
-    """Return the application; `token` None: nobody is asked for one.
+    """Return the application; `token` None: clients need none.
 
-    `own_host` is the host that is listened on, if nobody may come under other names than that and those of
-    loopback; None: the name does not matter.
+    `own_host` is the listening host if the header `Host` must name it or loopback; None: any name is allowed.
     """
 
     async def home(_: Request) -> Response:
@@ -97,12 +94,12 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
         )
     ]
     app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token, own_host=own_host)])
-    app.router.redirect_slashes = False  # it would send clients to whatever host they have named
+    app.router.redirect_slashes = False  # it would redirect clients to any host in their `Host` header
     return app
 
 
 async def _body(publisher: Publisher, variant: Variant, wait_s: float) -> Body | None:
-    """Return the newest bytes, made first if nobody has asked for long."""
+    """Return the newest body, waiting at most `wait_s` seconds for a build; None: there is none in time."""
     limit = monotonic() + wait_s
     while (body := publisher.ready(variant)) is None and monotonic() < limit:
         await asyncio.sleep(_SOON_S)
@@ -110,7 +107,7 @@ async def _body(publisher: Publisher, variant: Variant, wait_s: float) -> Body |
 
 
 class _Metrics(Response):
-    """Bytes that are sent a piece at a time, as the client takes them: they are in memory once for all."""
+    """A response that is sent in chunks as the client reads them: all clients share one copy of the body."""
 
     def __init__(self, body: Body, headers: dict[str, str]) -> None:
         self._body = body
@@ -125,7 +122,7 @@ class _Metrics(Response):
             async with _watched(receive) as gone:
                 for piece in _cut(self._body):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    await asyncio.sleep(0)  # others get their turn, and who has gone is noticed
+                    await asyncio.sleep(0)  # lets other tasks run, and `gone` notice a disconnect
                     if gone.done():
                         return
         await send({"type": "http.response.body", "body": b""})
@@ -133,7 +130,7 @@ class _Metrics(Response):
 
 @asynccontextmanager
 async def _watched(receive: Receive) -> AsyncIterator[asyncio.Task[None]]:
-    """Give a task that is done once the client has gone."""
+    """Provide a task that completes when the client disconnects."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -147,7 +144,7 @@ async def _watched(receive: Receive) -> AsyncIterator[asyncio.Task[None]]:
 
 
 def _cut(body: Body) -> Iterator[bytes]:
-    """Yield the bytes in pieces of a size that is well sent at a time."""
+    """Yield the body in chunks of a suitable size to send."""
     held = bytearray()
     for piece in body.pieces:
         for start in range(0, len(piece), _PIECE):
@@ -160,7 +157,7 @@ def _cut(body: Body) -> Iterator[bytes]:
 
 
 def _variant(request: Request) -> Variant:
-    """Return the form that a client prefers; text without compression, if it does not say so."""
+    """Return the variant that a client prefers; by default uncompressed text."""
     types = _weights(request.headers.getlist("accept"))
     openmetrics, text = (
         _weight(types, *names)
@@ -177,7 +174,7 @@ def _weight(weights: Mapping[str, float], *names: str) -> float:
 
 
 def _weights(headers: Sequence[str]) -> dict[str, float]:
-    """Return the weights that headers of what is accepted give, the largest of each name (RFC 9110, 12.4.2).
+    """Return the largest weight of each name in `Accept` or `Accept-Encoding` headers (RFC 9110, 12.4.2).
 
     >>> _weights(["gzip;q=0.5, br", "x;v=1;q=0.1, X; v=2; q=0.2, y;q=much"])
     {'gzip': 0.5, 'br': 1.0, 'x': 0.2, 'y': 0.0}
@@ -197,15 +194,15 @@ def _is_known(request: Request, etag: str) -> bool:
 
 
 class _Guard:
-    """Lets in who names this host and sends the token, answers GET and HEAD alone, and adds the headers of
-    every answer."""
+    """Rejects requests under another host name, without the token, or with another method than GET and HEAD,
+    and adds the headers of every response."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], token: str | None, own_host: str | None) -> None:
         self._app, self._own_host = app, own_host
         self._expected = None if token is None else token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # of the start and the end of the process
+        if scope["type"] != "http":  # startup and shutdown of the process
             await self._app(scope, receive, send)
             return
 

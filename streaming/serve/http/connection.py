@@ -1,4 +1,4 @@
-"""One connection of the HTTP listener: uvicorn's, with limits of sizes and times that it does not have."""
+"""One HTTP connection: uvicorn's, with limits of size and time that uvicorn lacks."""
 
 import asyncio
 import re
@@ -14,22 +14,22 @@ _FOLDED: Final = re.compile(rb"\n[ \t]")
 
 
 class Connections(Protocol):
-    """What a connection needs of the listener that it came to."""
+    """The listener, as its connections use it."""
 
     limits: HttpLimits
 
     def opened(self, connection: "LimitedConnection", peer: str) -> bool:
-        """Take a connection in, unless there are too many."""
+        """Register a connection; return false if there are too many."""
 
-    def closed(self, connection: "LimitedConnection", peer: str) -> None:
-        """Forget a connection."""
+    def closed(self, connection: "LimitedConnection", peer: str) -> None: ...
 
 
 class _Requests(h11.Connection):
-    """Reads requests that have no body, and no more bytes than are allowed, however they arrive.
+    """Reads requests without a body and within the size limit, in whatever chunks they arrive.
 
-    Others are none: a proxy that reads the length of a body differently would take an answer to what is in it
-    for one to another client's request (RFC 9112, 11.2); so with a header over several lines (5.2).
+    Others are rejected: if a proxy and we read the length of a body differently, the proxy could take the
+    response to a request inside that body for the response to another client's request (RFC 9112, 11.2). The
+    same holds for a header over several lines (5.2).
     """
 
     def __init__(self, head_bytes: int) -> None:
@@ -38,7 +38,7 @@ class _Requests(h11.Connection):
         self.is_head = False
 
     def next_event(self) -> Any:
-        """Return what comes next; raise `h11.RemoteProtocolError` for a request that is none."""
+        """Return the next event; raises `h11.RemoteProtocolError` for a rejected request."""
         held = self.trailing_data[0]
         event = super().next_event()
         if isinstance(event, h11.Request):
@@ -48,17 +48,17 @@ class _Requests(h11.Connection):
                 raise h11.RemoteProtocolError("too long", error_status_hint=431)
             if _FOLDED.search(held, 0, length):
                 raise h11.RemoteProtocolError("a header over several lines")
-            if any(_tells_of_body(name, value) for name, value in event.headers):
+            if any(_announces_body(name, value) for name, value in event.headers):
                 raise h11.RemoteProtocolError("a body")
         return event
 
 
-def _tells_of_body(name: bytes, value: bytes) -> bool:
+def _announces_body(name: bytes, value: bytes) -> bool:
     return name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that is closed when the client sends too much, or takes too long."""
+    """Closes the connection when the client sends too much or takes too long."""
 
     def __init__(self, *arguments: Any, listener: Connections, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -72,7 +72,6 @@ class LimitedConnection(H11Protocol):
         self._answer: object = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection in."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         self._is_taken = self._listener.opened(self, self._peer)
@@ -80,13 +79,12 @@ class LimitedConnection(H11Protocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         if self._is_taken:
             self._listener.closed(self, self._peer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Note since when a request is being sent."""
+        """Note when a request begins."""
         if self._waits_since is None and not self._is_answering:
             self._waits_since = monotonic()
         super().data_received(data)
@@ -115,17 +113,16 @@ class LimitedConnection(H11Protocol):
             self.transport.abort()
 
     def abort(self) -> None:
-        """Close the connection, whatever was not sent yet."""
         if self.transport is not None:
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, and close the connection."""
+        """Reject an invalid request, and close the connection."""
         longest = self._listener.limits.head_bytes
         expected = f"expected a request without a body, and of at most {longest} bytes\n"
         super().send_400_response("" if self._requests.is_head else expected)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request, for as long as uvicorn keeps connections."""
+        """Wait for the next request, as long as uvicorn keeps idle connections open."""
         self._waits_since = None
         super().on_response_complete()

@@ -1,4 +1,4 @@
-"""Names and addresses of hosts: which of them are this machine."""
+"""Host names and addresses of this machine."""
 
 import re
 from typing import Final
@@ -9,10 +9,10 @@ _HOST: Final = re.compile(r"(\[(?P<bracketed>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))
 
 
 def is_own_name(header: str, own_host: str) -> bool:
-    """Tell whether a `Host` header names loopback, or the host that is listened on.
+    """Return whether a `Host` header names loopback or the listening host.
 
-    A browser sends the name of the page's address: one that its owner lets lead to 127.0.0.1 (DNS rebinding)
-    is none of these.
+    A browser sends the host of the page's URL; a foreign name that resolves to 127.0.0.1 (DNS rebinding) is
+    neither.
 
     >>> is_own_name("LOCALHOST.:8720", "127.0.0.1"), is_own_name("[::1]", "127.0.0.1")
     (True, True)

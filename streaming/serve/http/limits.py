@@ -1,5 +1,5 @@
-"""What clients of the HTTP listener may take: sizes, numbers and times. Who takes more loses the
-connection."""
+"""Limits for clients of the HTTP listener: sizes, counts and times. A client that exceeds one is
+disconnected."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 class HttpLimits:
     """Limits of the listener; times are in seconds.
 
-    `head_bytes` is how long a request may be, `head_s` how long it may take from its first byte to its last,
-    or from the connection on; `idle_s` how long nothing may be asked, `unread_s` how long a client may take
-    nothing of an answer, and `answer_s` how long it may take for a whole one. Bytes of metrics are waited
-    for at most `wait_s`.
+    `head_bytes` is the largest request. `head_s` is the time from its first byte, or from the connection, to
+    its last byte; `idle_s` the time without a request; `unread_s` the time in which a client reads nothing of
+    a response; and `answer_s` the time for a whole response. A request waits at most `wait_s` for metrics to
+    be built.
     """
 
     connections: int = 500

@@ -1,4 +1,4 @@
-"""The HTTP listener: where it listens, who may come, and uvicorn on a thread with a loop of its own."""
+"""The HTTP listener: its socket, its access rules, and uvicorn on a thread with its own event loop."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ from streaming.serve.http.connection import LimitedConnection
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.logs import told
 
-_BACKLOG: Final = 64  # asyncio takes so many at once, before any of them is closed for being too many
+_BACKLOG: Final = 64  # asyncio accepts so many at once, before any of them is closed for exceeding the limit
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 5.0
 _SHORTEST_TOKEN: Final = 16
@@ -58,8 +58,7 @@ class HttpListener:
     # --- open and close ----------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        """Open the listener; raises `HttpListenerError`. `port` is then the one that it has, if any would do
-        (0)."""
+        """Open the listener; raises `HttpListenerError`. If `port` was 0, it is now the actual port."""
         self._socket = self._listening()
         self.port = self._socket.getsockname()[1]
         config = uvicorn.Config(
@@ -84,7 +83,7 @@ class HttpListener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the listener, and connections when they have got what was sent; soon in any case."""
+        """Close the listener, and connections after what was already sent, within a bounded time."""
         self._server.should_exit = True
         self._thread.join(_END_LIMIT_S)
         self._socket.close()
@@ -131,10 +130,9 @@ class HttpListener:
             for connection in list(self._connections):
                 connection.check(now)
 
-    # --- what connections need (`connection.Connections`) ------------------------------------------------
+    # --- for connections (`connection.Connections`) ------------------------------------------------------
 
     def opened(self, connection: LimitedConnection, peer: str) -> bool:
-        """Take a connection in, unless there are too many."""
         if (
             len(self._connections) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address
@@ -146,7 +144,6 @@ class HttpListener:
         return True
 
     def closed(self, connection: LimitedConnection, peer: str) -> None:
-        """Forget a connection."""
         self._connections.discard(connection)
         self._of_address[peer] -= 1
         if not self._of_address[peer]:
@@ -154,9 +151,9 @@ class HttpListener:
 
 
 def token_in(path: str) -> str:
-    """Read the token that those who ask have to send: the one line of a file.
+    """Read the token that clients must send: the only line of a file.
 
-    Raises `MisuseError` where there is none, or one that is easily guessed.
+    Raises `MisuseError` if there is none, or one that is easily guessed.
     """
     try:
         lines = Path(path).read_text(encoding="ascii").strip().splitlines()

@@ -1,4 +1,4 @@
-"""Kafka's protocol, read-only: `apis` is the table of what is answered, `listener` opens the listener.
+"""Kafka's protocol, read-only: `apis` is the table of supported APIs, `listener` the entry.
 
-Answers are made from a `view` of the snapshot and from nothing else; `connection` is where bytes come and go.
+Responses are computed from a `view` of the snapshot alone; `connection` reads and writes bytes.
 """

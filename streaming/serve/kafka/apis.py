@@ -1,6 +1,6 @@
-"""The table of what is answered: each API with its versions, and the function that makes the answer.
+"""The table of supported APIs: each with its versions and the function that computes the response.
 
-Everything else closes the connection, as a broker does. The table in docs/clients.md is made from this one.
+Any other request closes the connection, as a broker does. docs/clients.md contains this table.
 """
 
 import re
@@ -20,29 +20,30 @@ Answer = Callable[[Message, RequestContext], Message]
 Weight = Callable[[Message, RequestContext], int]
 
 MANY: Final = 400
-"""So many elements of an answer take a millisecond or more to write: meanwhile others are to be answered."""
+"""A response with more elements takes a millisecond or more to write; it is written on another thread."""
 
 LONGEST: Final = 90_000_000
-"""Bytes of an answer: librdkafka refuses those of more than 100,000,000."""
+"""The largest response in bytes: librdkafka rejects those of more than 100,000,000."""
 
 MOST: Final = 5_000_000
-"""So many elements fill the longest answer, few bytes as each has. They are written from columns."""
+"""The most elements of a response that is written from columns: with few bytes each, they fill the largest
+one."""
 
 MOST_AS_OBJECTS: Final = 1_000_000
-"""So many elements are written one by one."""
+"""The most elements of a response that is written element by element."""
 
 _MEMORY: Final = 600_000_000
-"""Bytes that an answer may take while it is written one element after the other."""
+"""The most bytes of memory for a response that is written element by element."""
 
 _MEMORY_OF_ELEMENT: Final = 500
-_COPIES: Final = 4  # of names, texts and bytes, from the snapshot to what is sent
-_ELEMENT_BYTES: Final = 16  # of an answer, at least
+_COPIES: Final = 4  # of names, texts and byte strings, from the snapshot to the sent bytes
+_ELEMENT_BYTES: Final = 16  # at least, in a response
 
 _SETTINGS: Final = 5  # of the broker
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 _KEPT_MS: Final = 1_000
-_KEPT_BESIDE: Final = 300  # what an answer takes beside its bytes and those of the request
-_NUMBER: Final = 4  # bytes before the number of a request, and of that, in requests as in answers as sent
+_KEPT_BESIDE: Final = 300  # memory of an entry beside the bytes of request and response
+_NUMBER: Final = 4  # bytes of the correlation id, and before it, in requests and in responses
 _PIECE_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
@@ -50,13 +51,13 @@ _API_VERSIONS: Final = 18
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """Versions of an API that are answered in one way.
+    """The versions of an API with one implementation.
 
-    `weight` is how many elements the answer has, about (None: always few), `content` how many bytes its
-    names, texts and bytes have, and `gaps` how many more elements it has; these two take longer to find. If
-    the weight is more than `MANY`, `answer_many` makes the answer where `is_of_columns` says that it can be
-    written from columns. `can_wait`: the answer can have an error that has clients ask again. `about` says
-    what is in the answer, for the documentation.
+    `weight` returns the approximate number of elements of the response (None: always few), `content` the
+    approximate bytes of its names, texts and byte strings, and `gaps` the number of further elements; the
+    latter two are slower. If the weight exceeds `MANY` and `is_of_columns` holds for the request,
+    `answer_many` computes the response as columns. `can_wait`: the response has an error that makes clients
+    retry. `about` describes the response in the documentation.
     """
 
     api_key: int
@@ -72,7 +73,6 @@ class Answered:
 
 
 def _answer_versions(request: Message, view: RequestContext) -> Message:
-    """Answer ApiVersions: what this table has."""
     named = (request.get("clientSoftwareName"), request.get("clientSoftwareVersion"))
     if any(name is not None and not _SOFTWARE.fullmatch(name) for name in named):
         return {"errorCode": Error.INVALID_REQUEST, "apiKeys": []}
@@ -87,12 +87,12 @@ def _offered(versions: Mapping[int, range]) -> list[Message]:
 
 
 def _asked(name: str) -> Weight:
-    """The weight of an answer that has as much as was asked for."""
+    """Return the weight of a response with one element for each requested one."""
     return lambda request, _: len(request.get(name, ()))
 
 
 def _asked_content(name: str) -> Weight:
-    """The bytes of an answer that has the names that were asked for."""
+    """Return the content of a response that repeats the requested names."""
     return lambda request, _: sum(map(len, request.get(name, ())))
 
 
@@ -260,12 +260,12 @@ ADVERTISED: Final = {
     for key in {row.api_key for row in _ROWS}
     if (versions := [version for one, version in _BY_VERSION if one == key])
 }
-"""The versions of each API that are answered, by its key."""
+"""The supported versions of each API, by its key."""
 
 
 def answer(request: Request, view: RequestContext) -> bytes | Pieces:
-    """Make the answer to a request, as it is sent; raises `UnansweredError` where there is none."""
-    if request.body is None:  # ApiVersions of a version that we do not know
+    """Return the response to a request as bytes to send; raises `UnansweredError` where there is none."""
+    if request.body is None:  # ApiVersions of an unknown version
         body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _offered(_ONLY_VERSIONS)}
         return response_bytes(request.api_key, 0, request.correlation_id, body)
     row = _row_of(request)
@@ -287,9 +287,9 @@ _ONLY_VERSIONS: Final = {_API_VERSIONS: ADVERTISED[_API_VERSIONS]}
 
 
 def weight_of(request: Request, view: RequestContext) -> int:
-    """Return how many elements the answer has, about: with more than `MANY` it takes a while to make.
+    """Return the approximate number of elements of the response; above `MANY` it takes a while to compute.
 
-    Raises `UnansweredError` where these are more than the longest answer has, before any is made.
+    Raises `UnansweredError`, before it computes any, for more elements than the largest response has.
     """
     if request.body is None:
         return 0
@@ -302,9 +302,9 @@ def weight_of(request: Request, view: RequestContext) -> int:
 
 
 def size_of(request: Request, view: RequestContext) -> Size:
-    """Return how many elements and bytes the answer has, about, which may take as long as many of them are.
+    """Return the approximate size of the response; for many elements this takes a while.
 
-    Raises `UnansweredError` where these are more than the longest answer has, or than there is memory for.
+    Raises `UnansweredError` if the response would be too large to send, or take too much memory.
     """
     weight = weight_of(request, view)
     if request.body is None:
@@ -320,8 +320,8 @@ def size_of(request: Request, view: RequestContext) -> Size:
 
 
 def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:
-    """Make the answer that has clients ask again, for there was no time; raises `BusyError` where there is
-    none."""
+    """Return the response that makes clients retry, when there is no time for the real one; raises
+    `BusyError` for an API without such an error."""
     if not _row_of(request).can_wait:
         raise BusyError
     return answer(request, replace(view, is_busy=True))
@@ -331,10 +331,10 @@ _FEWER: Final = "ask for fewer at once"
 
 
 class ResponseCache:
-    """Small answers of one snapshot, each by its request: clients ask the same again and again.
+    """Small responses from one snapshot by request, because clients repeat their requests.
 
-    They are the bytes of all but the number of the request. Only so many are kept, and none for more than a
-    second: what a snapshot says gets too old.
+    Holds responses without the correlation id, up to a total size, and for at most a second: the age of a
+    snapshot affects its responses.
     """
 
     def __init__(self) -> None:
@@ -343,7 +343,7 @@ class ResponseCache:
         self._bytes_left = _KEPT_BYTES
 
     def answer(self, frame: bytes, view: RequestContext) -> bytes | None:
-        """Return the answer to a request, if it was made from the same before."""
+        """Return the cached response to the same request, if any."""
         second = view.now // _KEPT_MS
         if self._of[0] is not view.snapshot or self._of[1] != second:
             self._of, self._bytes_left = (view.snapshot, second), _KEPT_BYTES
@@ -352,9 +352,9 @@ class ResponseCache:
         return None if made is None else made[:_NUMBER] + frame[_NUMBER : 2 * _NUMBER] + made[2 * _NUMBER :]
 
     def keep(self, frame: bytes, request: Request, view: RequestContext, made: bytes) -> None:
-        """Keep an answer that was made from what `answer` was last asked about, if there is room."""
+        """Cache a response to the request that `answer` was last called for, if there is room."""
         size = len(frame) + len(made) + _KEPT_BESIDE
-        if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # that says who asks
+        if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # ApiVersions also changes `client`
             self._bytes_left -= size
             self._answers[_key(frame, view)] = made
 
@@ -364,7 +364,7 @@ def _key(frame: bytes, view: RequestContext) -> tuple[bytes, Address, Client]:
 
 
 def client_of(request: Request) -> Client | None:
-    """Return who the client says that it is; None: this request does not say."""
+    """Return the software of the client; None: this request does not contain it."""
     if request.api_key != _API_VERSIONS or request.body is None or "clientSoftwareName" not in request.body:
         return None
     return Client(request.body["clientSoftwareName"], request.body["clientSoftwareVersion"])

@@ -1,8 +1,8 @@
-"""Answers about the cluster: one node, which is us, and the topics that groups have offsets of, or their
-members partitions.
+"""Responses about the cluster: one node, the listener, and the topics with committed offsets or assigned
+partitions.
 
-An end of a log that is not known shows in the leader of its partition: there is none, and clients leave the
-end out. Clients that cannot bear that are told that the end is -1 (`log_ends`).
+A partition whose log end is unknown has no leader, and clients leave its log end out. Clients that cannot
+handle this get a leader and the log end -1 (`log_ends`).
 """
 
 import re
@@ -20,7 +20,7 @@ from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, Each, RequestContext, can_be_named, once
 from streaming.serve.memory.names import NONE
 
-_BROKERS, _CONTROLLERS = 1, 2  # what DescribeCluster can be asked for
+_BROKERS, _CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 _OTHER_ENDPOINT: Final = (
     "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
 )
@@ -29,15 +29,15 @@ _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__sh
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _GAPS: Final = 1_000
-"""Partitions that nothing has named, of one topic: with more of them only those that are named are shown, for
-a log may hold any number."""
+"""The most unnamed partitions to show of a topic; with more, only named ones are shown, because the log may
+contain any partition number."""
 
 MOST_PARTITIONS: Final = 2_000
-"""Partitions of one answer to DescribeTopicPartitions: as many as brokers give."""
+"""The most partitions in a response to DescribeTopicPartitions, as of brokers."""
 
 _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
-_GROUP, _TRANSACTION = 0, 1  # what FindCoordinator can be asked for
+_GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
 _ONLY_GROUPS: Final = "Only groups have a coordinator here: these are answers from tables."
 
 
@@ -67,7 +67,7 @@ def answer_cluster(request: Message, view: RequestContext) -> Message:
 
 
 def answer_coordinators(request: Message, view: RequestContext) -> Message:
-    """Answer FindCoordinator: we coordinate every group, and nothing else."""
+    """Answer FindCoordinator: the listener coordinates every group, and nothing else."""
     kind = request.get("keyType", _GROUP)
     if "coordinatorKeys" not in request:
         return _coordinator(kind, view)
@@ -76,7 +76,6 @@ def answer_coordinators(request: Message, view: RequestContext) -> Message:
 
 
 def coordinators_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the texts in an answer to FindCoordinator have, at most."""
     keys = request.get("coordinatorKeys", ())
     return sum(map(len, keys)) + (len(_ONLY_GROUPS) + len(view.address.host)) * len(keys)
 
@@ -97,8 +96,8 @@ def _address(view: RequestContext) -> Message:
 
 
 def answer_metadata(request: Message, view: RequestContext) -> Message:
-    """Answer Metadata."""
-    is_unread = request["topics"] is None and not view.snapshot.progress.partitions  # nothing can be named
+    # until something was read, a request for all topics gets none that could carry the error
+    is_unread = request["topics"] is None and not view.snapshot.progress.partitions
     wants_operations = request.get("includeClusterAuthorizedOperations", False)
     return {
         "brokers": [{"nodeId": NODE_ID, **_address(view)}],
@@ -111,7 +110,6 @@ def answer_metadata(request: Message, view: RequestContext) -> Message:
 
 
 def _topics(request: Message, view: RequestContext) -> Each:
-    """The topics in an answer to Metadata."""
     wants_operations = request.get("includeTopicAuthorizedOperations", False)
     if request["topics"] is None:
         places = [place for place in range(len(view.snapshot.topics)) if _has_partitions(place, view)]
@@ -127,19 +125,18 @@ def _topics(request: Message, view: RequestContext) -> Each:
 
 
 def _distinct(asked: list[Message]) -> list[Message]:
-    """The topics that are asked for, each once, as brokers answer: where one has an id, those that have one,
-    by their ids alone."""
+    """Return the distinct topics of a request, as brokers do: if any has an id, only those with ids."""
     by_id = [{**one, "name": None} for one in asked if one.get("topicId", ZERO_UUID) != ZERO_UUID]
     return list({(one["name"], one.get("topicId", "")): one for one in by_id or asked}.values())
 
 
 def answer_oldest_metadata(request: Message, view: RequestContext) -> Message:
-    """Answer Metadata of version 0, where no topics are all of them."""
+    """Answer Metadata version 0, where an empty list requests all topics."""
     return answer_metadata({"topics": request["topics"] or None}, view)
 
 
 def answer_metadata_by_names(request: Message, view: RequestContext) -> Message:
-    """Answer Metadata of versions 10 and 11: ids can be in the request, but names alone are looked for."""
+    """Answer Metadata versions 10 and 11: requests may contain ids, but topics are looked up by name only."""
     asked = request["topics"] or ()
     if all(one["name"] is not None and one["topicId"] == ZERO_UUID for one in asked):
         return answer_metadata(request, view)
@@ -149,7 +146,7 @@ def answer_metadata_by_names(request: Message, view: RequestContext) -> Message:
 
 
 def metadata_weight(request: Message, view: RequestContext) -> int:
-    """How many topics and partitions an answer to Metadata may have, but for those that nothing has named."""
+    """Return the greatest number of topics and named partitions in a response to Metadata."""
     topics = view.snapshot.topics
     if request["topics"] is None:
         return len(topics.topic)
@@ -158,7 +155,7 @@ def metadata_weight(request: Message, view: RequestContext) -> int:
 
 
 def metadata_gaps(request: Message, view: RequestContext) -> int:
-    """How many partitions that nothing has named an answer to Metadata has, at most."""
+    """Return the greatest number of unnamed partitions in a response to Metadata."""
     topics = view.snapshot.topics
     asked = range(len(topics)) if request["topics"] is None else _places(request["topics"], view)
     places = np.array(asked, np.int64)
@@ -168,7 +165,6 @@ def metadata_gaps(request: Message, view: RequestContext) -> int:
 
 
 def metadata_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the names of topics in an answer to Metadata have, about."""
     names = view.snapshot.topics.names
     if request["topics"] is None:
         return int(names.texts.nbytes)
@@ -177,7 +173,7 @@ def metadata_content(request: Message, view: RequestContext) -> int:
 
 
 def _places(asked: list[Message], view: RequestContext) -> list[int]:
-    """The places of the topics that are asked for and known."""
+    """Return the places of the requested topics that are known."""
     topics = view.snapshot.topics
     names = (
         topics.name_of(one.get("topicId", "")) if one["name"] is None else one["name"]
@@ -188,22 +184,19 @@ def _places(asked: list[Message], view: RequestContext) -> list[int]:
 
 
 def oldest_metadata_weight(request: Message, view: RequestContext) -> int:
-    """How many topics and partitions an answer to Metadata of version 0 may have; see `metadata_weight`."""
     return metadata_weight({"topics": request["topics"] or None}, view)
 
 
 def oldest_metadata_gaps(request: Message, view: RequestContext) -> int:
-    """How many partitions that nothing has named an answer to Metadata of version 0 has, at most."""
     return metadata_gaps({"topics": request["topics"] or None}, view)
 
 
 def oldest_metadata_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the names of topics in an answer to Metadata of version 0 have, about."""
     return metadata_content({"topics": request["topics"] or None}, view)
 
 
 def answer_topic_partitions(request: Message, view: RequestContext) -> Message:
-    """Answer DescribeTopicPartitions: topics in the order of their names, a page at a time."""
+    """Answer DescribeTopicPartitions: topics ordered by name, in pages."""
     asked, cursor = {topic["name"] for topic in request["topics"]}, request["cursor"]
     first_topic, first_partition = (
         ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
@@ -230,8 +223,8 @@ def answer_topic_partitions(request: Message, view: RequestContext) -> Message:
 
 
 def topic_partitions_weight(request: Message, view: RequestContext) -> int:
-    """How many topics and partitions an answer to DescribeTopicPartitions has, at most; to find them, it is
-    looked at all partitions of the topics that are asked for."""
+    """Return the greatest number of topics and partitions in a response to DescribeTopicPartitions, plus all
+    partitions of the requested topics, which must be searched."""
     topics = view.snapshot.topics
     places = {topics.names.place(topic["name"]) for topic in request["topics"]} - {None}
     held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
@@ -239,21 +232,20 @@ def topic_partitions_weight(request: Message, view: RequestContext) -> int:
 
 
 def topic_partitions_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the names in an answer to DescribeTopicPartitions have, about."""
     names = view.snapshot.topics.names
     share = min(MOST_PARTITIONS / max(len(names), 1), 1)
     return sum(len(topic["name"]) for topic in request["topics"]) or int(names.texts.nbytes * share)
 
 
 def _names(first: str, view: RequestContext) -> Iterator[str]:
-    """The topics from a name on of which anything is known, in the order of their names."""
+    """Yield the names of topics with partitions from `first` on, in order."""
     names = view.snapshot.topics.names
     start = bisect_left(range(len(names)), first, key=names.name)
     return (names.name(place) for place in range(start, len(names)) if _has_partitions(place, view))
 
 
 def _asked_topic(asked: Message, view: RequestContext) -> Message:
-    """A topic that is asked for by its name or, where it has none, by its id."""
+    """Return a topic requested by name or, without one, by id."""
     name, topic_id = asked["name"], asked.get("topicId", ZERO_UUID)
     if name is not None:
         return _topic_of(name, view)
@@ -269,7 +261,7 @@ def _asked_topic(asked: Message, view: RequestContext) -> Message:
 def _topic_of(
     name: str, view: RequestContext, *, begin: int = _FIRST_PARTITION, most: int | None = None
 ) -> Message:
-    """A topic that is asked for by its name, with so many of its partitions, from one number on."""
+    """Return a topic requested by name, with at most `most` partitions from number `begin` on."""
     place = view.snapshot.topics.names.place(name)
     if place is not None and _has_partitions(place, view):
         return _topic(place, view, begin, most)
@@ -278,7 +270,7 @@ def _topic_of(
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether a topic can have this name."""
+    """Return whether Kafka accepts a topic name."""
     return _NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
@@ -304,7 +296,7 @@ _NODES: Final = [NODE_ID]
 
 
 def _partitions(topic: int, view: RequestContext, begin: int, most: int | None) -> list[dict[str, Any]]:
-    """The partitions of the topic at a place: those that are named, and those before them."""
+    """Return the partitions of the topic at a place: the named ones, and the gaps before them."""
     snapshot = view.snapshot
     places = _places_of(topic, view)
     named = snapshot.topics.partition[places]
@@ -329,35 +321,35 @@ def _partitions(topic: int, view: RequestContext, begin: int, most: int | None) 
 
 
 def _is_there(topic: int, view: RequestContext) -> Mask:
-    """Tell which of the named partitions of the topic at a place are there still, and can be in an answer."""
+    """Return which named partitions of the topic at a place still exist and fit into a response."""
     snapshot, places = view.snapshot, _places_of(topic, view)
     is_there: Mask = (snapshot.committing[places] > 0) | (snapshot.topics.ends.log_end[places] >= 0)
     return (is_there | snapshot.is_assigned[places]) & can_be_named(topic, view)
 
 
 def gaps_of(topic: str, view: RequestContext) -> range:
-    """Return partitions of a topic that are shown though nothing need have named them: before one that is."""
+    """Return the partitions of a topic that are shown even if unnamed, because a higher one is named."""
     place = view.snapshot.topics.names.place(topic)
     return range(0) if place is None else _gaps(_named(place, view))
 
 
 def _with_gaps(named: Index) -> Iterable[int]:
-    """Partitions in order, and those between them from 0 on unless these are many."""
+    """Return sorted partitions with the gaps between them from 0 on, unless there are many."""
     gaps = _gaps(named)
     return chain(named[named < 0].tolist(), gaps) if gaps else named.tolist()
 
 
 def _gaps(named: Index) -> range:
-    """From 0 to the highest of partitions in order; none where those between them are many."""
+    """Return the range from 0 to the highest of sorted partitions; empty if there are many gaps."""
     highest = int(named[-1]) if len(named) else -1
     return range(highest + 1) if highest < len(named) + _GAPS else range(0)
 
 
 def _named(topic: int, view: RequestContext) -> Index:
-    """The named partitions of the topic at a place that are there still."""
+    """Return the named partitions of the topic at a place that still exist."""
     return view.snapshot.topics.partition[_places_of(topic, view)][_is_there(topic, view)]
 
 
 def _places_of(topic: int, view: RequestContext) -> slice:
-    """The places of the named partitions of the topic at a place."""
+    """Return the places of the named partitions of the topic at a place."""
     return slice(*view.snapshot.topics.starts[topic : topic + 2].tolist())

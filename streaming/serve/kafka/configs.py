@@ -1,4 +1,5 @@
-"""Answers to DescribeConfigs: as of when all other answers are. How brokers are set up is not known."""
+"""Responses to DescribeConfigs: the timestamps and completeness of the data. Settings of brokers are
+unknown."""
 
 import re
 from collections.abc import Iterator
@@ -19,15 +20,14 @@ _KINDS: Final = {
     _GROUP: "Group name",
 }
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,9}")
-_STATIC: Final = 4  # where a setting comes from: what a broker was started with
-_STRING: Final = 2  # the type of a setting
+_STATIC: Final = 4  # source of a config: static broker config
+_STRING: Final = 2  # type of a config
 
 SETTING_BYTES: Final = 300
-"""Bytes of a setting with its documentation, or of what is wrong with a resource: at most, about."""
+"""The approximate largest size of a setting with its documentation, or of an error of a resource."""
 
 
 def answer_configs(request: Message, view: RequestContext) -> Message:
-    """Answer DescribeConfigs."""
     documents, resources = request.get("includeDocumentation", False), request["resources"]
     unknown = next((one["resourceType"] for one in resources if one["resourceType"] not in _KINDS), None)
     if unknown is None:
@@ -47,7 +47,7 @@ def _result(asked: Message, view: RequestContext, documents: bool) -> Message:
 
 
 def _failure(asked: Message, error: Error, why: str = "") -> Message:
-    """The answer about a resource of which nothing is said, be that an error or not."""
+    """Return a result without configs, with an error or without."""
     return {
         "resourceType": asked["resourceType"],
         "resourceName": asked["resourceName"],
@@ -65,7 +65,7 @@ def _error_of_topic(name: str, view: RequestContext) -> tuple[Error, str]:
 
 
 def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
-    """What is wrong with the name of a resource other than a topic, and why, as brokers say it."""
+    """Check the name of a resource other than a topic; the messages are those of brokers."""
     is_of_broker, about = kind in {_BROKER, _BROKER_LOGGER}, _KINDS[kind]
     if not name and kind != _BROKER:
         return Error.INVALID_REQUEST, f"{about} must not be empty"
@@ -89,7 +89,8 @@ def _entry(name: str, value: str, document: str, documents: bool) -> Message:
 
 
 def _as_of(view: RequestContext) -> Iterator[tuple[str, str, str]]:
-    """Names, values and meanings of what tells how new and how complete answers are."""
+    """Yield the names, values and documentation of the settings that describe the age and completeness of
+    responses."""
     progress, loading = view.snapshot.progress, sorted(view.snapshot.loading)
     completeness = view.snapshot.completeness(view.now, view.within_ms)
     read_until = completeness.read_until() if progress.partitions else None

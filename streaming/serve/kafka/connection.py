@@ -1,8 +1,8 @@
-"""One connection: bytes become frames, frames requests, and answers bytes, in the order of the requests.
+"""One connection: splits bytes into frames, reads requests, and writes responses in the order of requests.
 
-As long as an answer is being made, or the client does not take what was sent, no further frame is looked at,
-and hardly anything more is read: only so much that it shows when the client goes. So a client holds a frame,
-an answer, and buffers of its socket.
+While a response is being computed, or the client does not read what was sent, no further frame is read, and
+only as many bytes as it takes to notice a disconnect. So a client occupies at most a frame, a response and
+its socket buffers.
 """
 
 import asyncio
@@ -29,80 +29,78 @@ from streaming.serve.kafka.view import Address, Client, RequestContext
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
-_API_KEY: Final = struct.Struct(">h")  # what a frame begins with
-_LARGE_FRAME: Final = 4 * 1024  # to read it, and to weigh the answer, takes a millisecond or more
-_AHEAD: Final = 64 * 1024  # received bytes with which nothing more is read while an answer is being made
-_BUFFERED: Final = 64 * 1024  # what may wait to be sent before nothing more is read
-_SENT_AHEAD: Final = 256 * 1024  # in the system's hands: with several MB, its way, slow looks like deaf
+_API_KEY: Final = struct.Struct(">h")  # at the start of a frame
+_LARGE_FRAME: Final = 4 * 1024  # takes a millisecond or more to read and weigh
+_AHEAD: Final = 64 * 1024  # received bytes at which reading pauses while a response is being computed
+_BUFFERED: Final = 64 * 1024  # unsent bytes at which reading pauses
+_SENT_AHEAD: Final = 256 * 1024  # in the system: with several MB there, a slow client seems not to read
 _PIECE: Final = 256 * 1024
-_MANY_BYTES: Final = 64 * 1024  # of names, texts and bytes, which take a moment to be made
-_LOOK_EVERY_S: Final = 0.5  # whether others wait for the turn of a client that is slow
-_TURN_S: Final = 0.002  # how long one connection is answered before it is the turn of others
+_MANY_BYTES: Final = 64 * 1024  # of content, which take a while to write
+_LOOK_EVERY_S: Final = 0.5  # for others that wait for the turn of a slow client
+_TURN_S: Final = 0.002  # how long to serve one connection before others
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of the listener that it came to."""
+    """The listener, as its connections use it."""
 
     limits: Limits
     kept: ResponseCache
-    received: memoryview  # where what comes in is put for a moment, of whichever connection
+    received: memoryview  # receive buffer that all connections share
 
     def opened(self, connection: "Connection") -> bool:
-        """Take a connection in, unless there are too many."""
+        """Register a connection; return false if there are too many."""
 
     def reserve(self, size: int) -> bool:
-        """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
+        """Reserve memory for a large frame, or release it (negative size); return false if there is too
+        little."""
 
     def ended(self, connection: "Connection") -> bool:
-        """Count a connection no more whose client has said all, and perhaps is gone; tell whether it may
-        still get its answers."""
+        """Stop counting a connection whose client has sent EOF, and may be gone; return whether it may still
+        get its responses: only few such connections are kept."""
 
-    def closed(self, connection: "Connection") -> None:
-        """Forget a connection."""
+    def closed(self, connection: "Connection") -> None: ...
 
     def closing(self, reason: Closed, why: str = "") -> None:
-        """Count a connection that we close; say why, if that is worth saying."""
+        """Count a connection that we close, and log why if that is worth a message."""
 
     def view(self, reached: Address, client: Client) -> RequestContext:
-        """What an answer to a client is made from now."""
+        """Return the present input of a response."""
 
     def asked(self, api_key: int) -> None:
-        """Count a request that could be read."""
+        """Count a readable request."""
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Do what takes a while on a thread, while others are answered."""
+        """Run work that takes a while on a thread, one piece after the other, while the event loop serves
+        others."""
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Do what takes long on another thread, while others get theirs that takes only a while."""
+        """Run work that takes long on a second thread, so that it does not delay `elsewhere`."""
 
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """Wait until a large answer can be made and sent; raises `BusyError` where that takes too long."""
+        """Wait for a turn to compute and send a large response; raises `BusyError` if that takes too long."""
 
     def is_turn_wanted(self) -> bool:
-        """Tell whether somebody waits for a turn."""
+        """Return whether another connection waits for a turn."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection of a client, in the hands of asyncio; see the module."""
-
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._client = Client()
         self._received = bytearray()
-        self._is_full = False  # the client does not take what was sent
+        self._is_full = False  # the client does not read what was sent
         self._is_taken = False
         self._task: asyncio.Future[None] | None = None
         self._drained = asyncio.Event()
         self._opened_at = self._asked_at = self._begun_at = self._sent_at = monotonic()
         self._has_asked = False
-        self._has_ended = False  # the client has said all
+        self._has_ended = False  # the client has sent EOF
         self._reserved = 0  # bytes, for a large frame
         self._unsent = 0
 
     # --- asyncio's side ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection in."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         own = transport.get_extra_info("sockname")
@@ -115,7 +113,6 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the connection, and the answer that it waits for."""
         if self._task is not None:
             self._task.cancel()
         if self._is_taken:
@@ -123,18 +120,17 @@ class Connection(asyncio.BufferedProtocol):
         self._reserve(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Give a place for what comes in: one for all connections, for it is copied at once."""
+        """Return the buffer that all connections share: its bytes are copied at once."""
         return self._listener.received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Answer the requests that are complete."""
         if not self._received:
             self._begun_at = monotonic()
         self._received += self._listener.received[:nbytes]
         self._go_on()
 
     def eof_received(self) -> bool:
-        """Finish what is being answered: the client has said all, or is gone; nothing tells which."""
+        """Finish the response in progress: the client may have closed only its sending side, or be gone."""
         self._has_ended = True
         if not self._is_waiting:
             return False  # asyncio closes the connection
@@ -143,13 +139,11 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Wait for the client, which does not take what was sent."""
         self._is_full = True
         self._drained.clear()
         self._sent_at, self._unsent = monotonic(), self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
-        """Go on: the client has taken what was sent."""
         self._is_full = False
         self._drained.set()
         self._go_on()
@@ -161,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_full or self._task is not None
 
     def _go_on(self) -> None:
-        """Answer complete requests as long as nothing is to be waited for, and then read on."""
+        """Respond to complete requests until one must wait, then resume or pause reading."""
         turn_ends = monotonic() + _TURN_S
         while not (self._is_waiting or self._transport.is_closing()):
             frame = self._next_frame()
@@ -180,7 +174,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _next_frame(self) -> bytes | None:
-        """Take the next frame from what was received; None: it is not complete yet, or never will be."""
+        """Take the next frame from the received bytes; None: it is incomplete, or the connection is
+        closed."""
         received = self._received
         if len(received) < _SIZE.size:
             return None
@@ -202,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         return frame
 
     def _reserve(self, size: int) -> bool:
-        """Set aside what has come of a frame, if that is large, in place of what was set aside before."""
+        """Reserve memory for the received part of a large frame, in place of the former reservation."""
         wanted = size if size > _AHEAD else 0
         if wanted != self._reserved and not self._listener.reserve(wanted - self._reserved):
             return False
@@ -232,19 +227,18 @@ class Connection(asyncio.BufferedProtocol):
             self._give_up(error)
 
     def _read(self, frame: bytes) -> tuple[Request, RequestContext, int]:
-        """Read a request; give also what it is to be answered from, and how many elements the answer has."""
+        """Read a request; return it with the input of its response and the response's number of elements."""
         request = read_request(frame)
         self._client = client_of(request) or self._client
         view = self._listener.view(self._reached, self._client)
         return request, view, weight_of(request, view)
 
     def _asked(self, frame: bytes) -> None:
-        """Have a request counted that could be read; on the loop, where nothing else counts meanwhile."""
+        """Count a readable request; on the event loop, because counters are not thread-safe."""
         (api_key,) = _API_KEY.unpack_from(frame)
         self._listener.asked(api_key)
 
     def _give_up(self, error: BaseException) -> None:
-        """Close the connection: there is no answer to what it asks, or nobody takes it."""
         match error:
             case UnansweredError():
                 self._close(error.reason, str(error))
@@ -256,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._close(Closed.FAILED, f"{type(error).__name__}: {error}")
 
     def _close(self, reason: Closed, why: str = "") -> None:
-        """Close the connection for a reason: at once if the client does not take what was sent."""
+        """Close the connection for a reason; at once if the client does not read."""
         if not self._transport.is_closing():
             self._listener.closing(reason, why)
         if reason is Closed.UNREAD:
@@ -264,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.close()
 
-    # --- answers that take long --------------------------------------------------------------------------
+    # --- responses that take long ------------------------------------------------------------------------
 
     def _start(self, work: Any) -> None:
         self._task = asyncio.ensure_future(work)
@@ -287,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
             self._asked(frame)
             await self._answer_elsewhere(request)
             return
-        async with self._listener.turn():  # such a request is not read to wait in memory
+        async with self._listener.turn():  # waits unread, to save memory
             request, _, _ = await self._listener.at_length(self._read, frame)
             self._asked(frame)
             await self._send(await self._listener.at_length(self._made, request), has_turn=True)
@@ -307,21 +301,21 @@ class Connection(asyncio.BufferedProtocol):
         return self._listener.view(self._reached, self._client)
 
     def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
-        """Make an answer unless it is large; give also the snapshot that says so."""
+        """Compute a response unless it is large (None); return also the snapshot that this was decided by."""
         view, limits = self._view(), self._listener.limits
         size = size_of(request, view)
         is_large = size.elements > limits.large or size.content > limits.large_bytes
         return None if is_large else answer(request, view), view.snapshot
 
     def _made(self, request: Request, sized: MemorySnapshot | None = None) -> bytes | Pieces:
-        """Make an answer of what is known now: it may have waited for long since it was `sized`."""
+        """Compute a response from the present snapshot, which may be newer than the one it was `sized` by."""
         view = self._view()
         if view.snapshot is not sized:
             size_of(request, view)
         return answer(request, view)
 
     async def _send(self, made: bytes | Pieces, *, has_turn: bool = False) -> None:
-        """Send an answer as the client takes it, which is not to take too long (`Limits.may_take_s`)."""
+        """Send a response as the client reads it, within `Limits.may_take_s`."""
         pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
         sent, waited_s = 0, 0.0
         while (piece := await self._next(pieces, is_made=isinstance(made, bytes))) is not None:
@@ -361,11 +355,10 @@ class Connection(asyncio.BufferedProtocol):
         return now - since > limit
 
     def close(self) -> None:
-        """Close the connection once what was sent is taken."""
+        """Close the connection after what was already sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self._transport.abort()
 
 

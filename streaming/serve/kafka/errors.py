@@ -1,10 +1,10 @@
-"""The errors of Kafka's protocol that we answer with, under Kafka's names."""
+"""The error codes of Kafka's protocol in our responses, under Kafka's names."""
 
 from enum import IntEnum
 
 
 class Error(IntEnum):
-    """An error code, as responses carry it (Kafka 4.3: `Errors`)."""
+    """An error code in a response (Kafka 4.3: `Errors`)."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,4 +1,4 @@
-"""Answers about groups: which there are, and their members."""
+"""Responses about groups: lists, and descriptions with members."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -22,16 +22,16 @@ _STABLE: Final = "Stable"
 _DEAD: Final = "Dead"
 
 _TRIMMED: Final = "".join(map(chr, range(33)))
-"""Brokers take these off both ends of a state that is asked for (Java's `trim`), and off no type."""
+"""Brokers strip these characters from requested states (Java's `trim`), but not from types."""
 
 _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "groupType": "type"}
 
 
-# --- which there are ---------------------------------------------------------------------------------------
+# --- lists -------------------------------------------------------------------------------------------------
 
 
 def answer_groups(request: Message, view: RequestContext) -> Message:
-    """Answer ListGroups: while there may be others, those that are known, and an error."""
+    """Answer ListGroups: the known groups, with an error while there may be others."""
     error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.outdated else Error.NONE)
     if view.error:
         return {"errorCode": error, "groups": []}
@@ -51,38 +51,37 @@ def answer_groups(request: Message, view: RequestContext) -> Message:
 
 
 def groups_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the texts in an answer to ListGroups have, at most."""
     held = view.snapshot.groups
     return int(held.names.texts.nbytes + sum(held.rows[column].nbytes for column in _LISTED.values()))
 
 
 def _is_writable(column: pa.Array | pa.ChunkedArray) -> Mask:
-    """Tell which texts are as short as the protocol wants them (see `writable`)."""
+    """Return which texts are short enough for the protocol (see `writable`)."""
     is_writable: Mask = numbers_or(pc.binary_length(column), 0) <= MAX_TEXT_BYTES
     return is_writable
 
 
 def _is_one_of(column: pa.ChunkedArray, wanted: Sequence[str]) -> Any:
-    """Tell which texts are wanted, as brokers do: whatever the case."""
+    """Return which texts are wanted; case-insensitive, as in brokers."""
     texts = from_texts([text.lower() for text in wanted])
     return to_mask(pc.fill_null(pc.is_in(pc.utf8_lower(column), value_set=texts), False))
 
 
-# --- what each is ------------------------------------------------------------------------------------------
+# --- descriptions ------------------------------------------------------------------------------------------
 
-_ELEMENTS_OF_MEMBER: Final = 8  # it has so many fields more than a partition
+_ELEMENTS_OF_MEMBER: Final = 8  # it has so many times the fields of a partition
 
 
 def descriptions_weight(names: Sequence[str], view: RequestContext) -> int:
-    """How many elements an answer that describes groups has, about."""
+    """Return the approximate number of elements in a response that describes groups."""
     places = _places(names, view)
     members = int(view.snapshot.groups.member_counts[places].sum())
     return ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
 
 
 def descriptions_content(names: Sequence[str], view: RequestContext) -> int:
-    """How many bytes the names, texts and bytes in an answer that describes groups have, about: partitions
-    have half as many as in the snapshot."""
+    """Return the approximate content of a response that describes groups; partitions take half as many bytes
+    there as in the snapshot."""
     return int(view.snapshot.groups.sizes[_places(names, view)].sum()) // 2 + sum(map(len, names))
 
 
@@ -92,8 +91,8 @@ def _places(names: Sequence[str], view: RequestContext) -> list[int]:
 
 
 def answer_descriptions(request: Message, view: RequestContext) -> Message:
-    """Answer DescribeGroups, which is about classic groups: others are dead to it, from version 6 on with an
-    error."""
+    """Answer DescribeGroups, which is about classic groups: others have the state Dead, from version 6 on
+    with an error."""
     operations = view.operations(request.get("includeAuthorizedOperations", False))
     names = once(request["groups"])
     rows = zip(names, view.snapshot.rows_of(names), strict=True)
@@ -101,7 +100,7 @@ def answer_descriptions(request: Message, view: RequestContext) -> Message:
 
 
 def answer_old_descriptions(request: Message, view: RequestContext) -> Message:
-    """Answer DescribeGroups before version 6: a group that is not there is no error."""
+    """Answer DescribeGroups before version 6: an unknown group is no error."""
     operations = view.operations(request.get("includeAuthorizedOperations", False))
     there = {"errorCode": Error.NONE, "authorizedOperations": operations}
     groups: Each = answer_descriptions(request, view)["groups"]
@@ -137,7 +136,7 @@ def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: R
 
 
 def answer_consumer_groups(request: Message, view: RequestContext) -> Message:
-    """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol alone."""
+    """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol only."""
     operations = view.operations(request["includeAuthorizedOperations"])
     names = once(request["groupIds"])
     rows = zip(names, view.snapshot.rows_of(names), strict=True)

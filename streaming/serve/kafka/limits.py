@@ -1,30 +1,31 @@
-"""What clients may take of us: sizes, numbers and times. Who takes more loses the connection."""
+"""Limits for clients of the Kafka listener: sizes, counts and times. A client that exceeds one is
+disconnected."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 ELEMENTS_OF_GROUP: Final = 20
-"""To find the row of a group takes as long as to write so many elements of an answer."""
+"""Looking up the row of a group takes as long as writing this number of elements."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of the listener; times are in seconds.
 
-    A frame is a request as it is sent, behind its size: one that asks for 20,000 groups by names of 200 bytes
-    is allowed. What has come of frames of more than 64 KiB that have not been answered yet may have
-    `frames_bytes` together.
+    A frame is a request after its size field; the limit admits a request for 20,000 groups with names of 200
+    bytes. The received parts of frames of more than 64 KiB without a response yet may have `frames_bytes` in
+    total.
 
-    `first_frame_s` is how long a new connection may ask nothing, `frame_s` how long a frame may take from its
-    first byte to its last, `idle_s` how long nothing may be asked, and `unread_s` how long a client may take
-    nothing of what was sent. A longer answer has to be taken at a pace of `unread_bytes_per_s`, as of a slow
-    network, and at one of `wanted_bytes_per_s` while another waits for the turn that it keeps.
+    `first_frame_s` is the time without a first request, `frame_s` the time from the first byte of a frame to
+    its last, `idle_s` the time without a request, and `unread_s` the time in which a client reads nothing of
+    what was sent. A longer response must be read at `unread_bytes_per_s`, the rate of a slow network, and at
+    `wanted_bytes_per_s` while another connection waits for its turn.
 
-    Answers of more than `large` elements or `large_bytes` are made one after the other, and `large_answers`
-    are under way at a time, the one that is made among them; another waits for at most `turn_s`: shorter than
-    clients wait for an answer. Connections whose clients have said all while an answer is made, or are gone,
-    do not count; up to `ended_connections` of them are still answered.
+    Responses of more than `large` elements or `large_bytes` are computed one after the other. `large_answers`
+    are in progress at a time, including the one being computed; others wait at most `turn_s`, which is
+    shorter than clients wait for a response. Connections whose clients have sent EOF, or are gone, while a
+    response is being computed do not count; up to `ended_connections` of them still get their responses.
     """
 
     frame_bytes: int = 4 * 1024 * 1024
@@ -43,50 +44,50 @@ class Limits:
     turn_s: float = 15.0
 
     def may_take_s(self, sent: int, *, is_wanted: bool) -> float:
-        """Return how long a client may take for so many bytes of an answer; `is_wanted`: its turn is, by
-        another."""
+        """Return how long a client may take for `sent` bytes of a response; `is_wanted`: another connection
+        waits for its turn."""
         return self.unread_s + sent / (self.wanted_bytes_per_s if is_wanted else self.unread_bytes_per_s)
 
 
 class Closed(StrEnum):
     """Why we have closed a connection."""
 
-    CONNECTIONS = "connections"  # there are as many as are allowed
-    SIZE = "size"  # a request, or its answer, is larger than is allowed
-    MEMORY = "memory"  # large requests take as much together as is allowed
-    REQUEST = "request"  # it cannot be read, or there is no answer to it
-    BUSY = "busy"  # it was not its turn in time, and the answer has no error that says so
-    IDLE = "idle"  # nothing was asked for too long, or a request did not come whole
-    UNREAD = "unread"  # the client does not take what was sent
-    FAILED = "failed"  # an answer could not be made, for a reason that is not the client's
+    CONNECTIONS = "connections"  # the limit is reached
+    SIZE = "size"  # a request or its response is too large
+    MEMORY = "memory"  # large requests reach their limit in total
+    REQUEST = "request"  # a request cannot be read, or has no response
+    BUSY = "busy"  # the turn did not come in time, and the response has no error for this
+    IDLE = "idle"  # no request in time, or an incomplete one
+    UNREAD = "unread"  # the client does not read the response
+    FAILED = "failed"  # a response could not be computed, through no fault of the client
 
 
 class UnansweredError(Exception):
-    """There is no answer to a request; the connection is to be closed, for this reason."""
+    """A request has no response, and the connection must be closed for `reason`."""
 
     reason = Closed.REQUEST
 
 
 class TooLargeError(UnansweredError):
-    """The answer would be larger than is allowed."""
+    """The response would exceed the limits."""
 
     reason = Closed.SIZE
 
 
 class BusyError(UnansweredError):
-    """It was not the turn of an answer in time."""
+    """The turn of a response did not come in time."""
 
     reason = Closed.BUSY
 
 
 class UnreadError(UnansweredError):
-    """The client does not take the answer."""
+    """The client does not read the response."""
 
     reason = Closed.UNREAD
 
 
 class Size(NamedTuple):
-    """How large an answer is: its elements, and the bytes of the names, texts and bytes in them."""
+    """The size of a response: its elements, and the bytes of its names, texts and byte strings."""
 
     elements: int
     content: int

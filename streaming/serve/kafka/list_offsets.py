@@ -1,7 +1,7 @@
-"""Answers to ListOffsets: where logs begin and end, as far as they were sampled.
+"""Responses to ListOffsets: log start and end offsets from samples.
 
-An end is the newest sample, or the largest commit of the partition since then if that is larger. At other
-moments than these two nothing is known, and -1 would be taken for a log that is empty: that is an error.
+A log end is the newest sample or, if larger, the largest commit to the partition since then. Other timestamps
+are an error: nothing is known of them, and clients would take -1 for an empty log.
 """
 
 from collections import Counter
@@ -18,7 +18,6 @@ _EARLIEST: Final = -2
 
 
 def answer_log_ends(request: Message, view: RequestContext) -> Message:
-    """Answer ListOffsets."""
     asked: dict[str, list[Message]] = {}
     for topic in request["topics"]:
         asked.setdefault(topic["name"], []).extend(topic["partitions"])
@@ -32,7 +31,7 @@ def answer_log_ends(request: Message, view: RequestContext) -> Message:
 
 
 def _partitions(topic: str, asked: list[Message], view: RequestContext) -> list[Message]:
-    """The answers about partitions of a topic; one that is asked for twice gets an error, once."""
+    """Return the results of partitions of a topic; one requested twice gets a single error."""
     times = Counter(one["partitionIndex"] for one in asked)
     of_partitions = {one["partitionIndex"]: one for one in asked}
     twice = {"errorCode": Error.INVALID_REQUEST}
@@ -53,20 +52,18 @@ def _answered(asked: Message, place: int | None, is_gap: bool, view: RequestCont
     if asked["timestamp"] not in {_LATEST, _EARLIEST}:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
     end = None if place is None else view.log_end(place)
-    if place is None or end is None:  # those who can bear it were told that there is no leader
+    if place is None or end is None:  # clients that can handle it were shown no leader
         return {"errorCode": Error.NONE if view.client.needs_leaders else Error.NOT_LEADER_OR_FOLLOWER}
     start = int(view.snapshot.topics.ends.log_start[place])
     if asked["timestamp"] == _LATEST:
         return {"offset": end}
-    # there is a leader: who is told that it is another one asks again and again
+    # there is a leader: clients that get NOT_LEADER_OR_FOLLOWER would retry forever
     return {"errorCode": Error.UNSUPPORTED_VERSION} if start == NONE else {"offset": start}
 
 
 def log_ends_weight(request: Message, view: RequestContext) -> int:
-    """How many topics and partitions an answer to ListOffsets has."""
     return sum(1 + len(topic["partitions"]) for topic in request["topics"])
 
 
 def log_ends_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the names in an answer to ListOffsets have."""
     return sum(len(topic["name"]) for topic in request["topics"])

@@ -1,4 +1,4 @@
-"""The listener: takes connections, counts them, and says what they are answered from."""
+"""The Kafka listener: accepts and counts connections, and provides the input of their responses."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
-_BACKLOG: Final = 64  # asyncio takes so many at once, before any of them is closed for being too many
+_BACKLOG: Final = 64  # asyncio accepts so many at once, before any of them is closed for exceeding the limit
 _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
 
@@ -43,21 +43,21 @@ class KafkaListenerError(OffsetlakeError):
 
 
 def cluster_id_of(root: str) -> str:
-    """Return the cluster id of what is served from a table root: the same at every start, and not that of
-    the cluster that the tables are about, for this is another one."""
+    """Return the cluster id of a table root: the same at every start, and different from the id of the
+    cluster in the tables, because the listener is a cluster of its own."""
     digest = hashlib.sha256(b"offsetlake:" + root.encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
 
 
 class _Worker(threading.Thread):
-    """Does what takes long, one after the other; a daemon, so that the process ends though it is at work."""
+    """Runs work one piece after the other; a daemon, so that the process can end during work."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def do(self, work: Callable[[], Any]) -> Awaitable[Any]:
-        """Return what comes of the work; it is not begun if nobody waits for that any more."""
+        """Return an awaitable of the result; work whose awaitable was cancelled is skipped."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -78,13 +78,12 @@ class _Worker(threading.Thread):
         return future
 
     def run(self) -> None:
-        """Work until told to end."""
         while (act := self._work.get()) is not None:
             act()
-            del act  # and what it holds
+            del act  # and release its references
 
     def end(self) -> None:
-        """Let the thread end after the work that was given to it."""
+        """Let the thread end after its pending work."""
         self._work.put(None)
 
 
@@ -119,9 +118,9 @@ class KafkaListener:
         self._advertised = advertised
         self._clock = clock
         self._connections: set[Connection] = set()
-        self._ended: set[Connection] = set()  # of these, clients have said all
+        self._ended: set[Connection] = set()  # their clients have sent EOF
         self._reserved = 0  # bytes, for large frames
-        self._waiting = 0  # for a turn
+        self._waiting = 0  # connections that wait for a turn
         self._requests: Counter[int] = Counter()
         self._closed: Counter[Closed] = Counter()
         self._worker = _Worker("offsetlake-answers")
@@ -130,8 +129,8 @@ class KafkaListener:
     # --- open and close ----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> "KafkaListener":
-        """Open the listener; raises `KafkaListenerError`. `address` then has the port, if any was asked for
-        (0)."""
+        """Open the listener; raises `KafkaListenerError`. If the port of `address` was 0, it is now the
+        actual port."""
         prepare()
         self._large = asyncio.Semaphore(self.limits.large_answers)
         try:
@@ -148,7 +147,7 @@ class KafkaListener:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the listener, and connections when they have got what was sent; soon in any case."""
+        """Close the listener, and connections after what was already sent, within a bounded time."""
         self._checks.cancel()
         for server in self._servers:
             server.close()
@@ -163,7 +162,7 @@ class KafkaListener:
         self._large_worker.end()
 
     async def _open(self) -> list[asyncio.Server]:
-        """Listen at all addresses of the host, at one port."""
+        """Listen at all addresses of the host, on one port."""
         host, port = self.address
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         hosts = list(dict.fromkeys(str(one[4][0]) for one in found))
@@ -190,21 +189,19 @@ class KafkaListener:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._connections)
 
     def requests(self) -> dict[str, int]:
-        """Return how many requests of each API were read so far, by Kafka's name of it."""
+        """Return the number of readable requests so far, by Kafka's name of the API."""
         return {api.name: self._requests[key] for key, api in APIS.items()}
 
     def closed_connections(self) -> dict[str, int]:
-        """Return how many connections were closed by us so far, by the reason."""
+        """Return the number of connections that we have closed, by reason."""
         return {reason.value: self._closed[reason] for reason in Closed}
 
-    # --- what connections need (`connection.Door`) -------------------------------------------------------
+    # --- for connections (`connection.ConnectionOwner`) --------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        """Take a connection in, unless there are too many."""
         most = self.limits.connections
         if len(self._connections) - len(self._ended) >= most:
             self.closing(Closed.CONNECTIONS, f"expected at most {most}")
@@ -213,22 +210,18 @@ class KafkaListener:
         return True
 
     def reserve(self, size: int) -> bool:
-        """Set room for a large frame aside, which is given back as a negative size; tell whether there is."""
         if size > 0 and self._reserved + size > self.limits.frames_bytes:
             return False
         self._reserved += size
         return True
 
     def ended(self, connection: Connection) -> bool:
-        """Count a connection no more whose client has said all, and perhaps is gone; tell whether it may
-        still get its answers: only few of these are held."""
         if len(self._ended) >= self.limits.ended_connections:
             return False
         self._ended.add(connection)
         return True
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._connections.discard(connection)
         self._ended.discard(connection)
 
@@ -239,7 +232,6 @@ class KafkaListener:
             self._seldom.tell(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
     def view(self, reached: Address, client: Client) -> RequestContext:
-        """What an answer to a client is made from now."""
         return RequestContext(
             snapshot=self._snapshot(),
             now=self._clock(),
@@ -250,20 +242,16 @@ class KafkaListener:
         )
 
     def asked(self, api_key: int) -> None:
-        """Count a request that could be read."""
         self._requests[api_key] += 1
 
     def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Do what takes a while on a thread; one after the other, so that this is a thread at most."""
         return self._worker.do(lambda: work(*arguments))
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Do what takes long on another thread, so that what takes only a while need not wait for it."""
         return self._large_worker.do(lambda: work(*arguments))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until a large answer can be made and sent; raises `BusyError` where that takes too long."""
         self._waiting += 1
         try:
             async with asyncio.timeout(self.limits.turn_s):
@@ -278,7 +266,6 @@ class KafkaListener:
             self._large.release()
 
     def is_turn_wanted(self) -> bool:
-        """Tell whether somebody waits for a turn."""
         return self._waiting > 0
 
 

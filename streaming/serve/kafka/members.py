@@ -1,4 +1,4 @@
-"""Members of groups as answers have them. What the log does not tell of a member is empty."""
+"""Members of groups in responses. Fields of a member that the log lacks are empty."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,7 +12,8 @@ _NOTHING: Final = b""
 
 
 def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
-    """A member of a classic group; what it subscribes to and has counts as long as the group is stable."""
+    """Return a member of a classic group; its subscription and assignment are valid while the group is
+    stable."""
     return {
         **_identity(member, "groupInstanceId"),
         "memberMetadata": (member.get("subscription_bytes") or _NOTHING) if is_stable else _NOTHING,
@@ -21,7 +22,6 @@ def classic_member(member: Mapping[str, Any], *, is_stable: bool) -> Message:
 
 
 def consumer_member(member: Mapping[str, Any], view: RequestContext) -> Message:
-    """A member of a group of the consumer protocol."""
     is_classic = member.get("is_classic")
     return {
         **_identity(member, "instanceId"),
@@ -49,8 +49,8 @@ def _writable_or_none(text: str | None) -> str | None:
 
 
 def _assignment(assigned: Sequence[Mapping[str, Any]] | None, view: RequestContext) -> Message:
-    """Partitions by topic. The log names topics by their ids; without one a topic is left out, and one whose
-    name is not known has its id for a name (see `Assigned.named_in`)."""
+    """Return partitions by topic. The log names topics by id; a topic without one is left out, and one with
+    an unknown name gets its id as the name (see `AssignedPartitions.named_in`)."""
     topics = view.snapshot.topics
     return {
         "topicPartitions": [

@@ -1,8 +1,8 @@
-"""Answers to OffsetFetch: what groups have committed.
+"""Responses to OffsetFetch: committed offsets.
 
-A commit that could not be read is not known, and an older one is not the answer: who asks for that partition
-gets an error, who asks for all gets those that are known. Whether a transaction is about to commit further
-offsets is not known either: what is asked to be stable is answered as it was committed last.
+A commit that could not be read is unknown, and an older one would be wrong: a request for that partition gets
+an error, a request for all partitions leaves it out. Pending offsets of open transactions are unknown as
+well: a request for stable offsets gets the last committed ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from streaming.serve.kafka.view import Each, RequestContext, can_be_named, writa
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.offsets import OffsetColumns
 
-_AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
+_AT_A_TIME: Final = 65_536  # offsets to process at a time, before other threads may run
 _FEW_BYTES: Final = 16 * 1024
 _NO_PARTITION: Final = 2**31  # beyond all
 _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
@@ -38,7 +38,7 @@ def answer_offsets(request: Message, view: RequestContext) -> Message:
 
 
 def _asked(request: Message) -> list[Message]:
-    """The groups that are asked about: who asks for all of one twice gets it once."""
+    """Return the requested groups; a repeated request for all offsets of a group counts once."""
     groups: list[Message] = request.get("groups", [request])
     if len(groups) == 1:
         return groups
@@ -51,7 +51,7 @@ def _who(asked: Message) -> tuple[str, str | None, int]:
 
 
 def answer_oldest_offsets(request: Message, view: RequestContext) -> Message:
-    """Answer OffsetFetch of version 1, which has errors of partitions alone."""
+    """Answer OffsetFetch version 1, which has no errors except those of partitions."""
     answer = _of_group(request, view)
     if not answer["errorCode"]:
         return answer
@@ -69,7 +69,7 @@ def answer_oldest_offsets(request: Message, view: RequestContext) -> Message:
 
 
 def _of_group(asked: Message, view: RequestContext) -> Message:
-    """The answer about one group: of a group that is not there, that it has committed nothing."""
+    """Return the result of one group; an unknown group has committed nothing."""
     group = asked["groupId"]
     error = view.error_of(group) or _error_of_member(asked, view)
     if error:
@@ -97,7 +97,7 @@ def _all(columns: OffsetColumns, view: RequestContext) -> list[Message]:
 
 
 def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext) -> list[Message]:
-    """The partitions that are asked for, in this order."""
+    """Return the requested partitions, in this order."""
     held = {name: _held(name, columns, view) for name in {topic["name"] for topic in asked}}
     return [
         {
@@ -109,13 +109,13 @@ def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext
 
 
 def _held(topic: str, columns: OffsetColumns, view: RequestContext) -> Mapping[int, Message]:
-    """The answers about the partitions of a topic that the group has committed, by their number."""
+    """Return the results of the partitions of a topic that the group has committed, by number."""
     held = _of_topic(topic, columns, view)
     return {one["partitionIndex"]: one for one in _partitions(held, view)} if len(held) else {}
 
 
 def _of_topic(topic: str, columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
-    """The offsets of a group that are of one topic."""
+    """Return the offsets of a group in one topic."""
     place = view.snapshot.topics.names.place(topic)
     if place is None:
         return columns.part(0, 0)
@@ -124,8 +124,8 @@ def _of_topic(topic: str, columns: OffsetColumns, view: RequestContext) -> Offse
 
 
 def _partitions(columns: OffsetColumns, view: RequestContext) -> Iterable[Message]:
-    """The answers about committed offsets; those that could not be read are errors."""
-    has_texts = columns.metadata_slot.any()  # most often not
+    """Return the results of committed offsets; unreadable ones are errors."""
+    has_texts = columns.metadata_slot.any()  # false in the common case
     rows = zip(
         view.snapshot.topics.partition[columns.place].tolist(),
         columns.committed_offset.tolist(),
@@ -152,11 +152,11 @@ def _partition(number: int, error: int = Error.NONE) -> Message:
     return {"partitionIndex": number, "errorCode": error, **_NOTHING}
 
 
-# --- members that ask --------------------------------------------------------------------------------------
+# --- requests of members -----------------------------------------------------------------------------------
 
 
 def _error_of_member(asked: Message, view: RequestContext) -> Error:
-    """What is wrong with the member that asks: groups of members with epochs answer no others."""
+    """Check the member in a request: a group with member epochs answers no unknown member."""
     if not _is_member(asked):
         return Error.NONE
     row = view.snapshot.row_of(asked["groupId"])
@@ -167,7 +167,6 @@ def _error_of_member(asked: Message, view: RequestContext) -> Error:
 
 
 def _is_member(asked: Message) -> bool:
-    """Tell whether it is a member that asks."""
     return asked.get("memberId") is not None or int(asked.get("memberEpoch", NONE)) >= 0
 
 
@@ -183,7 +182,6 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 
 def offsets_weight(request: Message, view: RequestContext) -> int:
-    """How many groups, topics and partitions an answer to OffsetFetch has, about."""
     return sum(_weight(group, view) for group in _asked(request))
 
 
@@ -198,9 +196,8 @@ def _weight(asked: Message, view: RequestContext) -> int:
 
 
 def offsets_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the names and metadata in an answer to OffsetFetch have, about."""
     asked = _asked(request)
-    if len(asked) == 1:  # as most ask: much quicker
+    if len(asked) == 1:  # the common case, much faster
         longest = view.snapshot.offsets.columns.texts.longest + view.snapshot.topics.names.longest
         if (most := longest * _weight(asked[0], view)) <= _FEW_BYTES:
             return most
@@ -211,8 +208,7 @@ def offsets_content(request: Message, view: RequestContext) -> int:
 
 
 def _content_of_groups(groups: Index, view: RequestContext) -> int:
-    """How many bytes the metadata of the groups at n places (`NONE`: of none) has, and the names of their
-    topics."""
+    """Return the bytes of metadata and topic names of the groups at n places (`NONE`: no group)."""
     columns, topics = view.snapshot.offsets.columns, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
     size = 0
@@ -226,16 +222,16 @@ def _content_of_groups(groups: Index, view: RequestContext) -> int:
 
 
 def _content_of_some(asked: Message, view: RequestContext) -> int:
-    """How many bytes the names and metadata in an answer about some partitions of a group have."""
+    """Return the bytes of names and metadata in the result of some partitions of a group."""
     place = view.snapshot.groups.place(asked["groupId"])
     held = 0 if place is None else _content_of_topics(asked["topics"], place, view)
     return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + held
 
 
 def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContext) -> int:
-    """How many bytes the metadata of the partitions that are asked for has, each as often as it is."""
+    """Return the bytes of metadata of the requested partitions, with repetitions."""
     columns = view.snapshot.offsets.of(group)
-    if not columns.metadata_slot.any():  # most often
+    if not columns.metadata_slot.any():  # the common case
         return 0
     size = 0
     for topic in asked:
@@ -250,13 +246,13 @@ def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContex
 
 
 def wants_all(request: Message) -> bool:
-    """Tell whether everything is asked for that groups have committed, and no member asks."""
+    """Return whether a request is for all offsets of groups and not from a member."""
     groups = request.get("groups", [request])
     return all(group["topics"] is None and not _is_member(group) for group in groups)
 
 
 def answer_many_offsets(request: Message, view: RequestContext) -> Message:
-    """Answer OffsetFetch as columns, where everything is asked for (`wants_all`)."""
+    """Answer OffsetFetch as columns, for a request for all offsets (`wants_all`)."""
     names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
     places = [NONE if view.error_of(name) else _place(name, view) for name in names]
@@ -274,8 +270,8 @@ def _place(group: str, view: RequestContext) -> int:
 
 
 def _topics_of(groups: Index, view: RequestContext) -> tuple[Columns, Index]:
-    """The topics of the groups at n places (`NONE`: of none), one group after the other, and of which of the
-    n each is."""
+    """Return the topics of the groups at n places (`NONE`: no group), group by group, and the index of the
+    group of each."""
     offsets, topics = view.snapshot.offsets, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
     is_known = offsets.columns.unreadable_source_offset[rows] == NONE
@@ -299,7 +295,8 @@ def _topics_of(groups: Index, view: RequestContext) -> tuple[Columns, Index]:
 
 
 def _rows_of(groups: Index, view: RequestContext) -> tuple[Index, Index]:
-    """The rows of the offsets of the groups at n places (`NONE`: of none), and of which of the n each is."""
+    """Return the rows of the offsets of the groups at n places (`NONE`: no group), and the index of the group
+    of each."""
     starts = view.snapshot.offsets.starts
     begins = np.where(groups == NONE, 0, starts[groups])
     counts = np.where(groups == NONE, 0, starts[groups + 1] - begins)
@@ -308,7 +305,7 @@ def _rows_of(groups: Index, view: RequestContext) -> tuple[Index, Index]:
 
 
 def _metadata(columns: OffsetColumns, rows: Index) -> pa.LargeBinaryArray:
-    """The metadata of rows: empty where it is longer than the protocol allows (see `writable`)."""
+    """Return the metadata of rows; empty where it is too long for the protocol (see `writable`)."""
     slots = columns.metadata_slot[rows]
     texts = columns.texts.at(slots)
     is_long = numbers_or(pc.binary_length(texts), 0) > MAX_TEXT_BYTES

@@ -1,7 +1,7 @@
-"""What is refused: whatever would change offsets or groups.
+"""Requests that would change offsets or groups: refused.
 
-It is advertised all the same, and refused by an error that all clients take for what it is. Where it is not
-advertised, librdkafka aborts the process of its user.
+Their APIs are advertised nevertheless, and refused with an error that all clients understand: librdkafka
+aborts its process if they are not advertised.
 """
 
 from decoders.messages.reader import Message
@@ -28,12 +28,10 @@ def refuse_commit(request: Message, view: RequestContext) -> Message:
 
 
 def commit_weight(request: Message, view: RequestContext) -> int:
-    """How many topics and partitions an answer to OffsetCommit has."""
     return sum(1 + len(topic["partitions"]) for topic in request["topics"])
 
 
 def commit_content(request: Message, view: RequestContext) -> int:
-    """How many bytes the names in an answer to OffsetCommit have."""
     return sum(len(topic["name"]) for topic in request["topics"])
 
 

@@ -1,4 +1,5 @@
-"""What an answer is made from: one snapshot at one moment, who asks, and under which name we are reached."""
+"""The input of a response: one snapshot at one moment, the client, and the address under which it reaches
+us."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,20 +17,18 @@ from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 NODE_ID: Final = 1
-"""The id of the one node of the cluster that we show, which also is its controller."""
+"""The id of the only node of the cluster that clients see, which is also its controller."""
 
 AUTHORIZED: Final = 1 << 8
-"""All that clients may do here, of clusters, topics and groups: DESCRIBE, as a set of bits (KIP-430)."""
+"""The operations that clients may perform on cluster, topics and groups: DESCRIBE, as bits (KIP-430)."""
 
 NOT_ASKED: Final = -(2**31)
-"""Stands for authorized operations that were not asked for."""
+"""Marks authorized operations that were not requested."""
 
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
-_DIGITS: Final = 10  # Python makes no numbers of thousands of them
-_CONFLUENTS: Final = re.compile(
-    r"-(ccs|ce)\b"
-)  # in versions of Confluent's builds, of which 7.9 is Kafka's 3.9
+_DIGITS: Final = 10  # Python does not parse numbers of thousands of them
+_CONFLUENTS: Final = re.compile(r"-(ccs|ce)\b")  # in versions of Confluent: its 7.9 is Kafka 3.9
 _CONFLUENTS_AHEAD: Final = 4
 
 
@@ -37,18 +36,18 @@ _SHORT: Final = 200
 
 
 def short(name: str) -> str:
-    """Return a name as messages about it have it: at most its first 200 characters."""
+    """Shorten a name to its first 200 characters, for messages."""
     return name[:_SHORT]
 
 
 def once(names: Sequence[str]) -> Sequence[str]:
-    """Return names in their order, each once: whoever asks twice about one is answered once."""
+    """Drop repeated names, which get one result."""
     return names if len(names) == 1 else list(dict.fromkeys(names))
 
 
 def writable(text: str | None) -> str:
-    """Return a text from the tables; empty where there is none, or where it is longer than the protocol
-    allows, as bytes that were no text may have become."""
+    """Return a text of the tables; empty if it is None or too long for the protocol, which text decoded from
+    invalid bytes can be."""
     if text is None or (len(text) > MAX_TEXT_BYTES // 4 and len(text.encode()) > MAX_TEXT_BYTES):
         return ""
     return text
@@ -56,8 +55,8 @@ def writable(text: str | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Each:
-    """A list of so many messages that are made one after the other when they are written: once, and not held
-    all at the same time."""
+    """A list of `count` messages that are computed one by one while they are written: only once, and without
+    holding all in memory."""
 
     count: int
     messages: Iterable[Message]
@@ -70,29 +69,26 @@ class Each:
 
 
 class Address(NamedTuple):
-    """A host and a port."""
-
     host: str
     port: int
 
 
 @dataclass(frozen=True)
 class Client:
-    """The software of a client and its version, as it says (KIP-511); empty: it did not."""
+    """The software of a client and its version, as reported by the client (KIP-511); empty: not reported."""
 
     software: str = ""
     version: str = ""
 
     @cached_property
     def needs_leaders(self) -> bool:
-        """Tell whether it asks for metadata again and again, without a pause, as long as a partition has no
-        leader: Java's Admin does so before 4.2."""
+        """Whether it repeats Metadata requests without a pause while a partition has no leader, as Java's
+        Admin does before 4.2."""
         return self.software == _JAVA and _kafka_release(self.version) < _KNOWS_LEADERLESS
 
 
 def _kafka_release(version: str) -> tuple[int, int]:
-    """Return the release of Kafka, (major, minor), that a version of its Java client is, or is built from;
-    (0, 0): not known."""
+    """Return the release of Kafka, (major, minor), of a version of its Java client; (0, 0): unknown."""
     numbers = version.split(".", 2)[:2]
     if len(numbers) < 2 or not all(one.isdecimal() and len(one) < _DIGITS for one in numbers):
         return 0, 0
@@ -102,11 +98,11 @@ def _kafka_release(version: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RequestContext:
-    """What one answer is made from. Times are ms; `address` is ours, as the client reaches it.
+    """The input of one response. Times are in ms; `address` is ours, as the client reaches it.
 
-    What the snapshot says counts as complete up to `within_ms` before the moment `now`. Of groups of which
-    newer commits are not known nothing is answered: clients are to ask again. `is_busy`: there was no time
-    for the answer, likewise.
+    The snapshot counts as complete up to `within_ms` before the moment `now`. A group with newer, unknown
+    commits gets an error that makes clients retry; so does every group if `is_busy`, when there was no time
+    for the response.
     """
 
     snapshot: MemorySnapshot
@@ -119,7 +115,7 @@ class RequestContext:
 
     @cached_property
     def error(self) -> Error:
-        """What is wrong with every group: nothing was read yet, the job is silent, or there was no time."""
+        """The error of every group: nothing was read yet, the job is silent, or there was no time."""
         if self.is_busy or not self.snapshot.progress.partitions:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         if self.snapshot.completeness(self.now, self.within_ms).is_silent:
@@ -127,10 +123,10 @@ class RequestContext:
         return Error.NONE
 
     def error_of(self, group: str) -> Error:
-        """What is wrong with one group, whether there is one of this name or not.
+        """Return the error of one group, existing or not.
 
-        A client that hears of loading asks the same coordinator again after a pause; of the other error it
-        would look for another one, of which there is none.
+        On COORDINATOR_LOAD_IN_PROGRESS, a client retries at the same coordinator after a pause; on the other
+        error it would look for another coordinator, of which there is none.
         """
         if not self.error and self.outdated and self.snapshot.is_among(group, self.outdated):
             return Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -138,36 +134,35 @@ class RequestContext:
 
     @cached_property
     def outdated(self) -> frozenset[int]:
-        """The offsets partitions whose groups are not answered: brokers have newer commits. Brokers that do
-        not answer are no reason."""
+        """The offsets partitions with newer commits at the brokers, whose groups get an error. Brokers that
+        do not respond do not make a partition outdated."""
         return self.snapshot.outdated(self.now, self.within_ms)
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is not in the snapshot is not there."""
+        """Whether what is not in the snapshot does not exist."""
         return bool(self.snapshot.progress.partitions) and not self.outdated
 
     @property
     def error_of_unknown_topic(self) -> Error:
-        """What is wrong with a topic that is not in the snapshot: there is none, or it was not read yet."""
+        """The error of a topic that is not in the snapshot: it does not exist, or was not read yet."""
         return Error.UNKNOWN_TOPIC_OR_PARTITION if self.is_whole else Error.LEADER_NOT_AVAILABLE
 
     def log_end(self, place: int) -> int | None:
-        """Where the log of the topic partition at a place ends; None: not known, or too old."""
+        """Return the log end offset of the topic partition at a place; None: unknown, or the sample is too
+        old."""
         [end] = self.log_ends(place, place + 1).tolist()
         return None if end == NONE else end
 
     def log_ends(self, start: int, stop: int) -> Index:
-        """Where the logs of the topic partitions from one place up to another end; `NONE`: see `log_end`."""
+        """Return the log end offsets of the places from `start` to `stop`; `NONE`: see `log_end`."""
         return np.full(stop - start, NONE) if self.error else self.snapshot.ends_at(start, stop, self.now)
 
     def operations(self, is_asked: bool) -> int:
-        """The authorized operations, as answers have them."""
         return AUTHORIZED if is_asked else NOT_ASKED
 
 
 def can_be_named(topics: Index | int, view: RequestContext) -> Mask:
-    """Tell of topics, by their places, which have names as short as the protocol wants them (see
-    `writable`)."""
+    """Return which topics (places) have names that are short enough for the protocol (see `writable`)."""
     is_short: Mask = view.snapshot.topics.names.lengths[topics] <= MAX_TEXT_BYTES
     return is_short

@@ -1,6 +1,6 @@
-"""The tables in memory: immutable columns with an index by group, advanced as the tables change.
+"""In-memory snapshots of the tables: immutable columns with an index by group, advanced as the tables change.
 
-`Tailer` keeps the newest `MemorySnapshot`; listeners take it from there, and read no table.
+`Tailer` holds the newest `MemorySnapshot`; listeners take it from there and read no table.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Which topic partitions the members of groups have, or are to have, committed or not."""
+"""Topic partitions assigned to the members of groups, now or by the target assignment, committed or not."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,15 +20,18 @@ _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 
 class AssignedPartitions(NamedTuple):
-    """n topic partitions, each once: the topics by their names or, where the log has none, by their ids."""
+    """n distinct topic partitions: the topics by name or, where the log has no name, by id."""
 
     topics: Coded
     ids: Coded
     partitions: Index
 
     def named_in(self, topics: Topics) -> tuple[Coded, Index]:
-        """Return the names and partitions of those n that have a name or an id: where the log has no name it
-        is found by the id and, as long as it is not known, it is the id."""
+        """Return the names and partitions of those that have a name or an id.
+
+        Where the log has no name, `topics` gives the name of the id; while it does not know the id, the id is
+        the name.
+        """
         of_ids = self.ids.places_in(topics.ids)
         is_found = (self.topics.codes == NONE) & (of_ids != NONE)
         places, codes_found = np.unique(topics.topic_of_id[of_ids[is_found]], return_inverse=True)
@@ -41,7 +44,8 @@ class AssignedPartitions(NamedTuple):
         return Coded(chosen[is_named], named.texts), self.partitions[is_named]
 
     def entered(self, topics: Topics) -> tuple[Topics, Moved | None]:
-        """Return topics with these among them, and where places have moved; None: they all were there."""
+        """Return `topics` with these partitions added, and how places have moved; None: all were there
+        already."""
         names, partitions = self.named_in(topics)
         if (topics.found(names.places_in(topics.names), partitions) != NONE).all():
             return topics, None
@@ -49,7 +53,7 @@ class AssignedPartitions(NamedTuple):
         return topics.with_named(names, partitions, no_ids)
 
     def places_in(self, topics: Topics) -> Index:
-        """Return the places of those that are known."""
+        """Return the places of the partitions that `topics` knows."""
         names, partitions = self.named_in(topics)
         places = topics.found(names.places_in(topics.names), partitions)
         known: Index = places[places != NONE]
@@ -61,11 +65,11 @@ Pair = tuple[str | None, str | None]
 
 @dataclass(frozen=True, eq=False)
 class Assignments:
-    """n topic partitions that members of groups have, each once for every group.
+    """The n assigned topic partitions of members, each once per group.
 
-    `groups` are the places of the groups. `keys` are the topic partitions, as numbers: that of the topic's
-    name and id in `pairs`, and the partition. Where groups change, only their members are looked at.
-    `in_use` is how many pairs there were when all were last in use.
+    `groups` are the places of the groups. `keys` encode the topic partitions: the number in `pairs` of the
+    topic's name and id in the upper 32 bits, the partition in the lower 32 bits. A change of a group reads
+    the members of that group only. `in_use` is the number of pairs when unused ones were last dropped.
     """
 
     groups: Index
@@ -75,12 +79,12 @@ class Assignments:
 
     @classmethod
     def none(cls) -> Self:
-        """Return no topic partitions."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), {})
 
     @classmethod
     def of(cls, members: pa.ChunkedArray, groups: Index) -> Self:
-        """Find them in lists of members, as the table `groups` has them, of n groups by their places."""
+        """Read the assignments from n lists of members (column of the table `groups`), given the n places of
+        the groups."""
         each, of_members = pc.list_flatten(members), np.repeat(groups, _lengths(members))
         parts = [pc.struct_field(each, name) for name in _ASSIGNMENTS]
         of_lists = np.concatenate([np.repeat(of_members, _lengths(part)) for part in parts])
@@ -100,7 +104,6 @@ class Assignments:
 
     @cached_property
     def distinct(self) -> AssignedPartitions:
-        """All of them, each once."""
         keys = np.unique(self.keys)
         topics, ids = ([pair[part] for pair in self.pairs] for part in (0, 1))
         return AssignedPartitions(
@@ -108,11 +111,12 @@ class Assignments:
         )
 
     def with_moved(self, moved: Index) -> "Assignments":
-        """Return them after groups have moved: by the old places, the new; those that are gone have none."""
+        """Return the assignments after groups have moved; `moved` maps old places to new ones. Groups that
+        are gone have no assignments."""
         return replace(self, groups=moved[self.groups]) if len(self.groups) else self
 
     def with_changes(self, changed: Index, newer: "Assignments") -> "Assignments":
-        """Return them with those of groups that have changed (by their places) in place of what these had."""
+        """Return the assignments with those of the `changed` groups (places) replaced by `newer`."""
         is_kept = ~np.isin(self.groups, changed)
         if is_kept.all() and not len(newer.groups):
             return self
@@ -124,7 +128,7 @@ class Assignments:
         return changed_ones._without_spare() if len(pairs) > 2 * self.in_use + _SPARE else changed_ones
 
     def _without_spare(self) -> "Assignments":
-        """Return them with pairs that are in use alone."""
+        """Drop the pairs that no key refers to."""
         used, codes = np.unique(self.keys >> 32, return_inverse=True)
         pairs = list(self.pairs)
         kept = {pairs[number]: place for place, number in enumerate(used.tolist())}
@@ -146,7 +150,7 @@ def _texts(texts: Coded, rows: Index) -> list[str | None]:
 
 
 def _coded(texts: Sequence[str | None], rows: Index) -> Coded:
-    """Number n of texts, each of which may be none."""
+    """Encode n texts, each of which may be None."""
     held = Coded.of(from_texts([text or "" for text in texts]))
     codes = np.where(np.array([text is None for text in texts], np.bool_), NONE, held.codes)
     return Coded(codes[rows], held.texts)

@@ -1,7 +1,7 @@
-"""What changes, as columns: rows of the folded tables and of `changes`, read a part at a time.
+"""Changes as columns: rows of the folded tables and of `changes`, collected batch by batch.
 
-Names are numbers from the first moment on. What all parts say is put together once: of a key that changed
-several times the last change counts, as in folds.
+Names are dictionary-encoded from the start. All batches are combined once at the end: of several changes of a
+key the last one counts, as in folds.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from streaming.tables.folding import KINDS as KINDS_OF_CHANGES
 from streaming.tables.tail.rows import SEQUENCE, field_of
 
 NAMES_OF_OFFSETS: Final = ("group", "topic", "topic_id", "metadata")
-"""The columns of the table `offsets` that are read as dictionaries."""
+"""The columns of the table `offsets` to read as dictionaries."""
 
 OFFSET_COLUMNS: Final = [field.name for field in OFFSETS if field.name != "source_offset"]
 GROUP_COLUMNS: Final = ["group", *ROWS.names]
@@ -36,18 +36,17 @@ CHANGE_COLUMNS: Final = [
     "source_partition",
     "after",
 ]
-"""What is read of the tables."""
+"""The columns to read from the tables."""
 
 _NUMBERS: Final = ("committed_offset", "leader_epoch", "unreadable_source_offset")
 _TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
 Values: TypeAlias = pa.RecordBatch | pa.StructArray
-"""n rows of a folded table, or n values of changes."""
+"""n rows of a folded table, or the n `after` values of changes."""
 
 
 class _Part:
-    """What n rows say of keys: when (the sequence), from which offsets partition, and whether they are
-    absent."""
+    """The keys of n rows: group, sequence, offsets partition, and whether the key was removed."""
 
     def __init__(self, keys: pa.RecordBatch, is_absent: Mask | None) -> None:
         self.group = Coded.of(keys["group"])
@@ -84,7 +83,8 @@ class _GroupPart(_Part):
 
 
 class Changes:
-    """Collects what changes of offsets and groups; `texts` are those that the offsets have so far."""
+    """Collects changes of offsets and groups; `texts` are the metadata texts that the offsets refer to so
+    far."""
 
     def __init__(self, texts: TextStore) -> None:
         self._texts = texts
@@ -95,16 +95,16 @@ class Changes:
         return sum(len(part.is_absent) for part in (*self._offsets, *self._groups))
 
     def add_offsets(self, rows: pa.RecordBatch, written_by: int) -> None:
-        """Add rows of the table `offsets`, which were written by a moment (ms): they come before all
-        changes."""
+        """Add rows of the table `offsets`, written by `written_by` (ms); they precede all changes."""
         self._add_offsets(rows, rows, None, np.full(len(rows), written_by))
 
     def add_groups(self, rows: pa.RecordBatch) -> None:
-        """Add rows of the table `groups`: they come before all changes."""
+        """Add rows of the table `groups`; they precede all changes."""
         self._groups.append(_GroupPart(rows, rows, None))
 
     def add_changes(self, rows: pa.RecordBatch, *, of: str, after: int, up_to: int) -> None:
-        """Add rows of `changes` of one of the folded tables, in a range of sequences."""
+        """Add the rows of `changes` that belong to the folded table `of` and have a sequence in (`after`,
+        `up_to`]."""
         sequences = numbers_or(rows[SEQUENCE], NONE)
         is_of = to_mask(pc.is_in(rows["kind"], value_set=from_texts([KINDS_OF_CHANGES[of]])))
         own = rows.filter(from_mask(is_of & (sequences > after) & (sequences <= up_to)))
@@ -119,12 +119,12 @@ class Changes:
 
     @property
     def group_names(self) -> pa.Array:
-        """The names of the groups of all rows; some may come twice."""
+        """The names of the groups of all rows, possibly with duplicates."""
         parts: list[_Part] = [*self._offsets, *self._groups]
         return joined([part.group for part in parts]).texts
 
     def named_by_offsets(self) -> tuple[Coded, Index, Coded]:
-        """Return the topics, partitions and topic ids that the n rows about offsets name."""
+        """Return the topics, partitions and topic ids of the n rows about offsets."""
         parts = self._offsets
         return (
             joined([part.topic for part in parts]),
@@ -133,8 +133,8 @@ class Changes:
         )
 
     def of_offsets(self, groups: NameIndex, places: Index, ids: Index) -> OffsetChanges:
-        """Return the last change of each key, in the order of the keys; `places` and `ids` are those of the
-        topic partitions and topic ids of the n rows."""
+        """Return the last change of each key, ordered by key; `places` and `ids` are the places of the topic
+        partitions and topic ids of the n rows."""
         of_groups = joined([part.group for part in self._offsets]).places_in(groups)
         last = _last_of_each(of_groups << 32 | places, self._offsets)
         numbers = {
@@ -147,7 +147,7 @@ class Changes:
         return OffsetChanges(of_groups[last], is_absent, OffsetColumns.of(columns, self._texts))
 
     def of_groups(self, groups: NameIndex) -> GroupChanges:
-        """Return the last change of each group, in the order of their names."""
+        """Return the last change of each group, ordered by name."""
         places = joined([part.group for part in self._groups]).places_in(groups)
         last = _last_of_each(places, self._groups)
         is_absent = _all([part.is_absent for part in self._groups], np.bool_)[last]
@@ -164,8 +164,8 @@ class Changes:
 
 
 def _last_of_each(keys: Index, parts: Sequence[_Part]) -> Index:
-    """Return of n rows those that come last of their keys, in the order of the keys: of the highest sequence,
-    and within that, of a copy of the topic that holds a key twice, of the highest offsets partition."""
+    """Return the last row of each key, ordered by key: the one with the highest sequence and, where a copy of
+    the topic holds a key twice, with the highest offsets partition."""
     sequences = _all([part.sequence for part in parts])
     order = np.lexsort((_all([part.source_partition for part in parts]), sequences, keys))
     is_last = np.append(np.diff(keys[order]) != 0, True)[: len(order)]

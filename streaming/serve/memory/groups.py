@@ -1,4 +1,4 @@
-"""Groups: their names, and all that the tables say of each, whatever columns the tables have."""
+"""Groups: their names, and all columns of the table `groups`; columns that a table lacks are null."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def _in_memory(field: pa.Field) -> pa.Field:
 
 
 ROWS: Final = pa.schema([_in_memory(field) for field in GROUPS if field.name != "group"])
-"""The columns of groups, but for the name; times are ms since 1970."""
+"""The columns of groups except the name; times are ms since 1970."""
 
 
 DESCRIBED: Final = (
@@ -36,20 +36,20 @@ DESCRIBED: Final = (
     "assignment_epoch",
     "members",
 )
-"""The columns of `ROWS` that describe a group to those who ask for it."""
+"""The columns of `ROWS` that a description of a group needs."""
 
-_AT_A_TIME: Final = 256  # groups, or members, that become plain values: a millisecond
+_AT_A_TIME: Final = 256  # groups or members to convert at a time: takes a millisecond
 _BYTES_AT_A_TIME: Final = 256 * 1024  # of these
 _NOTHING: Final = fixed(np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """n groups in the order of their names.
+    """n groups, ordered by name.
 
-    `rows` (schema `ROWS`, n rows in this order) has what the tables say of each. `is_described`: they have a
-    row of it; one of which they have offsets alone is null there. `assignments` are the topic partitions that
-    members have, or are to have. `sizes` are about how many bytes the columns `DESCRIBED` of each row take.
+    `rows` (schema `ROWS`, n rows) are the rows of the table `groups`. `is_described`: the table has a row of
+    the group; without one, if only offsets are known, the row here is null. `assignments` are the topic
+    partitions of the members. `sizes` are the approximate bytes of the columns `DESCRIBED` of each row.
     """
 
     names: NameIndex
@@ -60,7 +60,6 @@ class Groups:
 
     @classmethod
     def none(cls) -> Self:
-        """Return no groups."""
         return cls(
             NameIndex.none(), no_rows(ROWS), fixed(np.empty(0, np.bool_)), Assignments.none(), _NOTHING
         )
@@ -69,16 +68,16 @@ class Groups:
         return len(self.names)
 
     def place(self, group: str) -> int | None:
-        """Return the place of a group; None: there is none of this name."""
+        """Return the place of a group; None: no such group."""
         return self.names.place(group)
 
     def described(self, places: Index) -> Iterator[Mapping[str, Any]]:
-        """Give what describes each of the groups at n places (the columns `DESCRIBED`), as plain values; all
-        are None where it has no row.
+        """Yield the columns `DESCRIBED` of the groups at n places as plain values, all None where the group
+        has no row.
 
-        Only a few are made at a time: as long as Arrow makes them no other thread goes on.
+        Converts a few rows at a time, because Arrow holds the GIL while it converts.
         """
-        if len(places) == 1 and self.member_counts[places[0]] <= _AT_A_TIME:  # as most ask: much quicker
+        if len(places) == 1 and self.member_counts[places[0]] <= _AT_A_TIME:  # the common case, much faster
             place = int(places[0])
             yield {name: column[place].as_py() for name, column in self._described}
             return
@@ -96,16 +95,16 @@ class Groups:
 
     @cached_property
     def member_counts(self) -> Index:
-        """How many members each group has (n); 0 where it has no row."""
+        """The number of members of each group (n); 0 where it has no row."""
         return numbers_or(pc.list_value_length(self.rows["members"]), 0)
 
     @cached_property
     def source_partitions(self) -> Index:
-        """The offsets partition of each group (n), -1 where it has no row."""
+        """The offsets partition of each group (n); -1 where it has no row."""
         return numbers_or(self.rows["source_partition"], NONE)
 
     def with_names(self, names: NameIndex, moved: Index) -> "Groups":
-        """Return the groups under other names; `moved` says where those of before are now (`NONE`: gone)."""
+        """Return the groups under other names; `moved` maps old places to new ones (`NONE`: gone)."""
         if names is self.names:
             return self
         source = np.full(len(names), NONE, np.int64)
@@ -116,7 +115,7 @@ class Groups:
         return Groups(names, take(self.rows, source), fixed(is_described), assignments, sizes)
 
     def with_changes(self, changes: "GroupChanges") -> "Groups":
-        """Return the groups after changes, of which each is of another group."""
+        """Return the groups after changes of distinct groups."""
         if not len(changes.groups):
             return self
         source = np.where(self.is_described, np.arange(len(self)), NONE)
@@ -125,7 +124,7 @@ class Groups:
         source[changes.groups] = np.where(changes.is_absent, NONE, numbers)
         is_described[changes.groups] = ~changes.is_absent
         rows = take(pa.concat_tables([self.rows, changes.rows]), source)
-        newer = Assignments.of(changes.rows["members"], changes.groups)  # of absent ones there are none
+        newer = Assignments.of(changes.rows["members"], changes.groups)  # removed groups have none
         assignments = self.assignments.with_changes(changes.groups, newer)
         sizes = np.concatenate([self.sizes, row_bytes(changes.rows.select(DESCRIBED)), [0]])[source]
         return Groups(self.names, rows, fixed(is_described), assignments, fixed(sizes))
@@ -133,8 +132,8 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class GroupChanges:
-    """Changes of n groups: their places, what the tables now say (schema `ROWS`), and whether they are
-    gone."""
+    """Changes of n distinct groups: their places, whether they are gone, and their new rows (schema
+    `ROWS`)."""
 
     groups: Index
     is_absent: Mask
@@ -142,7 +141,7 @@ class GroupChanges:
 
 
 def _with_many_members(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
-    """Give rows as plain values, the members a few at a time."""
+    """Yield rows as plain values, converting a few members at a time."""
     counts = numbers_or(pc.list_value_length(rows["members"]), NONE).tolist()
     members = _plain(pc.list_flatten(rows["members"]))
     for row, count in zip(rows.drop_columns(["members"]).to_pylist(), counts, strict=True):
@@ -155,8 +154,8 @@ def _plain(column: pa.ChunkedArray) -> Iterator[Any]:
 
 
 def as_rows(values: pa.RecordBatch | pa.StructArray, given: Mapping[str, pa.Array]) -> pa.Table:
-    """Return n rows (schema `ROWS`) of what a table or a change says of groups; columns that it lacks are
-    null, and some may be given."""
+    """Return n rows (schema `ROWS`) of a table or of changes; the columns in `given` replace those of
+    `values`, missing ones are null."""
     columns = [
         given[field.name] if field.name in given else _column(values, field, GROUPS.field(field.name).type)
         for field in ROWS

@@ -1,7 +1,7 @@
-"""Where the logs of topic partitions begin and end, and which ids topics have: from samples, the newest ones.
+"""The newest sample of the log start and end of each topic partition, and the ids of topics over time.
 
-What samples say is what `streaming.tables.log_ends.newest_ends` finds in all of them, but one file after the
-other: a new one is added to what is known. Times are of the clock of the job that samples.
+The result equals `streaming.tables.log_ends.newest_ends` over all samples, but is computed file by file: each
+new file is added to the state. Times are of the clock of the job that samples.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,13 @@ _ALWAYS: Final = 2**62
 
 
 class Sampled(NamedTuple):
-    """n rows of samples: the place of the topic, and of the partition (`NONE`: the row is about the topic),
-    when (ms), the id (`NONE`: not known), start and end of the log (-1: not known), and whether the topic is
-    said to be gone."""
+    """n rows of samples.
+
+    `topics` and `places` are the places of the topic and the topic partition (`NONE`: the row is about the
+    topic), `at` is the time of the sample (ms), `ids` the place of the topic id (`NONE`: unknown), `starts`
+    and `ends` are the log start and end offsets (-1: unknown), and `is_gone` marks rows that report a deleted
+    topic.
+    """
 
     topics: Index
     places: Index
@@ -32,7 +36,7 @@ class Sampled(NamedTuple):
     is_gone: Mask
 
     def chosen(self, rows: Index) -> "Sampled":
-        """Return some of the rows, by their numbers."""
+        """Return rows by index."""
         topics, places, at, ids, starts, ends, is_gone = self
         return Sampled(
             topics[rows], places[rows], at[rows], ids[rows], starts[rows], ends[rows], is_gone[rows]
@@ -40,7 +44,7 @@ class Sampled(NamedTuple):
 
 
 class _Samples(NamedTuple):
-    """The newest sample of each of m topic partitions; `at` is `_NEVER` where there was none."""
+    """The newest sample of each of m topic partitions; `at` is `_NEVER` where there is none."""
 
     at: Index
     start: Index
@@ -48,8 +52,9 @@ class _Samples(NamedTuple):
     id: Index
 
 
-class _Told(NamedTuple):
-    """What was last said of each of n topics: its id, and that it is gone; `_NEVER`: nothing was."""
+class _NewestIds(NamedTuple):
+    """The newest id of each of n topics and when it was sampled, and when the topic was last reported
+    deleted; `_NEVER`: not at all."""
 
     at: Index
     id: Index
@@ -57,7 +62,7 @@ class _Told(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """When each of k ids was first and last seen as that of its topic; `_ALWAYS` and `_NEVER`: it was not."""
+    """When each of k ids was first and last sampled as the id of its topic; never: `_ALWAYS` and `_NEVER`."""
 
     first_at: Index
     last_at: Index
@@ -67,10 +72,10 @@ class _Seen(NamedTuple):
 class LogEnds:
     """The newest sample of each of m topic partitions, and the newest id of each of n topics.
 
-    `sampled_at` (ms), `log_start`, `log_end` and `sample_id` (place of the topic id) are -1 where there is
-    none: also where the topic is gone or was recreated since, or where the newest sample is older than the
-    newest of all (`newest_at`) by more than `NEWEST_WITHIN_MS`. `topic_id` is the place of the newest id of
-    each topic, -1: not known, or the topic is gone. `ids_seen` tells when each of k ids was seen.
+    `sampled_at` (ms), `log_start`, `log_end` and `sample_id` (place of the topic id) are -1 where no sample
+    counts: there is none, the topic was deleted or recreated since, or the sample is older than the newest of
+    all (`newest_at`) by more than `NEWEST_WITHIN_MS`. `topic_id` is the place of each topic's newest id; -1:
+    unknown, or the topic is deleted. `ids_seen` holds when each of k ids was sampled.
     """
 
     sampled_at: Index
@@ -80,26 +85,26 @@ class LogEnds:
     topic_id: Index
     newest_at: int
     samples: _Samples
-    told: _Told
+    told: _NewestIds
     ids_seen: _Seen
 
     @classmethod
     def unknown(cls, of_places: Index, count: int, ids_count: int = 0) -> Self:
-        """Return what is known of so many topics and ids before any sample is; `of_places` are the topics of
-        the partitions."""
+        """Return the state before any sample, for `count` topics and `ids_count` ids; `of_places` is the
+        topic of each partition."""
         never, nones = _full(len(of_places), _NEVER), _full(len(of_places), NONE)
         samples = _Samples(at=never, start=nones, end=nones, id=nones)
-        told = _Told(at=_full(count, _NEVER), id=_full(count, NONE), gone_at=_full(count, _NEVER))
+        told = _NewestIds(at=_full(count, _NEVER), id=_full(count, NONE), gone_at=_full(count, _NEVER))
         seen = _Seen(first_at=_full(ids_count, _ALWAYS), last_at=_full(ids_count, _NEVER))
         return cls._of(samples, told, seen, of_places, _NEVER)
 
     @classmethod
-    def _of(cls, samples: _Samples, told: _Told, seen: _Seen, topics: Index, newest_at: int) -> Self:
-        """Leave out what does not count any more; `topics` are those of the partitions."""
-        own = _Told(*(column[topics] for column in told))
-        is_former = (own.at > samples.at) & (own.id != NONE) & (samples.id != NONE) & (own.id != samples.id)
+    def _of(cls, samples: _Samples, told: _NewestIds, seen: _Seen, topics: Index, newest_at: int) -> Self:
+        """Blank samples that do not count; `topics` is the topic of each partition."""
+        own = _NewestIds(*(column[topics] for column in told))
+        is_stale = (own.at > samples.at) & (own.id != NONE) & (samples.id != NONE) & (own.id != samples.id)
         is_old = samples.at < max(newest_at - NEWEST_WITHIN_MS, _NEVER + 1)
-        is_known = ~(is_old | is_former | (own.gone_at > samples.at))
+        is_known = ~(is_old | is_stale | (own.gone_at > samples.at))
         shown = [fixed(np.where(is_known, column, NONE)) for column in samples]
         return cls(
             sampled_at=shown[0],
@@ -115,15 +120,16 @@ class LogEnds:
 
     @property
     def told_at(self) -> Index:
-        """When (ms) samples last said which id each of n topics has, or that it is gone; `NONE`: never."""
+        """When (ms) samples last gave the id of each of n topics or reported it deleted; `NONE`: never."""
         at = np.maximum(self.told.at, self.told.gone_at)
         return np.where(at == _NEVER, NONE, at)
 
     def with_moved(
         self, topics: Index, places: Index, ids: Index, *, of_places: Index, count: int, ids_count: int
     ) -> Self:
-        """Return it after places have moved (by the old ones, the new); `of_places` are the topics of the
-        partitions that there are now, `count` is how many topics, and `ids_count` how many ids."""
+        """Return the state after places have moved: `topics`, `places` and `ids` map old places to new ones,
+        `of_places` is the topic of each present partition, and `count` and `ids_count` are the numbers of
+        topics and ids."""
         seen = _Seen(
             first_at=_relaid(self.ids_seen.first_at, ids, ids_count, _ALWAYS),
             last_at=_relaid(self.ids_seen.last_at, ids, ids_count, _NEVER),
@@ -135,7 +141,7 @@ class LogEnds:
             end=_relaid(held.end, places, len(of_places), NONE),
             id=_relaid(ids[held.id], places, len(of_places), NONE),
         )
-        told = _Told(
+        told = _NewestIds(
             at=_relaid(told.at, topics, count, _NEVER),
             id=_relaid(ids[told.id], topics, count, NONE),
             gone_at=_relaid(told.gone_at, topics, count, _NEVER),
@@ -143,9 +149,9 @@ class LogEnds:
         return self._of(samples, told, seen, of_places, self.newest_at)
 
     def with_rows(self, rows: Sampled, of_places: Index, *, until: int) -> Self:
-        """Return it with more samples; `of_places` are the topics of the partitions.
+        """Return the state with more samples; `of_places` is the topic of each partition.
 
-        What was sampled after `until` (ms) is left out, as well as what is held of it: a clock was wrong.
+        Samples taken after `until` (ms) are ignored, and those already held are dropped: a clock was wrong.
         """
         samples = self.samples._replace(at=_until(self.samples.at, until))
         told = self.told._replace(at=_until(self.told.at, until), gone_at=_until(self.told.gone_at, until))
@@ -161,12 +167,12 @@ class LogEnds:
         times = (rows.at, samples.at, told.at, told.gone_at)
         newest_at = max(int(column.max(initial=_NEVER)) for column in times)
         seen = _with_seen(self.ids_seen, rows.ids[is_told], rows.at[is_told], until)
-        return self._of(samples, _Told(at, ids, gone_at), seen, of_places, newest_at)
+        return self._of(samples, _NewestIds(at, ids, gone_at), seen, of_places, newest_at)
 
 
 def _newer(held: Sequence[Index], places: Index, values: Sequence[Index], is_one: Mask) -> Iterator[Index]:
-    """Put the last of n values, which are in the order of their times, in the places of older ones; the
-    first column of both are the times."""
+    """Replace older values by the last of n values, which are ordered by time, at each of their places. The
+    first column of `held` and `values` is the time."""
     last = _full(len(held[0]), NONE)
     rows = np.flatnonzero(is_one)
     last[places[rows]] = rows
@@ -179,7 +185,7 @@ def _newer(held: Sequence[Index], places: Index, values: Sequence[Index], is_one
 
 
 def _with_seen(held: _Seen, ids: Index, at: Index, until: int) -> _Seen:
-    """Return when ids were seen, with some more of them at n times; none was after `until`."""
+    """Extend `held` by n ids sampled at n times; times after `until` in `held` are dropped."""
     is_wrong = held.last_at > until
     first_at, last_at = np.where(is_wrong, _ALWAYS, held.first_at), np.where(is_wrong, _NEVER, held.last_at)
     np.minimum.at(first_at, ids, at)

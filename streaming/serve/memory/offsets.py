@@ -1,7 +1,7 @@
-"""Committed offsets as columns: those of one group stand together, sorted by topic and partition.
+"""Committed offsets as columns: the rows of a group are contiguous, sorted by topic and partition.
 
-A change of values copies the columns that it touches, one of keys all of them; what did not change is shared
-with the snapshot before.
+A change of values copies the columns that it touches, a change of keys copies all of them; unchanged columns
+are shared with the snapshot before.
 """
 
 from collections.abc import Mapping
@@ -30,24 +30,24 @@ KINDS: Final[Mapping[str, type[np.integer[Any]]]] = {
     "written_at": np.int64,
     "metadata_slot": np.int32,
 }
-"""The columns of offsets, all of them numbers."""
+"""The columns of offsets, all of them integers."""
 
 
 def were_readable(committed: Index, unreadable_source_offset: Index) -> Mask:
-    """Tell of some rows of `OffsetColumns` whether their commits are known: see `was_readable`."""
+    """Compute `OffsetColumns.was_readable` for some rows."""
     is_known: Mask = (committed != NONE) | (unreadable_source_offset == NONE)
     return is_known
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OffsetColumns:
-    """n committed offsets, in numbers as Kafka's protocol has them: `NONE` (-1) where there is none.
+    """n committed offsets, with Kafka's -1 (`NONE`) for missing values.
 
-    `place` is that of the topic partition and `topic_id` that of the id in the snapshot's `Topics`. Times are
-    ms since 1970. `committed_offset` is -1 where no commit of the key was ever readable, and
-    `unreadable_source_offset` the source offset of the first newer commit that could not be read.
-    `source_partition` is the offsets partition, `source_timestamp` the time of the record, `written_at` when
-    the job wrote it at the latest, by its own clock.
+    `place` and `topic_id` are places of the topic partition and of the topic id in the snapshot's `Topics`.
+    Times are ms since 1970. `committed_offset` is -1 where no commit of the key was ever readable, and
+    `unreadable_source_offset` is the source offset of the first newer commit that could not be read.
+    `source_partition` is the offsets partition, `source_timestamp` the time of the record, and `written_at`
+    the latest time, by the job's clock, at which the job can have written it.
     """
 
     place: Int32
@@ -65,12 +65,11 @@ class OffsetColumns:
 
     @classmethod
     def none(cls) -> Self:
-        """Return no offsets."""
         return cls.of({name: np.empty(0, kind) for name, kind in KINDS.items()}, TextStore.none())
 
     @classmethod
     def of(cls, columns: dict[str, npt.NDArray[Any]], texts: TextStore) -> Self:
-        """Take columns by name, in any width; they are not to be written to afterwards."""
+        """Cast columns of any width, by name. They become read-only."""
         held = {name: fixed(columns[name].astype(kind, copy=False)) for name, kind in KINDS.items()}
         return cls(texts=texts, **held)
 
@@ -79,27 +78,27 @@ class OffsetColumns:
 
     @property
     def was_readable(self) -> Mask:
-        """Whether each `committed_offset` (n) is one: -1 is one, too, where no commit was unreadable."""
+        """Whether each `committed_offset` (n) is a commit: so is -1, unless a commit was unreadable."""
         return were_readable(self.committed_offset, self.unreadable_source_offset)
 
     @property
     def metadata(self) -> pa.LargeBinaryArray:
-        """The metadata (n, UTF-8), empty where there is none."""
+        """The metadata (n, UTF-8); empty where there is none."""
         return self.texts.at(self.metadata_slot)
 
     def part(self, start: int, stop: int) -> "OffsetColumns":
-        """Return the offsets from one number up to another, on the same memory."""
+        """Return the rows from `start` to `stop`, on the same memory."""
         return OffsetColumns(
             texts=self.texts, **{name: column[start:stop] for name, column in self._columns()}
         )
 
     def taken(self, source: Index, newer: "OffsetColumns") -> "OffsetColumns":
-        """Return m offsets by their numbers; from n on those of `newer`, whose texts are these and others."""
+        """Return m rows by index; indices from n on refer to `newer`, whose texts include those held here."""
         columns = {name: np.concatenate([old, getattr(newer, name)])[source] for name, old in self._columns()}
         return OffsetColumns.of(columns, newer.texts)
 
     def with_values(self, rows: Index, newer: "OffsetColumns") -> "OffsetColumns":
-        """Return the offsets with others in m rows; columns in which nothing is different are shared."""
+        """Return the offsets with m rows replaced; columns without a difference are shared."""
         columns = {}
         for name, old in self._columns():
             values = getattr(newer, name)
@@ -107,11 +106,12 @@ class OffsetColumns:
         return OffsetColumns.of(columns, newer.texts)
 
     def with_moved(self, places: Index, ids: Index) -> "OffsetColumns":
-        """Return the offsets after topic partitions and topic ids have moved: by the old ones, the new."""
+        """Return the offsets after topic partitions and topic ids have moved; both arrays map old places to
+        new ones."""
         return replace(self, place=_moved(self.place, places), topic_id=_moved(self.topic_id, ids))
 
     def without_spare_texts(self) -> "OffsetColumns":
-        """Return the offsets with texts of their own alone, once most of the texts held are of none."""
+        """Drop texts that no offset refers to, once most of them are unused."""
         if not self.texts.is_spare:
             return self
         texts, slots = self.texts.only(self.metadata_slot)
@@ -123,15 +123,14 @@ class OffsetColumns:
 
 @dataclass(frozen=True, eq=False)
 class Offsets:
-    """All committed offsets. Those of the group at place g are the rows from `starts[g]` to `starts[g + 1]`,
-    sorted by topic and partition."""
+    """All committed offsets. The rows of the group at place g are `starts[g]` to `starts[g + 1]`, sorted by
+    topic and partition."""
 
     columns: OffsetColumns
     starts: Index
 
     @classmethod
     def none(cls) -> Self:
-        """Return no offsets of no groups."""
         return cls(OffsetColumns.none(), fixed(np.zeros(1, np.int64)))
 
     def __len__(self) -> int:
@@ -139,7 +138,6 @@ class Offsets:
 
     @property
     def counts(self) -> Index:
-        """How many offsets each group has."""
         return np.diff(self.starts)
 
     def of(self, group: int) -> OffsetColumns:
@@ -147,16 +145,15 @@ class Offsets:
         return self.columns.part(int(self.starts[group]), int(self.starts[group + 1]))
 
     def groups(self) -> Index:
-        """Return for each offset the place of its group."""
+        """Return the place of the group of each offset."""
         return np.repeat(np.arange(len(self.starts) - 1), self.counts)
 
     def with_moved(self, moved: Moved) -> "Offsets":
-        """Return the offsets after topic partitions and topic ids have moved."""
         return Offsets(self.columns.with_moved(moved.places, moved.ids), self.starts)
 
     def with_groups(self, moved: Index, count: int) -> "Offsets":
-        """Return the offsets after groups have moved (by the old places, the new), of which there are now
-        `count`; those that went had no offsets."""
+        """Return the offsets after groups have moved: `moved` maps old places to new ones, and `count` is the
+        number of groups now. Groups that are gone must have no offsets."""
         if len(moved) == count == len(self.starts) - 1:
             return self
         counts = np.zeros(count, np.int64)
@@ -165,7 +162,6 @@ class Offsets:
         return _indexed(self.columns, counts)
 
     def with_changes(self, changes: "OffsetChanges") -> "Offsets":
-        """Return the offsets after changes of keys."""
         groups, is_set = changes.groups, ~changes.is_absent
         rows = self._first_not_before(groups, changes.columns.place)
         is_held = self._has(rows, groups, changes.columns.place)
@@ -178,7 +174,8 @@ class Offsets:
         return _indexed(columns.without_spare_texts(), self.counts - gone + come)
 
     def _first_not_before(self, groups: Index, places: Int32) -> Index:
-        """Return for n keys the row of each, or of the first of its group that comes after it."""
+        """Return the row of each of n keys or, where it is missing, the first later row of its group, by
+        binary search."""
         low, high = self.starts[groups], self.starts[groups + 1]
         held = self.columns.place
         while (is_open := low < high).any():
@@ -198,8 +195,8 @@ class Offsets:
 
 @dataclass(frozen=True, eq=False)
 class OffsetChanges:
-    """Changes of n keys in their order, each once: the place of the group, the new value, and whether it is
-    absent (the value then means nothing). `columns` have the texts that are held, and more."""
+    """Changes of n distinct keys in order: the place of the group, whether the key was removed (its value
+    then is meaningless), and the new values. The texts of `columns` include those already held."""
 
     groups: Index
     is_absent: Mask
@@ -211,8 +208,8 @@ def _indexed(columns: OffsetColumns, counts: Index) -> Offsets:
 
 
 def _merged(held: int, dropped: Index, places: Index, numbers: Index) -> Index:
-    """Return which rows make up the new ones, in order: of those held (n) all but the dropped, and new ones
-    (which count from n on) each before the held one at its place; places do not fall."""
+    """Return the indices of the new rows in order: the `held` rows without those `dropped`, and each new row
+    (numbered from `held` on) before the held one at its place. `places` must not fall."""
     is_kept = np.ones(held, np.bool_)
     is_kept[dropped] = False
     kept = np.flatnonzero(is_kept)
@@ -232,7 +229,7 @@ def _with_values(column: npt.NDArray[Any], rows: Index, values: npt.NDArray[Any]
 
 
 def _moved(column: Int32, moved: Index) -> Int32:
-    """Give n places, or `NONE`, their new ones; shared where none has moved."""
+    """Map n places, or `NONE`, to new ones; shared where nothing has moved."""
     if np.array_equal(moved, np.arange(len(moved))):
         return column
     places: Int32 = np.append(moved, NONE).astype(np.int32)[column]

@@ -1,9 +1,9 @@
-"""Reads the tables into memory_snapshots: whole, or what commits have added since the snapshot before.
+"""Reads the tables into in-memory snapshots: whole, or what commits have added since the snapshot before.
 
-All that a snapshot says of offsets and groups is of one batch. It goes on from one commit to the next, with
-none left out. Where that cannot be, everything is read again: the log was cleaned up or is another one, or a
-commit does more than append a batch. Each table is followed by itself: samples of log ends and alerts are not
-written together with batches.
+Offsets, groups and progress of a snapshot are of one batch. The reading advances from one commit of the Delta
+log to the next and skips none. It starts over where that is impossible: the log was cleaned up or replaced,
+or a commit does more than append a batch. Each table is tailed separately, because samples of log ends and
+alerts are not written together with batches.
 """
 
 from collections.abc import Iterator
@@ -38,24 +38,24 @@ from streaming.tables.tail.log import Commit, LogLostError, LogTail
 from streaming.tables.tail.rows import files_of, rows_of
 
 _MANY_ROWS: Final = 250_000
-"""So many changes are applied at once: what is read of them takes more than the columns that they become."""
+"""The number of changes to apply at once: rows as read take more memory than the columns that they become."""
 
 _SPARE_PLACES: Final = 10_000
 
 _RESTORE: Final = "RESTORE"
 
 _READ: Final = {"offsets": (OFFSET_COLUMNS, NAMES_OF_OFFSETS), "groups": (GROUP_COLUMNS, ())}
-"""What is read of the folded tables, and what of it as dictionaries."""
+"""The columns to read from the folded tables, and those of them to read as dictionaries."""
 
 
 class Counting(Protocol):
-    """What is counted over all that is followed; a new one for what is new."""
+    """Counts over all changes that are tailed; immutable, so each method returns a new object."""
 
     def with_changes(self, rows: pa.RecordBatch) -> Self:
-        """Count rows of `changes` (the columns `COUNTED_COLUMNS`, those of them that the file has)."""
+        """Count rows of `changes` (those of `COUNTED_COLUMNS` that the file has)."""
 
     def with_snapshot(self, snapshot: MemorySnapshot) -> Self:
-        """Count what the job says that it has read, as the newest snapshot has it."""
+        """Count what the job reports as read in the newest snapshot."""
 
 
 COUNTED_COLUMNS: Final = [
@@ -63,15 +63,15 @@ COUNTED_COLUMNS: Final = [
     *("source_partition", "source_offset"),
     COMMITS.name,
 ]
-"""What is read of changes, beside what the snapshot takes of them, to be counted."""
+"""The columns of `changes` to read for counters, beside those for the snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A snapshot, and up to where the tables that it comes from were read (None: not at all yet).
+    """A snapshot, and the positions up to which its tables were read (None: not at all yet).
 
-    `places` is how many topic partitions there were when everything was last read. `counters` is what was
-    counted of changes that came since the first snapshot (None: nothing is to be counted).
+    `places` is the number of topic partitions at the last full read. `counters` counts the changes since the
+    first snapshot (None: nothing is counted).
     """
 
     snapshot: MemorySnapshot
@@ -85,7 +85,7 @@ class Reading:
 def read_batches(tables: Tables, reading: Reading, now: int) -> Reading:
     """Return the reading with the newest offsets, groups and progress.
 
-    Raises what `Tables.delta` raises, and `QueryFailedError`.
+    Raises the errors of `Tables.delta`, and `QueryFailedError`.
     """
     read = _read(tables, reading)
     if reading.counters is None or read.snapshot.progress is reading.snapshot.progress:
@@ -101,7 +101,7 @@ def _read(tables: Tables, reading: Reading) -> Reading:
 
 
 def read_log_ends(tables: Tables, reading: Reading, now: int) -> Reading:
-    """Return the reading with the newest samples of log ends; `now` (ms) is the clock's."""
+    """Return the reading with the newest samples of log ends; `now` is in ms."""
     until = max(now, reading.snapshot.progress.heartbeat) + MINUTE_MS
     if reading.log_ends is not None:
         with suppress(LogLostError, FilesGoneError):
@@ -110,7 +110,7 @@ def read_log_ends(tables: Tables, reading: Reading, now: int) -> Reading:
 
 
 def read_alerts(tables: Tables, reading: Reading, now: int) -> Reading:
-    """Return the reading with the alerts that are open."""
+    """Return the reading with the open alerts."""
     if reading.alerts is not None:
         with suppress(LogLostError):
             if not any(True for _ in reading.alerts.commits()):
@@ -128,8 +128,8 @@ def read_alerts(tables: Tables, reading: Reading, now: int) -> Reading:
 
 
 def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
-    """Read everything as of a batch; samples of log ends are then to be read, too."""
-    followed = LogTail.of(tables, at.changes)
+    """Read everything as of a batch; the samples of log ends must be read next."""
+    tail = LogTail.of(tables, at.changes)
     growing = _Growing(MemorySnapshot.none(), at.progress)
     written_by = at.progress.batch_time or at.progress.heartbeat
     for rows in _held(tables, at, "offsets"):
@@ -141,22 +141,20 @@ def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     marks = {name: fold_mark(base) for name, base in at.bases.items()}
     for file in files_of(at.changes):
         if file.last_sequence is None or file.last_sequence > min(marks.values()):
-            for rows in rows_of(followed.storage, file.path, CHANGE_COLUMNS, after=min(marks.values())):
+            for rows in rows_of(tail.storage, file.path, CHANGE_COLUMNS, after=min(marks.values())):
                 for name, mark in marks.items():
                     growing.changes.add_changes(rows, of=name, after=mark, up_to=at.progress.sequence)
     growing.grow()
     snapshot = replace(growing.snapshot, progress=at.progress)
     snapshot = replace(snapshot, alerts=reading.snapshot.alerts, undelivered=reading.snapshot.undelivered)
     pa.default_memory_pool().release_unused()
-    return replace(
-        reading, snapshot=snapshot, changes=followed, log_ends=None, places=len(snapshot.committing)
-    )
+    return replace(reading, snapshot=snapshot, changes=tail, log_ends=None, places=len(snapshot.committing))
 
 
 def _held(
     tables: Tables, at: PresentSnapshot, name: Literal["offsets", "groups"]
 ) -> Iterator[pa.RecordBatch]:
-    """Read a folded table as it stands, part by part; what changed since is to be applied to it."""
+    """Read a folded table batch by batch, without the changes since its last fold."""
     base = at.bases[name]
     storage = tables.storage(base)
     columns, names = _READ[name]
@@ -164,30 +162,30 @@ def _held(
         yield from rows_of(storage, file.path, columns, dictionaries=names)
 
 
-def _with_commits(reading: Reading, followed: LogTail) -> Reading:
-    """Apply what commits have added; raises `LogLostError` where that cannot be told."""
+def _with_commits(reading: Reading, tail: LogTail) -> Reading:
+    """Apply new commits; raises `LogLostError` where the log cannot be tailed."""
     growing, counters = _Growing(reading.snapshot, reading.snapshot.progress), reading.counters
     columns = CHANGE_COLUMNS if counters is None else {*CHANGE_COLUMNS, *COUNTED_COLUMNS}
-    for commit, position in followed.commits():
+    for commit, position in tail.commits():
         _check(commit, growing.progress)
         growing.progress = commit.progress or growing.progress
         for path in commit.added if commit.adds_rows else ():
             after, up_to = reading.snapshot.progress.sequence, growing.progress.sequence
-            for rows in rows_of(followed.storage, path, columns, after=after):
+            for rows in rows_of(tail.storage, path, columns, after=after):
                 counters = None if counters is None else counters.with_changes(rows)
                 for name in ROWS:
                     growing.changes.add_changes(rows, of=name, after=after, up_to=up_to)
         growing.grow(_MANY_ROWS)
-        followed = position
+        tail = position
     growing.grow()
     if growing.progress is reading.snapshot.progress:
-        return reading if followed is reading.changes else replace(reading, changes=followed)
+        return reading if tail is reading.changes else replace(reading, changes=tail)
     snapshot = replace(growing.snapshot, progress=growing.progress)
-    return replace(reading, changes=followed, snapshot=snapshot, counters=counters)
+    return replace(reading, changes=tail, snapshot=snapshot, counters=counters)
 
 
 def _check(commit: Commit, before: Progress) -> None:
-    """Raise `LogLostError` unless a commit is one of the job, or leaves the rows as they are."""
+    """Raise `LogLostError` unless the job made the commit or it leaves the rows as they are."""
     is_foreign = commit.removes_rows or (commit.adds_rows and commit.progress is None)
     if commit.alters_table or is_foreign or (commit.progress or before).sequence < before.sequence:
         raise LogLostError(
@@ -197,7 +195,7 @@ def _check(commit: Commit, before: Progress) -> None:
 
 
 class _Growing:
-    """A snapshot, and changes that it takes when they are many."""
+    """A snapshot and pending changes, applied when they are many."""
 
     def __init__(self, snapshot: MemorySnapshot, progress: Progress) -> None:
         self.snapshot = snapshot
@@ -205,7 +203,7 @@ class _Growing:
         self.changes = Changes(snapshot.offsets.columns.texts)
 
     def grow(self, enough: int = 1) -> None:
-        """Let the snapshot take the changes, if they are enough."""
+        """Apply the pending changes if there are at least `enough`."""
         if len(self.changes) >= enough:
             self.snapshot = self.snapshot.with_changes(self.changes, self.progress)
             self.changes = Changes(self.snapshot.offsets.columns.texts)
@@ -221,28 +219,28 @@ def _with_all_samples(tables: Tables, reading: Reading, until: int) -> Reading:
     snapshot = reading.snapshot.without_ends()
     if table is None:
         return replace(reading, snapshot=snapshot, log_ends=None)
-    followed, rows = LogTail.of(tables, table), SampleRows()
+    tail, rows = LogTail.of(tables, table), SampleRows()
     for batch in newest_rows(SampleFiles(table), until=until):
         rows.add(batch)
         if len(rows) > _MANY_ROWS:
             snapshot, rows = snapshot.with_topics(*rows.taken_by(snapshot.topics, until=until)), SampleRows()
     snapshot = snapshot.with_topics(*rows.taken_by(snapshot.topics, until=until))
-    return replace(reading, snapshot=snapshot, log_ends=followed)
+    return replace(reading, snapshot=snapshot, log_ends=tail)
 
 
-def _with_samples(reading: Reading, followed: LogTail, until: int) -> Reading:
+def _with_samples(reading: Reading, tail: LogTail, until: int) -> Reading:
     rows = SampleRows()
-    for commit, position in followed.commits():
+    for commit, position in tail.commits():
         if commit.alters_table or commit.operation == _RESTORE:
             raise LogLostError(
                 f"following `log_ends`: expected samples, found commit {commit.version} ({commit.operation})."
             )
-        if commit.adds_rows and not commit.removes_rows:  # else maintenance has joined files
+        if commit.adds_rows and not commit.removes_rows:  # else maintenance has compacted files
             for path in commit.added:
-                for batch in rows_of(followed.storage, path, SAMPLE_COLUMNS, dictionaries=NAMES_OF_SAMPLES):
+                for batch in rows_of(tail.storage, path, SAMPLE_COLUMNS, dictionaries=NAMES_OF_SAMPLES):
                     rows.add(batch)
-        followed = position
+        tail = position
     snapshot = reading.snapshot
     if len(rows):
         snapshot = snapshot.with_topics(*rows.taken_by(snapshot.topics, until=until))
-    return reading if followed is reading.log_ends else replace(reading, snapshot=snapshot, log_ends=followed)
+    return reading if tail is reading.log_ends else replace(reading, snapshot=snapshot, log_ends=tail)

@@ -1,4 +1,5 @@
-"""Samples of log ends on their way into a snapshot: those near the newest, then what each commit adds."""
+"""Samples of log ends on their way into a snapshot: first those near the newest, then those of each
+commit."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,8 +21,6 @@ NAMES_OF_SAMPLES: Final = ("topic", "topic_id")
 
 
 class SampleRows:
-    """Collects rows of samples, until topics take them."""
-
     def __init__(self) -> None:
         self._topics: list[Coded] = []
         self._ids: list[Coded] = []
@@ -45,8 +44,8 @@ class SampleRows:
         self._gone.append(to_mask(pc.is_in(rows["error"], value_set=from_texts([TOPIC_GONE]))))
 
     def taken_by(self, topics: Topics, *, until: int) -> tuple[Topics, Moved]:
-        """Return topics with these samples, and where places have moved; what was sampled after a moment
-        (ms) is left out, since a clock was wrong."""
+        """Return `topics` with these samples, and how places have moved; samples taken after `until` (ms) are
+        ignored, because a clock was wrong."""
         of_rows, ids = joined(self._topics), joined(self._ids)
         at, partitions, starts, ends, is_whole = (
             np.concatenate([np.empty(0, np.int64), *(one[n] for one in self._numbers)]) for n in range(5)
@@ -68,8 +67,8 @@ class SampleRows:
 
 
 def newest_rows(samples: SampleFiles, *, until: int) -> Iterator[pa.RecordBatch]:
-    """Read the samples (`SAMPLE_COLUMNS`) that can be the newest up to a moment (ms), and all that was said
-    of topics as a whole; the newest file last."""
+    """Read the samples (`SAMPLE_COLUMNS`) that can be the newest at `until` (ms), and all rows about topics
+    as a whole; the newest file comes last."""
     files = samples.between(None, until)[::-1]
     latest = max((min(file.last_at, until) for file in files), default=until)
     for file in files:

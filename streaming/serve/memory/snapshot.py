@@ -1,8 +1,8 @@
-"""The snapshot: what the tables hold at one sequence, in memory, as columns that nobody changes.
+"""The in-memory snapshot of the tables at one sequence, as immutable columns.
 
-Listeners ask it for a group by name, for its offsets, which are a slice of all offsets, and for topic
-partitions by place. Nothing in it opens a table, and all of it belongs together: offsets, groups and
-progress are of one batch. A newer snapshot is another object.
+Listeners look up groups by name, their offsets as a slice of all offsets, and topic partitions by place. A
+snapshot opens no table and is consistent: offsets, groups and progress are of one batch. A newer snapshot is
+another object.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,20 +28,20 @@ from streaming.serve.memory.topics import Moved, Topics
 
 _NO_NAMES: Final = pa.nulls(0, TEXTS)
 _MOST: Final = np.iinfo(np.int64).max
-_AT_A_TIME: Final = 65_536  # offsets that are looked at before other threads may go on
+_AT_A_TIME: Final = 65_536  # offsets to process at a time, before other threads may run
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemorySnapshot:
-    """What the tables hold: `groups` and `offsets` of one batch, `topics` with the newest log ends, and the
-    open `alerts` (schema `ALERT_LIST`), with how many of them and of closed ones are `undelivered`
-    (`listing.undelivered_counts`). `progress` is that of the batch, with the newest heartbeat.
+    """The contents of the tables: `groups` and `offsets` of one batch, `topics` with the newest log ends, the
+    open `alerts` (schema `ALERT_LIST`), and the counts of `undelivered` alerts, open and closed
+    (`listing.undelivered_counts`). `progress` is of the batch, with the newest heartbeat.
 
-    Of each of m topic partitions `committing` says how many groups have a committed offset of it,
-    `is_assigned` whether members of groups have it or are to have it, and `end_offsets` where its log ends:
-    the newest sample or, if it is larger, the largest commit under the same topic id that the job wrote after
-    that sample, when the log ended no lower; -1 where no sample counts. An older commit that is larger is
-    beyond the end indeed.
+    For each of m topic partitions, `committing` is the number of groups with a committed offset,
+    `is_assigned` whether it is assigned to a member of a group (or will be, by the target assignment), and
+    `end_offsets` the log end offset: the newest sample or, if larger, the largest commit under the same topic
+    id that the job wrote after that sample, when the log ended no lower; -1 where no sample counts. An older
+    commit that is larger really is beyond the log end.
     """
 
     progress: Progress
@@ -56,7 +56,7 @@ class MemorySnapshot:
 
     @classmethod
     def none(cls) -> Self:
-        """Return the snapshot before anything was read: nothing is known, and every group is being loaded."""
+        """Return the snapshot before the first read: nothing is known, and every group is loading."""
         nothing = fixed(np.empty(0, np.int64))
         return cls(
             progress=Progress(),
@@ -73,26 +73,26 @@ class MemorySnapshot:
     # --- one group -------------------------------------------------------------------------------------
 
     def offsets_of(self, group: str) -> OffsetColumns:
-        """Return the committed offsets of a group, sorted by topic and partition; none where there is no such
+        """Return the committed offsets of a group, sorted by topic and partition; empty if there is no such
         group. Their topics and partitions are `topics.topic[place]` and `topics.partition[place]`."""
         place = self.groups.place(group)
         return OffsetColumns.none() if place is None else self.offsets.of(place)
 
     def row_of(self, group: str) -> Mapping[str, Any] | None:
-        """Return what describes a group (see `rows_of`); None: there is no such group."""
+        """Return the description of a group (see `rows_of`); None: no such group."""
         return next(self.rows_of([group]))
 
     def rows_of(self, groups: Sequence[str]) -> Iterator[Mapping[str, Any] | None]:
-        """Give what describes each of n groups (columns `groups.DESCRIBED` as plain values), in this order;
-        None: there is no such group."""
+        """Yield the descriptions of n groups in this order (columns `groups.DESCRIBED` as plain values);
+        None: no such group."""
         places = [self.groups.place(group) for group in groups]
         known = [place if place is not None and self.groups.is_described[place] else NONE for place in places]
         found = self.groups.described(np.array([place for place in known if place != NONE], np.int64))
         return (None if place == NONE else next(found) for place in known)
 
     def partition_of(self, group: str) -> int | None:
-        """Return the offsets partition of a group, whether there is one of this name or not; None: not known,
-        as in a copy of Kafka's topic, or while not all partitions have answered."""
+        """Return the offsets partition of a group, existing or not; None: unknown, as in a copy of Kafka's
+        topic, or until all partitions have answered."""
         place = self.groups.place(group)
         held = NONE if place is None else int(self.groups.source_partitions[place])
         if held != NONE:
@@ -106,7 +106,7 @@ class MemorySnapshot:
         return partition_count(self.progress)
 
     def is_among(self, group: str, partitions: frozenset[int]) -> bool:
-        """Tell whether a group is in one of some offsets partitions, or may be."""
+        """Return whether a group is, or may be, in one of some offsets partitions."""
         partition = self.partition_of(group)
         return partition is None or partition in partitions
 
@@ -114,69 +114,69 @@ class MemorySnapshot:
 
     @cached_property
     def loading(self) -> frozenset[int]:
-        """The offsets partitions that have not been read to their end yet; before the last of those that are
-        known also those of which nothing is known."""
+        """The offsets partitions not yet read to their end, including unknown ones with a number below the
+        highest known."""
         return loading_in(self.progress)
 
     @cached_property
     def _read_until(self) -> int:
-        """Up to when (ms) all offsets partitions were read: as long as that is young enough, all are
+        """The time (ms) up to which all offsets partitions were read: while it is recent enough, all are
         complete."""
         return Completeness(progress=self.progress, moment=self.progress.heartbeat).read_until()
 
     def outdated(self, now: int, within_ms: int) -> frozenset[int]:
-        """Return the offsets partitions that lack something at a moment (ms): see `Completeness.outdated`."""
-        if not self.loading and now - self._read_until <= within_ms:  # mostly, and asked for each answer
+        """Return the offsets partitions that are incomplete at a moment (ms): see `Completeness.outdated`."""
+        if not self.loading and now - self._read_until <= within_ms:  # the common case, for each response
             return frozenset()
         return self.completeness(now, within_ms).outdated
 
     @property
     def is_whole(self) -> bool:
-        """Whether every offsets partition has been read to its end: what is not there need not be missing."""
+        """Whether every offsets partition was read to its end, so that what is not here does not exist."""
         return bool(self.progress.partitions) and not self.loading
 
     def listed(self) -> Mask:
-        """Tell of each group (n) whether it is one to be listed: the tables describe it, and its offsets
-        partition has been read."""
+        """Return whether each group (n) is to be listed: it has a row in `groups`, and its offsets partition
+        was read."""
         loading = np.array(sorted(self.loading), np.int64)
         return self.groups.is_described & ~np.isin(self.groups.source_partitions, loading)
 
     # --- topics ----------------------------------------------------------------------------------------
 
     def end_offset(self, topic: str, partition: int) -> int | None:
-        """Return where the log of a topic partition ends (see `end_offsets`); None: not known."""
+        """Return the log end offset of a topic partition (see `end_offsets`); None: unknown."""
         place = self.topics.place(topic, partition)
         end = NONE if place is None else int(self.end_offsets[place])
         return None if end == NONE else end
 
     def ends_at(self, start: int, stop: int, now: int) -> Index:
-        """Return where the logs of the topic partitions from one place up to another end (`end_offsets`), as
-        far as that is known at a moment (ms): samples that say nothing of lag say nothing here."""
+        """Return the `end_offsets` of the places from `start` to `stop` at a moment (ms); `NONE` where the
+        sample is too old, as for lag."""
         is_new = now - self.topics.ends.sampled_at[start:stop] <= MAX_AGE_MS
         return np.where(is_new, self.end_offsets[start:stop], NONE)
 
     def partition_counts(self) -> Index:
-        """Return how many partitions each topic has at least: one more than the highest that has a committed
-        offset or a known log end; 0 where there is none."""
+        """Return the least number of partitions of each topic: one more than the highest with a committed
+        offset or a known log end; 0 without any."""
         counts = np.zeros(len(self.topics), np.int64)
         is_there = (self.committing > 0) | (self.topics.ends.log_end != NONE)
         np.maximum.at(counts, self.topics.topic[is_there], self.topics.partition[is_there] + 1)
         return counts
 
-    # --- how true it is --------------------------------------------------------------------------------
+    # --- completeness ----------------------------------------------------------------------------------
 
     def age_ms(self, now: int) -> int:
-        """Return how old the job's last commit or heartbeat was at a moment (ms)."""
+        """Return the age of the job's last commit or heartbeat at a moment (ms)."""
         return now - self.progress.heartbeat
 
     def completeness(self, now: int, within_ms: int) -> Completeness:
-        """Return how complete the snapshot is at a moment (ms)."""
+        """Return the completeness of the snapshot at a moment (ms), with the tolerance `within_ms`."""
         return Completeness(progress=self.progress, moment=now, within_ms=within_ms)
 
     # --- the next one ----------------------------------------------------------------------------------
 
     def with_changes(self, changes: Changes, progress: Progress) -> "MemorySnapshot":
-        """Return the snapshot after changes, as of a progress."""
+        """Return the snapshot after changes of offsets and groups, as of `progress`."""
         topics, moved = self.topics.with_named(*(named := changes.named_by_offsets()))
         names, moved_groups = self.groups.names.changed(changes.group_names)
         places = topics.places_of(named[0].places_in(topics.names), named[1])
@@ -199,11 +199,11 @@ class MemorySnapshot:
         return replace(self, topics=topics, offsets=self.offsets.with_moved(moved))._counted()
 
     def without_ends(self) -> "MemorySnapshot":
-        """Return the snapshot as before any sample of log ends was read."""
+        """Return the snapshot without samples of log ends; offsets and groups remain."""
         return replace(self, topics=self.topics.without_ends())._counted()
 
     def _counted(self) -> "MemorySnapshot":
-        """Return it with what follows from offsets, groups and log ends together."""
+        """Compute what depends on offsets, groups and log ends together."""
         assigned = self.groups.assignments.distinct
         topics, moved = assigned.entered(self.topics)
         offsets = self.offsets if moved is None else self.offsets.with_moved(moved)

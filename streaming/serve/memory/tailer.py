@@ -1,4 +1,4 @@
-"""Keeps the newest snapshot: looks at the tables every second, on a thread of its own."""
+"""Keeps the newest snapshot: polls the tables on its own thread."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
 EVERY_S: Final = 0.5
-"""How often the tables are looked at: what is new is in the snapshot within a second."""
+"""The interval of polling: changes are in the snapshot within a second."""
 
 _STEPS: Final = {"offsets and groups": read_batches, "log ends": read_log_ends, "alerts": read_alerts}
-_PATIENCE: Final = 10
-"""What could not be read is tried again after so many times as long as that took: it may have been all."""
+_RETRY_FACTOR: Final = 10
+"""A failed read is retried after this multiple of its duration: it may have read everything."""
 
 _LONGEST_WAIT_S: Final = 30.0
 _END_LIMIT_S: Final = 15.0
@@ -27,17 +27,17 @@ _END_LIMIT_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Look:
-    """When the tables were last looked at (ms), and why what of them could not be read."""
+    """The last poll of the tables: when it was (ms), and the errors by what could not be read."""
 
     at: int
     failures: Mapping[str, str]
 
 
 class Tailer(threading.Thread):
-    """Keeps the newest snapshot within a `with` block; what could not be read stays as it was.
+    """Keeps the newest snapshot within a `with` block; where a read fails, the former state remains.
 
-    `current` is replaced as a whole: who takes it once has one snapshot. Whether it is as new as it should
-    be, its heartbeat tells (`MemorySnapshot.age_ms`), and `last_look` why it is not.
+    `current` is replaced as a whole, so a caller that takes it once has one consistent snapshot.
+    `MemorySnapshot.age_ms` is its age, and `last_look` holds the errors of the last poll.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Tailer(threading.Thread):
 
     @property
     def current(self) -> MemorySnapshot:
-        """The newest snapshot; before the first look that nothing has been read yet."""
+        """The newest snapshot; empty before the first poll."""
         return self._reading.snapshot
 
     @property
     def newest(self) -> Reading:
-        """The newest snapshot with what was counted up to it."""
+        """The newest snapshot with the counters up to it."""
         return self._reading
 
     def look(self, *, patiently: bool = False) -> bool:
-        """Look at the tables once, and return whether all could be read; `patiently` what could not be read
-        the last time only after a while. For the thread, or without one."""
+        """Poll the tables once, on the thread or without it, and return whether all could be read;
+        `patiently` delays the retry of reads that failed."""
         now, reading, failures = self._clock(), self._reading, dict[str, str]()
         for about, read in _STEPS.items():
             began = monotonic()
@@ -81,10 +81,10 @@ class Tailer(threading.Thread):
                 continue
             try:
                 reading = read(self._tables, reading, now)
-            except BaseException as error:  # a panic of delta-rs, too: what is known is still known
+            except BaseException as error:  # also a panic of delta-rs; what was read before remains
                 raise_if_ending(error)
                 failures[about] = in_one_line(error)
-                wait = min(_PATIENCE * (monotonic() - began), _LONGEST_WAIT_S)
+                wait = min(_RETRY_FACTOR * (monotonic() - began), _LONGEST_WAIT_S)
                 self._not_before[about] = monotonic() + wait
                 self._problems.make(
                     about,
@@ -97,17 +97,17 @@ class Tailer(threading.Thread):
         return not failures
 
     def run(self) -> None:
-        """Look, wait, and so on, until told to end; the first time at once, if there was no look yet."""
+        """Poll until told to end; at once if there was no poll yet."""
         while not self._done.wait(self._every_s if self.last_look else 0):
             self.look(patiently=True)
 
     def __enter__(self) -> Self:
-        """Look once, so that there is a snapshot, and go on looking."""
+        """Poll once, so that there is a snapshot, and go on polling."""
         self.look()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the look that is being taken, within a bounded time."""
+        """End after the poll in progress, within a bounded time."""
         self._done.set()
         self.join(_END_LIMIT_S)

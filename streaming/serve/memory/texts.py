@@ -1,7 +1,7 @@
-"""Texts that are only ever added, each found by its slot: what offsets have as metadata.
+"""An append-only store of texts, each addressed by its slot: the metadata of offsets.
 
-Columns of slots are copied in a moment where a column of texts would take as long as the texts are. Pieces
-are joined when a later one has grown as large, so that there are few of them.
+A column of slots is fast to copy; copying a column of texts takes as long as the texts are. Pieces are joined
+once a later one has grown as large, so that there are few.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ _SPARE_BYTES: Final = 64 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class TextStore:
-    """Texts (UTF-8) in pieces; that of slot 0 is empty.
+    """Texts (UTF-8) in pieces; slot 0 is the empty text.
 
-    `starts` are the first slots of the pieces, and what follows the last one; `lengths` are the bytes of each
-    text. `used` says how many there were, and of how many bytes, when all were last in use.
+    `starts` are the first slots of the pieces, followed by the end; `lengths` are the bytes of each text.
+    `used` is the number and total bytes of texts when all were last in use.
     """
 
     pieces: tuple[pa.LargeBinaryArray, ...]
@@ -40,7 +40,6 @@ class TextStore:
 
     @classmethod
     def none(cls) -> Self:
-        """Return the empty text alone."""
         return cls((_EMPTY,), np.array([0, 1]), np.zeros(1, np.int32))
 
     def __len__(self) -> int:
@@ -53,18 +52,17 @@ class TextStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the texts take."""
         return sum(piece.nbytes for piece in self.pieces)
 
     @property
     def is_spare(self) -> bool:
-        """Whether there are so many more than were last in use that those in use are worth finding."""
+        """Whether the store has grown so much since all texts were in use that unused ones are worth
+        dropping."""
         count, size = self.used
         return len(self) > 2 * count + _SPARE_TEXTS or self.nbytes > 2 * size + _SPARE_BYTES
 
     def with_more(self, texts: pa.Array) -> tuple["TextStore", Index]:
-        """Return these and n others (texts or null), and the slots (n) of the others: null and empty ones
-        have that of the empty text."""
+        """Return the store with n texts added, and their slots (n); null and empty texts get slot 0."""
         is_some = numbers_or(pc.binary_length(texts), 0) > 0
         some = texts.filter(from_mask(is_some)).cast(pa.large_string()).cast(_BINARY)
         if not len(some):
@@ -78,7 +76,7 @@ class TextStore:
         numbers = slots.astype(np.int64)
         first, last = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
         piece = int(np.searchsorted(self.starts, first, side="right")) - 1
-        if last < self.starts[piece + 1]:  # all in one piece: most often
+        if last < self.starts[piece + 1]:  # all in one piece: the common case
             return self.pieces[piece].take(from_numbers(numbers - self.starts[piece]))
         of_piece = np.searchsorted(self.starts, numbers, side="right") - 1
         order = np.argsort(of_piece, kind="stable")
@@ -92,14 +90,13 @@ class TextStore:
         return pa.concat_arrays(parts).take(from_numbers(back))
 
     def only(self, slots: Index | Int32) -> tuple["TextStore", Index]:
-        """Return those of n slots alone, and their slots (n) there."""
+        """Return a store with the texts of n slots only, and the new slots (n)."""
         used, places = np.unique(np.append(0, slots), return_inverse=True)
         texts = self.at(used)
         return _of([texts], self.lengths[used], (len(texts), texts.nbytes)), places[1:]
 
 
 def _lengths(texts: pa.LargeBinaryArray) -> Int32:
-    """Return the bytes of n texts."""
     lengths: Int32 = numbers_or(pc.binary_length(texts), 0).astype(np.int32)
     return lengths
 

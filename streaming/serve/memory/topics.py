@@ -1,7 +1,7 @@
-"""Topics, their ids and partitions, and where the logs of partitions end: what offsets refer to by places.
+"""Topics, their ids and partitions, and log ends; offsets refer to them by place.
 
-All that offsets or samples of log ends have named is here; places are in the order of topic and partition, so
-offsets that are sorted by them are sorted by these.
+Holds every topic that an offset or a sample of log ends has named. Places are in the order of topic and
+partition, so offsets sorted by place are sorted by these.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 
 class Moved(NamedTuple):
-    """Where places are now, by the old ones: of topics, of topic partitions, of ids."""
+    """The new places of topics, topic partitions and ids, by the old ones."""
 
     topics: Index
     places: Index
@@ -32,7 +32,7 @@ class Topics:
     """The topics (`names`), their partitions (m places) and the topic ids (`ids`, as Kafka prints them).
 
     The partitions of the topic at place t are the places from `starts[t]` to `starts[t + 1]`; `topic` and
-    `partition` say of each which it is. `topic_of_id` is the topic that was last seen with each id.
+    `partition` are the columns of these places. `topic_of_id` is the topic last seen with each id.
     """
 
     names: NameIndex
@@ -45,7 +45,6 @@ class Topics:
 
     @classmethod
     def none(cls) -> Self:
-        """Return no topics."""
         nothing = fixed(np.empty(0, np.int64))
         return cls(
             names=NameIndex.none(),
@@ -70,34 +69,35 @@ class Topics:
         return int(self.starts[place]) + row if row < len(own) and own[row] == partition else None
 
     def places_of(self, topics: Index, partitions: Index) -> Index:
-        """Return the places of n topic partitions, the topics by their places; all of them are known."""
+        """Return the places of n topic partitions, all of them known; `topics` are places."""
         return np.searchsorted(_keys(self.topic, self.partition), _keys(topics, partitions))
 
     def found(self, topics: Index, partitions: Index) -> Index:
-        """Return the places of n topic partitions, the topics by their places; `NONE` where one, or its topic
-        (`NONE`), is not known."""
+        """Return the places of n topic partitions; `NONE` where it or its topic is unknown. `topics` are
+        places (`NONE`: unknown)."""
         held, asked = _keys(self.topic, self.partition), _keys(topics, partitions)
         places = np.searchsorted(held, asked)
         return np.where(np.append(held, NONE)[places] == asked, places, NONE)
 
     def id_of(self, topic: int) -> str | None:
-        """Return the id that a topic has, as far as log ends say; None: not known, or the topic is gone."""
+        """Return the id of the topic at a place by samples of log ends; None: unknown, or the topic is
+        deleted."""
         place = int(self.ends.topic_id[topic])
         return None if place == NONE else self.ids.name(place)
 
     def name_of(self, topic_id: str) -> str | None:
-        """Return the name of the topic that an id belongs to, or belonged to; None: not known."""
+        """Return the name of the topic that has or had an id; None: unknown."""
         place = self.ids.place(topic_id)
         return None if place is None else self.names.name(int(self.topic_of_id[place]))
 
     def sampled_at(self, topics: pa.Array) -> Index:
-        """Return when (ms) samples last said which id each of n topics has, or that it is gone; `NONE`: they
-        never did."""
+        """Return when (ms) samples last gave the id of each of n topics or reported it deleted; `NONE`:
+        never."""
         return np.append(self.ends.told_at, NONE)[self.names.places_of(topics)]
 
     def ids_over_time(self, topics: pa.Array) -> pa.Table:
-        """Return which ids some topics had when (schema `TOPICS_OVER_TIME`), as far as samples say that are
-        read by now."""
+        """Return the ids of some topics over time (schema `TOPICS_OVER_TIME`), as far as samples were
+        read."""
         wanted, seen = self.names.places_of(topics), self.ends.ids_seen
         is_wanted = np.isin(self.topic_of_id, wanted[wanted != NONE]) & (seen.first_at <= seen.last_at)
         ids = np.flatnonzero(is_wanted)
@@ -111,10 +111,10 @@ class Topics:
     def with_named(
         self, topics: Coded, partitions: Index, ids: Coded, *, is_whole: Mask | None = None
     ) -> tuple["Topics", Moved]:
-        """Return the topics with those that n rows name, and where places have moved.
+        """Return the topics with those that n rows name, and how places have moved.
 
-        The topics of rows are not null; `is_whole`: a row is about a topic as a whole (None: none is). Where
-        ids are null a row names none; of several topics of an id the last is kept.
+        The topics of rows are not null; a row without an id has a null id, and of several topics with one id
+        the last remains. `is_whole` marks rows about a topic without a partition (None: there are none).
         """
         names, topics_moved = self.names.changed(topics.texts)
         known_ids, ids_moved = self.ids.changed(ids.texts)
@@ -142,22 +142,20 @@ class Topics:
         )
 
     def with_ends(self, ends: LogEnds) -> "Topics":
-        """Return the topics with other log ends."""
         return replace(self, ends=ends)
 
     def without_ends(self) -> "Topics":
-        """Return the topics as before any sample was read."""
         return replace(self, ends=LogEnds.unknown(self.topic, len(self), len(self.ids)))
 
     def _topics_of_ids(self, moved: Moved, count: int, topics: Index, ids: Index) -> Index:
         found = np.full(count, NONE, np.int64)
         found[moved.ids] = moved.topics[self.topic_of_id]
         is_named = ids != NONE
-        found[ids[is_named]] = topics[is_named]  # of repeated ones numpy keeps the last
+        found[ids[is_named]] = topics[is_named]  # numpy keeps the last of duplicates
         return fixed(found)
 
 
 def _keys(topics: Index, partitions: Index) -> Index:
-    """Write n topic partitions as numbers in their order."""
+    """Encode n topic partitions as integers of the same order."""
     keys: Index = (topics.astype(np.int64) << 32) | (partitions.astype(np.int64) - _FIRST_PARTITION)
     return keys

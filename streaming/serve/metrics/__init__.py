@@ -1,4 +1,4 @@
-"""What Prometheus is told: which metrics there are, which of them are wanted, and their bytes.
+"""Prometheus metrics: their declarations, the filter of series, and the bytes of the exposition formats.
 
-`catalogue` declares them, `exposition` makes the bytes of what `streaming.serve.assessment` knows.
+`catalogue` declares the metrics, `exposition` writes the results of `streaming.serve.assessment`.
 """

@@ -1,7 +1,7 @@
-"""Which groups have series where there would be too many of them: those that had them before.
+"""Admission of groups when there would be too many series: groups that had series before go first.
 
-A group has all of its series or none. Where logs start and end is about no group: it comes and goes as one
-more, after all groups that had series before.
+A group has all of its series or none. The series of log starts and ends belong to no group: they are admitted
+together, as if they were one more group, after all groups that had series before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,8 @@ from streaming.serve.metrics.series import Series
 from streaming.serve.metrics.source import MetricsSource
 
 _ENTRY: Final = 0.9
-"""While anything is withheld, more is admitted up to so much of the room: what is at the border does not come
-and go."""
+"""While any group is withheld, others are admitted only up to this share of the limit, so that a group at the
+limit does not flap."""
 
 _NAMED: Final = 3
 _SHOWN_CHARS: Final = 100
@@ -28,9 +28,9 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Applicants:
-    """n groups that would have `counts` series each: since which answer each has had them (that of now, the
-    number `now`: it has not), whether it was withheld in the one before, whether it has members, and since
-    when it is there (ms), as far as that is known."""
+    """n groups with `counts` series each. `since` is the number of the response from which on each has had
+    its series (`now`, the number of this response: it has not), `is_withheld` whether it was withheld from
+    the last one, and `born` the earliest known time of the group (ms)."""
 
     counts: Index
     now: int
@@ -41,11 +41,11 @@ class Applicants:
 
 
 def admitted(applicants: Applicants, most: int) -> Mask:
-    """Tell which of n groups have series, `most` at most.
+    """Return which of n groups have series, at most `most` in total.
 
-    Who has had them for longer precedes who has had them for less long, or not at all. Of those that began
-    together, groups with members precede those without, then the older precede the newer; then they are as
-    they come. One that there is no room for is passed over. One without series now remains as it was.
+    Groups with series for longer precede those with series for less long or without. Within one `since`,
+    groups with members precede those without, then older precede newer groups; further ties keep their order.
+    A group that does not fit is skipped. A group without series now keeps its state.
     """
     counts, is_withheld = applicants.counts, applicants.is_withheld
     entry = int(_ENTRY * most) if is_withheld.any() else most
@@ -66,7 +66,7 @@ def admitted(applicants: Applicants, most: int) -> Mask:
 
 
 class Seats:
-    """Remembers from answer to answer who is admitted: n groups by name, groups that are gone, and logs."""
+    """Remembers across responses which of n groups, groups that are gone, and logs are admitted."""
 
     def __init__(self, most: int) -> None:
         self._most, self._now = most, 0
@@ -76,8 +76,8 @@ class Seats:
     def given(
         self, names: NameIndex, gone: list[str], counts: Index, ranks: Callable[[], tuple[Mask, Index]]
     ) -> Mask:
-        """Tell which of n groups, of those that are gone, and of logs (the last) have series; `ranks` says,
-        if need be, which have members, and since when each is there."""
+        """Return which of n groups, of groups that are gone, and of logs (the last element) have series;
+        `ranks`, called if needed, returns which have members and their earliest known times."""
         self._now += 1
         self._see(names, gone)
         if counts.sum() <= self._most and not self._is_withheld.any():
@@ -96,7 +96,7 @@ class Seats:
         return chosen
 
     def _see(self, names: NameIndex, gone: list[str]) -> None:
-        """Take over what is remembered, for groups have come and gone."""
+        """Carry over the state to the present groups."""
         if names is not self._names or gone != self._gone:
             moved = self._moved(names, gone)
             self._since = np.append(self._since, self._now)[moved]
@@ -107,20 +107,20 @@ class Seats:
         self._since[-1] = self._now - 1 if is_after_others else self._now
 
     def _moved(self, names: NameIndex, gone: list[str]) -> Index:
-        """Return where each group, and logs, stood before (`NONE`: nowhere)."""
-        stood = {group: number for number, group in enumerate(self._gone, len(self._names))}
+        """Return the former index of each group, and of logs (`NONE`: there was none)."""
+        gone_before = {group: number for number, group in enumerate(self._gone, len(self._names))}
         places = np.arange(len(names)) if names is self._names else self._names.places_of(names.texts).copy()
-        for group, number in stood.items():
+        for group, number in gone_before.items():
             if (place := names.place(group)) is not None:
                 places[place] = number
-        of_gone = [self._names.places.get(group, stood.get(group, NONE)) for group in gone]
+        of_gone = [self._names.places.get(group, gone_before.get(group, NONE)) for group in gone]
         return np.concatenate([places, np.array([*of_gone, len(self._since) - 1], np.int64)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Withheld:
-    """How many groups and series there was no room for; `largest` are those with most of the series, `others`
-    is how many more there are."""
+    """The numbers of groups and series that were withheld; `largest` are the groups with most of these
+    series, and `others` is the number of further groups."""
 
     groups: int = 0
     series: int = 0
@@ -128,7 +128,6 @@ class Withheld:
     others: int = 0
 
     def sentence(self, most: int) -> str:
-        """Say so."""
         named = ", ".join(
             f"{printable(name)[:_SHOWN_CHARS]} ({count:,})" for name, count in self.largest.items()
         )
@@ -141,18 +140,18 @@ class Withheld:
 
 
 class Admission:
-    """Says from answer to answer which series there are; `withheld` is what the last one lacks."""
+    """Limits the series of each response; `withheld` describes what the last one lacks."""
 
     def __init__(self, most: int) -> None:
         self._most, self._seats, self.withheld = most, Seats(most), Withheld()
 
     @property
     def complaint(self) -> str:
-        """Says what the last answer lacks; empty: nothing."""
+        """A message about what the last response lacks; empty: nothing."""
         return self.withheld.sentence(self._most) if self.withheld.series else ""
 
     def of(self, source: MetricsSource, several: Sequence[Series]) -> list[Series]:
-        """Return those of all wanted series that there is room for."""
+        """Return the admitted ones of `several` series."""
         names, gone = source.assessment.snapshot.groups.names, source.gone
         size = len(names) + len(gone)
         counts = _counted(several, size)
@@ -175,7 +174,7 @@ class Admission:
 
 
 def _counted(several: Sequence[Series], size: int) -> Index:
-    """Return how many series each of n groups has, and at last how many are about none."""
+    """Return the number of series of each of n groups and, as the last element, of those without a group."""
     counts = np.zeros(size + 1, np.int64)
     for one in several:
         if one.groups is None:
@@ -186,7 +185,7 @@ def _counted(several: Sequence[Series], size: int) -> Index:
 
 
 def _ranks(source: MetricsSource, size: int) -> tuple[Mask, Index]:
-    """Tell which groups have members, and since when each is there at least (ms)."""
+    """Return which groups have members, and the earliest known time of each (ms)."""
     groups, sums = source.assessment.snapshot.groups, source.by_group
     born = np.full(size + 1, _NEVER)
     stated = numbers_or(groups.rows["state_timestamp"], NONE)

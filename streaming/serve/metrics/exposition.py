@@ -1,4 +1,4 @@
-"""The bytes that scrapers get: Prometheus' text format 0.0.4, and OpenMetrics 1.0."""
+"""The exposition formats for scrapers: Prometheus' text format 0.0.4 and OpenMetrics 1.0."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,18 +30,18 @@ CONTENT_TYPES: Final[Mapping[Format, str]] = {
 }
 
 Pieces = Sequence[bytes | memoryview]
-"""Bytes, as they come one after the other."""
+"""Consecutive chunks of a body."""
 
 _OF_PROMETHEUS: Final = {"job", "instance", "le", "quantile", "alertname", "severity", "trouble", "groups"}
-"""Labels that Prometheus, or the rules for it, give series: another value would be lost, or change alerts."""
+"""Labels that Prometheus or our alerting rules set: another value would be lost or would change alerts."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _QUICKEST: Final = 1
 
 
 class Exposition:
-    """Makes families of what is known, as the settings want them: answer after answer, for which groups have
-    series depends on which had them before (`admission`)."""
+    """Builds the metric families that the settings select, response after response: admission depends on
+    earlier responses (`admission`)."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         """Raises `MisuseError` for labels that no series can have."""
@@ -51,13 +51,13 @@ class Exposition:
         self.admission: Final = Admission(settings.max_series)
 
     def families(self, source: MetricsSource) -> list[Family]:
-        """Return all metrics that have series, in the order of the catalogue."""
-        wanted = self._wanted(source)
+        """Return all metrics with series, in the order of the catalogue."""
+        series_filter = self._filter(source)
         own = list(group_series(source, self._granularity.finest_of_any))
         if self._settings.granularity == LEVELS[-1] and source.is_heard_of:
             own += log_series(source)
-        chosen = self.admission.of(source, [wanted.of(series) for series in self._named(own)])
-        of_job = [*job_series(source), *withheld_series(wanted.withheld, self.admission.withheld)]
+        chosen = self.admission.of(source, [series_filter.of(series) for series in self._named(own)])
+        of_job = [*job_series(source), *withheld_series(series_filter.withheld, self.admission.withheld)]
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)
@@ -66,18 +66,18 @@ class Exposition:
         return [
             Family(head, lines)
             for metric in CATALOGUE
-            for head, several in self._told(metric, by_name.get(metric.name, ()), cluster)
+            for head, several in self._with_heads(metric, by_name.get(metric.name, ()), cluster)
             if len(lines := lines_of(head, several))
         ]
 
     def _named(self, several: list[Series]) -> list[Series]:
-        """Leave out the series that have no name among those of another exporter."""
+        """Drop the series that have no name in the chosen scheme of another exporter."""
         if self._settings.names == OWN:
             return several
         held = {foreign.of for foreign in SCHEMES[self._settings.names]}
         return [series for series in several if series.metric.name in held]
 
-    def _told(
+    def _with_heads(
         self, metric: Metric, several: Sequence[Series], cluster: Constant
     ) -> Iterator[tuple[Head, Sequence[Series]]]:
         if self._settings.names == OWN or metric.level == "job":
@@ -98,7 +98,7 @@ class Exposition:
         unit = metric.unit if name.removesuffix("_total").endswith(metric.unit) else ""
         return Head(name=name, kind=metric.kind, help=metric.help, unit=unit, labels=shown)
 
-    def _wanted(self, source: MetricsSource) -> SeriesFilter:
+    def _filter(self, source: MetricsSource) -> SeriesFilter:
         names, gone = source.assessment.snapshot.groups.names, source.gone
         levels = self._granularity.of(names), self._granularity.of_each(gone)
         return SeriesFilter(
@@ -143,7 +143,7 @@ def _constants(settings: MetricsSettings) -> dict[str, Constant]:
 
 
 def written(families: Iterable[Family], style: Format) -> Pieces:
-    """Return what a scraper gets of families."""
+    """Return families in an exposition format."""
     pieces: list[bytes | memoryview] = []
     for family in families:
         pieces += [_head(family.head, style).encode(), family.lines]
@@ -153,7 +153,7 @@ def written(families: Iterable[Family], style: Format) -> Pieces:
 
 
 def zipped(pieces: Pieces) -> Pieces:
-    """Compress bytes as gzip does, quickly."""
+    """Compress with gzip at the fastest level."""
     packer = zlib.compressobj(_QUICKEST, zlib.DEFLATED, _GZIP)
     packed = [packer.compress(piece) for piece in pieces]
     return [b"".join([*packed, packer.flush()])]

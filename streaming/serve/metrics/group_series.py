@@ -1,4 +1,4 @@
-"""The series of groups, of groups and topics, and of partitions: columns of an assessment."""
+"""The series of groups, of groups and topics, and of partitions, as columns of an assessment."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -22,12 +22,12 @@ from streaming.serve.metrics.source import MetricsSource
 
 _NO_LABELS: Final[Mapping[str, Label]] = {}
 _WORDS: Final = ("type", "state", "protocol_type", "protocol")
-"""What the tables say of groups that is one of few words."""
+"""Columns of groups with few distinct values."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subjects:
-    """What n series are about: the places of groups, topics (None: all of a group), partitions."""
+    """The label values of n series: the places of groups, topics (None: no such label) and partitions."""
 
     names: "LabelValues"
     groups: Index | None
@@ -37,7 +37,7 @@ class Subjects:
     def series(
         self, name: str, values: Values, known: Mask | None = None, *, more: Mapping[str, Label] = _NO_LABELS
     ) -> Series:
-        """Return the series of a metric; `known` says of which there is one (None: of all)."""
+        """Return the series of a metric; `known` masks those that exist (None: all)."""
         labels = {
             "group": None if self.groups is None else Label(self.names.groups, self.groups),
             "topic": None if self.topics is None else Label(self.names.topics, self.topics),
@@ -48,22 +48,22 @@ class Subjects:
         return series if known is None else series.where(known)
 
     def moments(self, name: str, times: Index, *, more: Mapping[str, Label] = _NO_LABELS) -> Series:
-        """Return the series of a metric of times (ms, `NONE`: there is none)."""
+        """Return the series of a metric of times (ms; `NONE`: no series)."""
         return self.series(name, seconds(times), times != NONE, more=more)
 
     def marks(self, name: str, is_marked: Mask) -> Series:
-        """Return the series of a metric that is 1 where it is there."""
+        """Return the series of a metric that is always 1, where `is_marked`."""
         return self.series(name, is_marked.astype(np.int64), is_marked)
 
 
 class LabelValues:
-    """The names of groups and topics of a snapshot, as labels show them."""
+    """The names of groups and topics of a snapshot as label values."""
 
     def __init__(self, groups: pa.Array, topics: pa.Array) -> None:
         self.groups, self.topics = label_values(groups), label_values(topics)
 
     def with_groups(self, more: list[str]) -> "LabelValues":
-        """Return them with more groups, after the others."""
+        """Return the names with more groups appended."""
         if not more:
             return self
         names = copy(self)
@@ -72,7 +72,7 @@ class LabelValues:
 
 
 def group_series(source: MetricsSource, finest: int) -> Iterator[Series]:
-    """Return all series down to a level (a number of `LEVELS`), wanted or not."""
+    """Yield all series down to a level (an index into `LEVELS`), before any filter."""
     snapshot = source.assessment.snapshot
     names = LabelValues(snapshot.groups.names.texts, snapshot.topics.names.texts)
     if finest >= 1:
@@ -85,7 +85,7 @@ def group_series(source: MetricsSource, finest: int) -> Iterator[Series]:
 
 
 def log_series(source: MetricsSource) -> Iterator[Series]:
-    """Return where logs start and end, as far as it was sampled lately; they are about no group."""
+    """Yield the start and end offsets of logs with recent samples; they belong to no group."""
     topics = source.snapshot.topics
     names = LabelValues(pa.nulls(0, TEXTS), topics.names.texts)
     of_logs = Subjects(names, None, topics.topic, topics.partition)
@@ -106,8 +106,8 @@ def _of_groups(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
     yield described.series("group_info", np.ones(len(places), np.int64), more=words)
     yield described.series("group_members", members)
     own = Subjects(names, sums.groups)
-    judged, status = status_of_groups(source.current)
-    yield Subjects(names, judged).series("group_status", status)
+    assessed, status = status_of_groups(source.current)
+    yield Subjects(names, assessed).series("group_status", status)
     yield from _lag(own, sums, "group", sums.has_uncommitted)
     yield own.series("group_lag_max", sums.lag.largest, sums.lag.is_known)
     yield own.series("group_offsets_beyond_log_end", sums.lag.beyond_end, sums.lag.beyond_end > 0)
@@ -119,7 +119,7 @@ def _of_groups(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
 
 
 def _counted(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
-    """Return what is counted of groups, and of those that are gone: their places come after the others."""
+    """Yield the counters of groups; those of groups that are gone have the places after the others."""
     if source.counters is None:
         return
     listed = [*source.assessment.snapshot.groups.names.places, *source.gone]
@@ -175,14 +175,14 @@ def _of_partitions(source: MetricsSource, names: LabelValues) -> Iterator[Series
 
 
 def _lag(own: Subjects, sums: Summed, name: str, has_more: Mask | bool = False) -> Iterator[Series]:
-    """Return the lags of groups, or of topics of theirs; some may have more lag, which is not known."""
+    """Yield the lag of groups, or of their topics; `has_more` marks those with further, unknown lag."""
     yield own.series(f"{name}_lag", sums.lag.lag, sums.lag.is_known)
     yield own.series(f"{name}_lag_seconds", sums.lag.seconds, ~np.isnan(sums.lag.seconds))
     yield own.marks(f"{name}_lag_at_least", sums.lag.is_at_least | (sums.lag.is_known & has_more))
 
 
 def _words(column: pa.ChunkedArray, rows: Index) -> Label:
-    """Return one of few words for each of some rows; empty for null."""
+    """Return one of few texts for each of some rows; empty for null."""
     texts = column.unify_dictionaries().combine_chunks() if column.num_chunks else pa.nulls(0, pa.string())
     coded = pc.coalesce(texts, from_texts([""])[0]).dictionary_encode()
     return Label(label_values(coded.dictionary), numbers_or(coded.indices, 0)[rows])

@@ -1,4 +1,4 @@
-"""The series of the job: how far it is, what it counted, what it warns of."""
+"""The series of the job: its progress, its counters, its alerts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,11 +28,11 @@ _OF_PARTITION: Final[Mapping[str, Callable[[PartitionProgress], float | None]]] 
     "source_held_back_timestamp_seconds": lambda one: _in_seconds(one.held_back_since),
     "source_unanswered_timestamp_seconds": lambda one: _in_seconds(one.unanswered_since),
 }
-"""What each offsets partition tells; None: it does not."""
+"""The metrics of each offsets partition; None: no series."""
 
 
 def job_series(source: MetricsSource) -> Iterator[Series]:
-    """Return the series of the job but for those of `withheld_series`, which the others decide."""
+    """Yield the series of the job, without those of `withheld_series`, which depend on the others."""
     yield from _facts(source)
     yield from _partitions(source)
     if source.was_read:
@@ -50,7 +50,7 @@ def job_series(source: MetricsSource) -> Iterator[Series]:
 
 
 def withheld_series(unwanted: Mapping[str, int], withheld: Withheld) -> Iterator[Series]:
-    """Return how many series are left out, and for how many groups there is no room."""
+    """Yield the numbers of series and groups that are withheld."""
     counts = {**unwanted, MAX_SERIES: withheld.series}
     yield _labelled(
         "series_withheld", {"reason": list(WITHHELD)}, [counts.get(reason, 0) for reason in WITHHELD]

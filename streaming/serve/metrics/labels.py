@@ -1,8 +1,8 @@
-"""Values of labels for any name that Kafka takes, as Prometheus can read them.
+"""Label values for any name that Kafka accepts, in a form that Prometheus can read.
 
-Names that Prometheus cannot read (it ends at a NUL) or should not have to hold (longer than 256 bytes) are
-shown by what can be shown of them and a hash of the whole, so that two names stay two. So is a name that
-looks like such a one.
+A name is shown as a readable part and a hash of the whole if Prometheus cannot read it (it stops at a NUL),
+if it is long (more than 256 bytes), or if it looks like such a hashed name. Distinct names so remain
+distinct.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Mask, from_numbers, from_texts, numbers_or, to_mask
 
 MOST_BYTES: Final = 256
-"""Bytes of a name that is shown as it is."""
+"""The longest name that is shown unchanged."""
 
 TEXTS: Final = pa.large_string()
 
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def label_values(names: pa.Array) -> pa.Array:
-    """Return n names (none null) as they stand between the quotes of a label (large_string).
+    """Return n names (none null) escaped for label values (large_string).
 
     >>> label_values(pa.array(['say "hi"', "two\\nlines"])).to_pylist()
     ['say \\\\"hi\\\\"', 'two\\\\nlines']
@@ -45,7 +45,7 @@ def label_values(names: pa.Array) -> pa.Array:
 
 
 def escaped(texts: pa.Array) -> pa.Array:
-    """Escape what would end a value, or a line."""
+    """Escape backslashes, quotes and newlines."""
     for char, instead in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n")):
         if to_mask(pc.match_substring(texts, char)).any():
             texts = pc.replace_substring(texts, char, instead)
@@ -53,12 +53,11 @@ def escaped(texts: pa.Array) -> pa.Array:
 
 
 def label_value(name: str) -> str:
-    """Return one name as it stands between the quotes of a label."""
     return str(label_values(from_texts([name]))[0].as_py())
 
 
 def is_label_name(name: str) -> bool:
-    """Tell whether a text can be the name of a label that somebody sets."""
+    """Return whether the settings may use a name for a label."""
     return _NAME.fullmatch(name) is not None and not name.startswith("__")
 
 

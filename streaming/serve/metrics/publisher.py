@@ -1,4 +1,4 @@
-"""Keeps the bytes that scrapers get: made every 15 seconds, on a thread, as long as somebody scrapes."""
+"""Keeps the bodies of scrapes, rebuilt every 15 seconds on a thread while somebody scrapes."""
 
 import secrets
 from collections.abc import Callable
@@ -12,19 +12,19 @@ from streaming.serve.metrics.exposition import CONTENT_TYPES, Exposition, Format
 from streaming.serve.metrics.source import MetricsSource
 
 EVERY_S: Final = 15.0
-"""How often bytes are made while somebody scrapes."""
+"""The interval of builds while somebody scrapes."""
 
 IDLE_S: Final = 300.0
-"""After so long without a scrape, in a form or at all, nothing is made."""
+"""After this time without a scrape (of a variant, or at all) nothing is built."""
 
 _OLDEST_S: Final = 60.0
-"""Bytes that are older are not handed out: what makes them does not come to its end."""
+"""Older bodies are not returned: their build hangs."""
 
 _WAIT_S: Final = 60.0
 
 
 class Variant(NamedTuple):
-    """A form of the bytes: in which format, and whether compressed."""
+    """A format, compressed or not."""
 
     style: Format = "text"
     is_zipped: bool = False
@@ -32,7 +32,7 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Body:
-    """Bytes for scrapers, when they were made (monotonic), and what tells them from all others."""
+    """A response body, when its build began (monotonic), and its unique ETag."""
 
     pieces: Pieces
     variant: Variant
@@ -41,12 +41,11 @@ class Body:
 
     @property
     def length(self) -> int:
-        """How many bytes there are."""
+        """The size in bytes."""
         return sum(map(len, self.pieces))
 
     @property
     def content_type(self) -> str:
-        """The type that HTTP tells."""
         return CONTENT_TYPES[self.variant.style]
 
 
@@ -73,7 +72,7 @@ class Publisher(OnDemand):
         self._count = 0
 
     def ready(self, variant: Variant) -> Body | None:
-        """Return the newest bytes in a form; None: they are being made now, ask again soon."""
+        """Return the newest body of a variant; None: it is being built, ask again soon."""
         now = monotonic()
         with self.changed:
             is_new = now - self._asked.get(variant, -IDLE_S) >= IDLE_S
@@ -84,7 +83,7 @@ class Publisher(OnDemand):
         return body if body is not None and now - body.made_at < _OLDEST_S else None
 
     def make(self) -> None:
-        """Make the bytes in all forms that somebody asks for; for the thread, or without one."""
+        """Build the bodies of all requested variants, on the thread or without it."""
         with self.changed:
             self._began_at = began = monotonic()
             asked = [variant for variant, at in self._asked.items() if began - at < IDLE_S]
@@ -123,7 +122,7 @@ class Publisher(OnDemand):
             self._problems.settle("max_series", "metrics: no group is withheld any more")
 
     def wait_s(self) -> float:
-        """Return how long to wait before bytes are to be made: less where there are none of a form yet."""
+        """Return the seconds until the next build is due: less where a variant has no body yet."""
         now = monotonic()
         asked = [variant for variant, at in self._asked.items() if now - at < IDLE_S]
         if not asked:

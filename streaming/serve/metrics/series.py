@@ -1,4 +1,4 @@
-"""Series, and the lines that they are: made of columns, without a step for each of them."""
+"""Series and their lines in the exposition formats, built from columns without a step per series."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from streaming.serve.metrics.catalogue.metric import Metric
 from streaming.serve.metrics.labels import TEXTS
 
 Values = npt.NDArray[Any]
-"""n int64 or doubles."""
+"""n int64 or float64 values."""
 
 _NO_SEPARATOR: Final = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """The values of one label of n series: numbers (n) of texts, which are as they stand between quotes."""
+    """The values of one label of n series: indices (n) into escaped texts."""
 
     texts: pa.Array
     places: Index
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Label":
-        """Take n texts that need no escapes."""
+        """Use n texts that need no escaping."""
         return cls(from_texts(texts).cast(TEXTS), np.arange(len(texts)))
 
     def where(self, rows: Index) -> "Label":
-        """Return those of some series."""
+        """Select rows by index."""
         return Label(self.texts, self.places[rows])
 
     def column(self) -> pa.Array:
@@ -42,8 +42,8 @@ class Label:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """n series of a metric: their labels by name, and their values. `groups` are the places of the groups
-    that they are about (None: about none)."""
+    """n series of a metric: their labels by name, and their values. `groups` are the places of their groups
+    (None: they belong to no group)."""
 
     metric: Metric
     labels: Mapping[str, Label]
@@ -54,7 +54,7 @@ class Series:
         return len(self.values)
 
     def where(self, chosen: Mask) -> "Series":
-        """Return some of them."""
+        """Select the series of a mask."""
         if chosen.all():
             return self
         rows = np.flatnonzero(chosen)
@@ -65,8 +65,8 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What is said of a metric before its lines; `labels` says what each label shows: of which name the
-    series have it, or a text that is the same in all."""
+    """The metadata of a metric; `labels` maps each label to the label of the series that it shows, or to a
+    constant."""
 
     name: str
     kind: str
@@ -77,21 +77,21 @@ class Head:
 
 @dataclass(frozen=True)
 class Constant:
-    """The value of a label that is the same in all series, as it stands between quotes."""
+    """A label value that all series share, escaped."""
 
     value: str
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A metric as it is told: its head, and its lines as bytes."""
+    """A metric in an exposition: its head, and its lines."""
 
     head: Head
     lines: memoryview
 
 
 def lines_of(head: Head, several: Iterable[Series]) -> memoryview:
-    """Return the lines of series of one metric."""
+    """Return the lines of `several` series of one metric."""
     parts = [_lines(head, series) for series in several if len(series)]
     if len(parts) == 1:
         return parts[0]
@@ -99,7 +99,7 @@ def lines_of(head: Head, several: Iterable[Series]) -> memoryview:
 
 
 def seconds(milliseconds: Index) -> Values:
-    """Return n times in ms as seconds since 1970."""
+    """Convert n times from ms to seconds since 1970."""
     times: Values = milliseconds / 1_000
     return times
 
@@ -126,7 +126,7 @@ def _scalar(text: str) -> pa.Scalar:
 
 
 def _bytes_of(texts: pa.Array) -> memoryview:
-    """Return n texts one after the other, on the same memory."""
+    """Return the concatenation of n texts, on the same memory."""
     _, bounds, data = texts.buffers()
     offsets = np.frombuffer(bounds, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")

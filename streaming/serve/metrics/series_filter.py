@@ -1,4 +1,4 @@
-"""Which series are wanted: granularity by group, and idle groups."""
+"""The filter of series: by granularity and by idle groups."""
 
 import fnmatch
 import re
@@ -21,7 +21,7 @@ _NONE_OF_GROUP: Final = "none"
 
 
 class Granularity:
-    """Says of each group up to which level there are series of it: by the first pattern that matches."""
+    """The finest level of the series of each group, by the first pattern that matches."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self.finest: Final = _NUMBERS[settings.granularity]
@@ -33,11 +33,10 @@ class Granularity:
 
     @property
     def finest_of_any(self) -> int:
-        """The finest level of any group."""
         return max([self.finest, *(number for _, number in self._patterns)])
 
     def of(self, groups: NameIndex) -> Index:
-        """Return the level (a number of `LEVELS`) of each of n groups."""
+        """Return the level (an index into `LEVELS`) of each of n groups."""
         if not self._patterns:
             return np.full(len(groups), self.finest)
         if self._known[0] is not groups:
@@ -46,7 +45,6 @@ class Granularity:
         return self._known[1]
 
     def of_each(self, groups: Sequence[str]) -> Index:
-        """Return the level of each of a few groups."""
         return np.array([self._of(group) for group in groups], np.int64)
 
     def _of(self, group: str) -> int:
@@ -59,7 +57,8 @@ def _number(granularity: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class SeriesFilter:
-    """Which groups (n) have series: up to which level, and which are idle, or cannot be judged now."""
+    """For n groups: the finest level, whether the group is idle, and whether its offsets partition is
+    complete. `withheld` counts the series that were dropped, by reason."""
 
     levels: Index
     finest: int
@@ -68,7 +67,7 @@ class SeriesFilter:
     withheld: Counter[str] = field(default_factory=Counter)
 
     def of(self, series: Series) -> Series:
-        """Return the wanted ones of series, and count the others."""
+        """Drop the unwanted series, and count them."""
         groups = series.groups
         if groups is None:
             return series
@@ -87,8 +86,8 @@ class SeriesFilter:
 
 
 def idle_groups(snapshot: MemorySnapshot, last_commit: Index, *, now: int, idle_after_ms: int) -> Mask:
-    """Tell of each group (n) whether it has no member and has committed nothing for so long (0: none is);
-    `last_commit` is when each committed last (ms, `NONE`: never, or not known)."""
+    """Return for each group (n) whether it has no member and no commit within `idle_after_ms` (0: never);
+    `last_commit` are the times of the last commits (ms; `NONE`: never, or unknown)."""
     if not idle_after_ms:
         return np.zeros(len(snapshot.groups), np.bool_)
     is_old = (last_commit != NONE) & (now - last_commit > idle_after_ms)

@@ -1,4 +1,4 @@
-"""What metrics are made from: memory_snapshots, what follows from them, and what listeners have counted."""
+"""The input of metrics: snapshots, assessments, and counts of the listeners."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ STEPS: Final = ("assessment", "bytes")
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaCounts:
-    """What the Kafka listener has answered, by the name of the request, how many connections it has, and how
-    many it has closed, by the reason."""
+    """Counts of the Kafka listeners: responses by name of the API, open connections, and closed connections
+    by reason."""
 
     requests: Mapping[str, int]
     connections: int
@@ -28,11 +28,11 @@ class KafkaCounts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MetricsSource:
-    """What one answer is made from, at a moment `now` (ms).
+    """The input of one response, at the moment `now` (ms).
 
-    `snapshot` is the newest, `assessment` may be of one before. `counters` None: nothing is counted, since
-    this is the only answer. `failures` say what of the tables could not be read, `rules` are the alert rules
-    that there are. `took_s` is how long the answer before this one took.
+    `snapshot` is the newest, `assessment` may be of an earlier one. `counters` None: nothing is counted,
+    because this is the only response. `failures` are the errors of reading the tables, `rules` the ids of the
+    alert rules, and `took_s` is how long the response before took.
     """
 
     now: int
@@ -53,12 +53,10 @@ class MetricsSource:
 
     @cached_property
     def by_group(self) -> Summed:
-        """The assessment summed up by group."""
         return Summed.by_group(self.current)
 
     @cached_property
     def by_topic(self) -> Summed:
-        """The assessment summed up by group and topic."""
         return Summed.by_topic(self.current)
 
     @cached_property
@@ -73,17 +71,17 @@ class MetricsSource:
 
     @cached_property
     def gone(self) -> list[str]:
-        """Groups that are gone, and were counted; none of them is in the assessment."""
+        """Groups that are gone but have counts; the assessment contains none of them."""
         known = self.assessment.snapshot.groups.names.places
         return [] if self.counters is None else [group for group in self.counters.gone if group not in known]
 
     @property
     def was_read(self) -> bool:
-        """Whether anything was read yet: until then nothing is known, not even that there are no groups."""
+        """Whether anything was read yet; before, it is unknown even whether there are groups."""
         return bool(self.snapshot.progress.partitions)
 
     @property
     def is_heard_of(self) -> bool:
-        """Whether the job's heartbeat is young enough to speak of anything but the job."""
+        """Whether the job's heartbeat is recent enough to report anything but the job."""
         within_ms = self.settings.tables.complete_within_ms
         return not self.snapshot.completeness(self.now, within_ms).is_silent

@@ -1,3 +1,2 @@
-"""The process of `offsetlake serve`: one snapshot that is kept new, the listeners that are answered from it,
-and a clean end. `serving` is all of it.
-"""
+"""The process of `offsetlake serve`: one snapshot kept up to date, the listeners that respond from it, and a
+clean shutdown. `serving` is the entry."""

@@ -1,4 +1,4 @@
-"""Where listeners listen: addresses that are there, and whether other machines can reach them."""
+"""Addresses to listen on: whether they exist, and whether other machines can reach them."""
 
 import socket
 
@@ -10,20 +10,19 @@ from streaming.settings.kinds import host_and_port
 
 
 def address(text: str) -> Address:
-    """Return the address that a setting names."""
     found = host_and_port(text)
     assert found is not None, text  # settings are checked when they are read
     return Address(*found)
 
 
 def others_at(text: str) -> list[str]:
-    """Return those of the addresses behind a host and port that other machines can reach.
+    """Return the addresses of a host and port that other machines can reach.
 
-    Raises `MisuseError` for what is no name, and `KafkaListenerError` for a host that is not known.
+    Raises `MisuseError` for an invalid host name, and `KafkaListenerError` for an unknown host.
     """
     try:
         found = socket.getaddrinfo(*address(text), type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # labels of a name have one to 63 letters
+    except UnicodeError as error:  # e.g. a label of the name with more than 63 letters
         raise MisuseError(
             f"listening on {text}: expected a host name or an address, found an invalid name "
             f"({error}). Use one of this machine, such as 127.0.0.1."
@@ -38,5 +37,4 @@ def others_at(text: str) -> list[str]:
 
 
 def shown(place: Address) -> str:
-    """Write an address as people do."""
     return f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"

@@ -1,16 +1,17 @@
-"""File handles: as many as connections may need, or fewer connections; some are kept for the tables."""
+"""File handles: raises the limit for connections, or limits connections, and keeps some handles for the
+tables."""
 
 import resource
 from typing import Final
 
 KEPT: Final = 512
-"""Handles that connections leave: for tables and logs, and for connections that are taken only to be closed,
-of which each listener may have a few hundred for a moment."""
+"""Handles kept free of connections: for tables and logs, and for connections that are accepted only to be
+closed, of which each listener may briefly have a few hundred."""
 
 
 def ensure(wanted: int) -> int:
-    """Return how many connections there may be, of so many that are wanted: the limit of open files is raised
-    for them, if this process may do that."""
+    """Return how many of the wanted connections are possible, after raising the limit of open files as far as
+    the process may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
@@ -22,5 +23,5 @@ def ensure(wanted: int) -> int:
 
 
 def connections_within(handles: int, wanted: int) -> int:
-    """Return how many connections there may be of those wanted, with so many handles: a quarter at least."""
+    """Return how many of the wanted connections fit into `handles`: at least a quarter of these."""
     return min(wanted, max(handles - KEPT, handles // 4))

@@ -1,4 +1,4 @@
-"""What the HTTP listener tells: metrics made of what `serve` knows."""
+"""Collects the input of metrics from the parts of `serve`, for the HTTP listener."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -27,9 +27,9 @@ _RULES: Final = tuple(rule.id for rule in RULES)
 
 
 class ServedMetrics(AbstractContextManager["ServedMetrics"]):
-    """Makes metrics within a `with` block, of what a tailer of the tables has (`http.app.Known`).
+    """Builds metrics from a tailer of the tables within a `with` block (`http.app.Known`).
 
-    `listeners` are the Kafka listeners, as they come.
+    `listeners` are the Kafka listeners.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         listeners: Sequence[KafkaListener] = (),
     ) -> None:
         """Raises `MisuseError` for labels that no series can have."""
-        self._settings, self._follower, self._listeners = settings, tailer, listeners
+        self._settings, self._tailer, self._listeners = settings, tailer, listeners
         self._refresher = Refresher(
             tables,
             lambda: tailer.current,
@@ -53,9 +53,9 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         self.publisher = Publisher(self._source, Exposition(settings.metrics), warn)
 
     def is_ready(self) -> bool:
-        """Tell whether the tables can be read, and the job is alive."""
+        """Return whether the tables can be read and the job is alive."""
         within_ms = self._settings.tables.complete_within_ms
-        return not self._failures() and is_ready(self._follower.current, now=now_ms(), within_ms=within_ms)
+        return not self._failures() and is_ready(self._tailer.current, now=now_ms(), within_ms=within_ms)
 
     def __enter__(self) -> Self:
         self._running = ExitStack()
@@ -64,24 +64,23 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the threads that make metrics."""
         self._running.close()
 
     def _source(self, took_s: float | None) -> MetricsSource:
         assessment = self._refresher.current()
         return source_of(
-            self._settings, self._follower, assessment, kafka=_counts(self._listeners), took_s=took_s
+            self._settings, self._tailer, assessment, kafka=_counts(self._listeners), took_s=took_s
         )
 
     def _failures(self) -> Sequence[str]:
-        look = self._follower.last_look
+        look = self._tailer.last_look
         return () if look is None else list(look.failures)
 
 
 def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -> Pieces:
     """Return the metrics as they are now; without those that are counted over time.
 
-    Raises `OffsetlakeError` where nothing was read, for then nothing can be said.
+    Raises `OffsetlakeError` if no topic was read into the tables yet.
     """
     exposition = Exposition(settings.metrics)
     tailer = Tailer(tables, warn)
@@ -112,7 +111,6 @@ def source_of(
     kafka: KafkaCounts | None = None,
     took_s: float | None = None,
 ) -> MetricsSource:
-    """Return what metrics are made from now."""
     look, newest = tailer.last_look, tailer.newest
     return MetricsSource(
         now=now_ms(),
@@ -139,12 +137,12 @@ def _counts(listeners: Sequence[KafkaListener]) -> KafkaCounts | None:
 
 
 def _summed(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    """Add up what listeners have counted, all by the same names."""
+    """Add up the counts of all listeners; all have the same names."""
     return {name: sum(one[name] for one in counts) for name in counts[0]}
 
 
 def _version() -> str:
     try:
         return version("offsetlake")
-    except PackageNotFoundError:  # a checkout that nobody has installed
+    except PackageNotFoundError:  # a checkout that is not installed
         return "unknown"

@@ -1,5 +1,5 @@
-"""Serves until told to stop: a thread keeps the snapshot, others make metrics and answer HTTP, and one loop
-answers Kafka's clients."""
+"""Serves until told to stop: one thread keeps the snapshot, others build metrics and respond over HTTP, and
+one event loop responds to Kafka's clients."""
 
 import asyncio
 import gc
@@ -36,8 +36,8 @@ from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settin
 from streaming.tables.tables import Tables
 
 _SWITCH_S: Final = 0.0001
-"""How long the thread that reads tables may go on while a request waits: fifty times shorter than Python's
-own 5 ms, for which every request would wait several times."""
+"""Python's thread switch interval: fifty times shorter than the default of 5 ms, which every request would
+wait for several times while tables are read."""
 
 _COLLECT_EVERY_S: Final = 10.0
 _POLL_S: Final = 0.05
@@ -103,11 +103,10 @@ async def _serve(
     stack: ExitStack,
     say: Say,
 ) -> None:
-    """Open the Kafka endpoints beside those that were `opened`, read the tables, and answer until told to
-    stop.
+    """Open the Kafka listeners, read the tables, and respond until told to stop.
 
-    Until everything was read once, clients are told that groups are loading. What is to end after the
-    endpoints is left on the stack.
+    Until everything was read once, clients get the error that groups are loading. Contexts that must outlive
+    the Kafka listeners are left on `stack`.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -148,8 +147,8 @@ def _share_of_connections(kafka_endpoints: int, is_http: bool, warn: Say) -> flo
 
 @contextmanager
 def _spared_garbage() -> Iterator[None]:
-    """Have Python collect no garbage by itself, which would stop all answers while a large one is made (see
-    `_collect`), and what is there now need not be looked through again and again."""
+    """Replace Python's automatic garbage collection, which would pause all responses while a large one is
+    built, by `_collect`, and exclude the present objects from it."""
     gc.disable()
     gc.collect()
     gc.freeze()
@@ -161,14 +160,14 @@ def _spared_garbage() -> Iterator[None]:
 
 
 async def _collect(listener: KafkaListener) -> None:
-    """Collect garbage now and then, between two large answers: so there is little to look through."""
+    """Collect garbage periodically, between two large responses, so that there is little to traverse."""
     while True:
         await asyncio.sleep(_COLLECT_EVERY_S)
         await listener.at_length(gc.collect)
 
 
 def _token(http: HttpSettings) -> str | None:
-    """Return the token of the HTTP endpoint; other machines may reach it only with one, or through a
+    """Return the token of the HTTP listener; other machines may reach it only with a token or through a
     proxy."""
     if not http.listen:
         return None
@@ -183,7 +182,7 @@ def _token(http: HttpSettings) -> str | None:
 
 
 def _listening(endpoint: KafkaListenerSettings) -> Address:
-    """Return the address to listen on; only this machine may reach it, for nobody is asked who they are."""
+    """Return the address to listen on: loopback only, because clients are not authenticated."""
     others = others_at(endpoint.listen)
     if others:
         raise MisuseError(
@@ -207,8 +206,7 @@ def _advertised(endpoint: KafkaListenerSettings) -> Address | None:
 
 
 def _means_any(host: str) -> bool:
-    """Tell whether a host is an address that means any, however it is written (0, 0x0, 0.0, ::0,
-    ::ffff:0.0.0.0)."""
+    """Return whether a host is a wildcard address in any notation (0, 0x0, 0.0, ::0, ::ffff:0.0.0.0)."""
     with suppress(OSError):
         return socket.inet_aton(host) == bytes(4)
     with suppress(ValueError):

@@ -1,6 +1,6 @@
-"""Every metric of `offsetlake serve`, declared once: its name, what it means, how it is asked for.
+"""Every metric of `offsetlake serve`, declared once: its name, meaning and an example query.
 
-`schemes` has the names that other exporters give them, `document` the tables of docs/metrics.md.
+`schemes` has the names of other exporters, `document` the tables of docs/metrics.md.
 """
 
 from typing import Final
@@ -10,9 +10,9 @@ from streaming.serve.metrics.catalogue.of_groups import OF_GROUPS, OF_PARTITIONS
 from streaming.serve.metrics.catalogue.of_job import OF_JOB
 
 CATALOGUE: Final[tuple[Metric, ...]] = (*OF_JOB, *OF_GROUPS, *OF_TOPICS, *OF_PARTITIONS)
-"""Every metric, in the order in which they are told."""
+"""Every metric, in the order of the exposition."""
 
 BY_NAME: Final = {metric.name: metric for metric in CATALOGUE}
 
 OWN_LABELS: Final = frozenset(label for metric in CATALOGUE for label in metric.labels)
-"""The names of labels that no label of the settings may have."""
+"""The label names that the settings may not use."""

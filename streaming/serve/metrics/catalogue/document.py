@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md, made from the catalogue and the names of others."""
+"""The tables of docs/metrics.md, from the catalogue and the names of other exporters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,12 +15,12 @@ _TITLES: dict[Level, str] = {
 
 
 def tables_of_metrics() -> str:
-    """Return the metrics as tables in Markdown, one for each level."""
+    """Return the metrics as Markdown tables, one per level."""
     return "\n".join(line for level in LEVELS for line in _level(level))
 
 
 def tables_of_names() -> str:
-    """Return the names of other exporters as tables in Markdown, and their metrics that we lack."""
+    """Return the names of other exporters as Markdown tables, and their metrics that we lack."""
     return "\n".join(line for name in SCHEMES for line in _scheme(name))
 
 

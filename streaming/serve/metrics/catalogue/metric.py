@@ -1,7 +1,7 @@
-"""What one metric is.
+"""The declaration of one metric.
 
-Names follow Prometheus' conventions (`promtool check metrics`): base units, moments instead of ages, `_total`
-for counters alone. A series that would be wrong is not there: see `Metric.absent`.
+Names follow Prometheus' conventions (`promtool check metrics`): base units, timestamps instead of ages,
+`_total` for counters only. A series that would be wrong is absent: see `Metric.absent`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Kind = Literal["gauge", "counter"]
 Level = Literal["job", "group", "topic", "partition"]
 
 LEVELS: Final[tuple[Level, ...]] = ("job", "group", "topic", "partition")
-"""What series are about, the coarsest first: each level has a `granularity` of its name."""
+"""The subjects of series, from coarse to fine; each is also a `granularity`."""
 
 PREFIX: Final = "offsetlake_"
 
@@ -20,11 +20,11 @@ SECONDS: Final = "seconds"
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric. `name` is without the prefix, `unit` that of its end (empty: a number of things).
+    """One metric. `name` has no prefix; `unit` is the unit at its end (empty: a count).
 
-    `help` is what scrapers show, in a line; `absent` says when there is no series of it (empty: there always
-    is one). `example` is a query. `counts`: it is the number of offsets of which this boolean of
-    `assessment.POSITIONS` holds, and there is no series where that is 0.
+    `help` is the one-line description for scrapers; `absent` is when there is no series (empty: never).
+    `example` is a query. `counts`: the value is the number of offsets for which this boolean column of
+    `assessment.POSITIONS` is true, without a series where that is 0.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The metrics of groups: of each, of each and a topic, of each and a topic partition."""
+"""The metrics of groups, of groups and topics, and of groups and topic partitions."""
 
 from typing import Final
 
@@ -7,7 +7,8 @@ from streaming.lag.rules import STATUSES
 from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
 CAUSES_FROM_0: Final = (EXPIRED, DELETED)
-"""Each group has series of these causes from 0 on; of other causes from the first removal on."""
+"""Each group has a series of these causes from the start, with the value 0; of other causes after the first
+removal."""
 
 _GROUP: Final = ("group",)
 _TOPIC: Final = ("group", "topic")

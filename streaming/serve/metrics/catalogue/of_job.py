@@ -6,8 +6,8 @@ from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
 MAX_SERIES: Final = "max_series"
 WITHHELD: Final = (MAX_SERIES, "granularity", "idle", "incomplete")
-"""Why series are left out (the label `reason`): there would be too many, patterns leave them out, their group
-is idle, or their offsets partition cannot be judged now."""
+"""Why series are withheld (the label `reason`): there would be too many, a pattern excludes them, their group
+is idle, or their offsets partition is incomplete."""
 
 _SOURCE: Final = ("source_partition",)
 

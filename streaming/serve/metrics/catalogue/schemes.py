@@ -1,8 +1,8 @@
-"""Names of others: our series under the metric and label names of exporters that people have boards for.
+"""Our series under the metric and label names of other exporters, for existing dashboards.
 
-Labels of which we know no value are empty, as Prometheus has a label that is not there. Never are there two
-schemes at once; metrics of the job have no names of others, and keep ours. What these exporters tell and we
-cannot is listed in docs/metrics.md.
+A label whose value we do not know is empty, which Prometheus treats as absent. One scheme at most is in use;
+metrics of the job keep our names. docs/metrics.md lists the metrics of these exporters that we cannot
+provide.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,18 +21,19 @@ NOT_KNOWN: Final = Constant("")
 OWN: Final = "offsetlake"
 
 CLUSTER: Final = "cluster_id"
-"""Stands for the id of the cluster where a label shows it."""
+"""A placeholder in `labels` for the id of the cluster."""
 
 CLUSTER_NAME: Final = "cluster_name"
-"""The label of kafka-lag-exporter that operators choose: `[metrics.labels]` may, else it is the id."""
+"""The cluster label of kafka-lag-exporter: its value is set in `[metrics.labels]`, by default the cluster
+id."""
 
 Shown = str | Constant
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A metric of another exporter: which of ours it is, its name, what its labels show, and its values if
-    they are others."""
+    """A metric of another exporter: our metric (`of`), its name, the source of its labels, and its values if
+    they differ."""
 
     of: str
     name: str
@@ -123,7 +124,7 @@ SCHEMES: Final[Mapping[str, Sequence[Foreign]]] = {
         Foreign("topic_partition_log_end_offset", "kminion_kafka_topic_partition_high_water_mark", _KM_LOG),
     ),
 }
-"""The metrics of each exporter that we have, but for our own names."""
+"""The metrics of each exporter that we provide."""
 
 NOT_HAD: Final[Mapping[str, Sequence[str]]] = {
     "kafka_exporter": (
@@ -153,4 +154,4 @@ NOT_HAD: Final[Mapping[str, Sequence[str]]] = {
         "kminion_exporter_*",
     ),
 }
-"""What each exporter tells, and the tables do not."""
+"""The metrics of each exporter that the tables cannot provide."""
