@@ -1,9 +1,9 @@
-"""One reading of the topic: from a checkpoint on, into which tables, and what runs beside it.
+"""One reading of the topic: from a checkpoint into tables, with the work beside it.
 
-The checkpoint of each reading from the start has a folder of its own, numbered by `Progress.generation`.
+Each reading from the beginning has its own checkpoint folder, numbered by `Progress.generation`.
 
-Every reading begins with what the brokers say about the topic then (`TopicNow`): it may have become another
-one since the process started, or since a rebuild was interrupted.
+Every reading first requests the current state of the topic (`TopicNow`): the topic may have changed since the
+process started, or since a rebuild was interrupted.
 """
 
 import threading
@@ -45,17 +45,17 @@ from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.tables import Tables
 
 Beside = Sequence[AbstractContextManager[object]]
-"""What runs beside a query: started after it, ended after it."""
+"""Context managers that run beside a query: entered after its start, exited after its end."""
 
 _PAUSE_BEATS: Final = 3
-"""A job that has not had everything read for this many heartbeats was paused, or is behind."""
+"""A job that has not read everything for this many heartbeats was paused, or is behind."""
 
 
 @dataclass(frozen=True)
 class TopicReader:
-    """Reads one topic into tables, on an existing session; what all readings of a process share.
+    """Reads one topic into tables with an existing session; shared by all readings of a process.
 
-    `facts` are those of the start: they say which cluster it is.
+    `facts` are from the start of the process: they identify the cluster.
     """
 
     spark: SparkSession
@@ -67,35 +67,32 @@ class TopicReader:
 
     @property
     def tables(self) -> Tables:
-        """The live tables."""
         held = self.settings.tables
         return Tables(held.root, held.storage_options, held.complete_within_ms)
 
     @cached_property
     def watch(self) -> TopicWatch:
-        """What watches the topic."""
         pause_ms = _PAUSE_BEATS * self.settings.job.heartbeat_every_ms
         return TopicWatch(self.broker, self.settings.source.topic, pause_ms=pause_ms)
 
     @cached_property
     def interruptions(self) -> Interruptions:
-        """What tells interrupted readings from failures."""
         return Interruptions(
             self.broker, self.watch, self.facts.partition_count, say=self.listener.warn, stop=self.stop
         )
 
     @property
     def topic_ids(self) -> TopicIds:
-        """Ask the brokers which topics there are; not about a copy, whose topics may be another cluster's."""
+        """Requests topic ids from the brokers; none for a copy of the topic, whose topics may belong to
+        another cluster."""
         is_original = self.settings.source.topic == OFFSETS_TOPIC
         return self.broker.topic_ids if is_original else lambda _: None
 
     def checkpoint(self, generation: int) -> Checkpoint:
-        """Return the checkpoint of a generation."""
         return Checkpoint(self.spark, f"{self.settings.job.checkpoint}/{generation}")
 
     def topic_now(self, *, once: bool = False) -> TopicNow | None:
-        """Ask the brokers about the topic until everything is answered; None if told to stop before.
+        """Request the state of the topic until all brokers answer; None if stopped before.
 
         With `once` brokers must answer within `connect_timeout`, else `BrokerError`.
         """
@@ -129,12 +126,11 @@ class TopicReader:
         beside: Beside = (),
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
     ) -> Housekeeping:
-        """Read from the position of the progress into its tables, until told to stop or (`once`) to the
-        current end.
+        """Read from the position of the progress into its tables, until stopped or (`once`) to the current
+        end.
 
-        `frozen` is the writer of tables that stay as they are meanwhile. `alerts_evaluated_at` tells when
-        alerts were last evaluated (ms). Returns the background worker, which knows
-        a reason to rebuild that was found.
+        `frozen` is the writer of tables that do not change meanwhile. `alerts_evaluated_at` returns when
+        alerts were last evaluated (ms). Returns the housekeeping, with its reason to rebuild, if any.
         """
         checkpoint = self.checkpoint(progress.generation)
         said = Progress() if progress == Progress(generation=progress.generation) else progress
@@ -174,7 +170,7 @@ class TopicReader:
         once: bool,
         beside: Beside,
     ) -> None:
-        """Run the query from its start to its end, with housekeeping and what else runs beside it."""
+        """Run the query from start to end, with housekeeping and the other work beside it."""
 
         def is_stopping() -> bool:
             return self.stop.is_set() or housekeeping.wants_end
@@ -203,7 +199,7 @@ class TopicReader:
                 wait_for_end(query, gate, is_stopping)
 
     def _state_partitions(self, checkpoint: Checkpoint) -> int:
-        """Return the number of state partitions that the checkpoint holds, or will hold."""
+        """Return the number of state partitions in the checkpoint, or for a new one."""
         wanted = state_partitions(self.spark)
         held = checkpoint.state_partitions() or wanted
         if held != wanted:
@@ -222,8 +218,8 @@ class TopicReader:
         *,
         said: Progress,
     ) -> BatchWriter:
-        """Return a writer that goes on from this progress of tables, which were written from the
-        checkpoint, and made of what they `said`."""
+        """Return a writer that continues from this progress; `said` is the progress in the tables from which
+        it was derived."""
         return BatchWriter(
             tables,
             progress,
@@ -237,14 +233,14 @@ class TopicReader:
         )
 
     def log_end_samplers(self, tables: Tables) -> list[LogEndSampler]:
-        """Return what samples log ends for tables; nothing does for a copy, whose topics may be another
-        cluster's."""
+        """Return the sampler of log ends; none for a copy of the topic, whose topics may belong to another
+        cluster."""
         if self.settings.source.topic != OFFSETS_TOPIC:
             return []
         return [LogEndSampler(tables, self.broker, self.settings.log_ends, self.listener.warn)]
 
     def alert_watch(self, tables: Tables) -> AlertWatch:
-        """Return what evaluates alerts on tables and delivers them."""
+        """Return the evaluation and delivery of alerts on tables."""
         alerts = self.settings.alerts
         source = source_labels(self.facts.cluster_id, self.settings.source.topic)
         return AlertWatch(

@@ -1,5 +1,5 @@
-"""Asks about the topic until everything is answered; reports what it waits for, and sends heartbeats
-meanwhile."""
+"""Requests the state of the topic until all brokers answer; meanwhile reports problems and sends
+heartbeats."""
 
 import threading
 import time
@@ -16,9 +16,9 @@ from streaming.settings.model import Settings
 
 
 class TopicQuestion:
-    """One question, repeated every `topic_poll_every` until it is answered.
+    """One request, repeated every `topic_poll_every` until it is answered.
 
-    `beside` is what goes on while it is not (alerts), `heartbeat` writes a heartbeat that says so.
+    `beside` runs meanwhile (alerts), `heartbeat` commits a heartbeat with the silence of the brokers.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class TopicQuestion:
         self._lack: BrokerError | None = None
 
     def ask(self, stop: threading.Event, *, limit_ms: int | None = None) -> TopicNow | None:
-        """Return what the topic is like, None once `stop` is set.
+        """Return the state of the topic, None once `stop` is set.
 
-        Raises `AccessRefusedError`, and `BrokerError` where brokers are silent, or the topic is not there,
-        for `limit_ms` (None: never).
+        Raises `AccessRefusedError`, and `BrokerError` if brokers are silent, or the topic does not exist, for
+        `limit_ms` (None: never).
         """
         if stop.is_set():
             return None
@@ -67,7 +67,8 @@ class TopicQuestion:
         return None
 
     def _answer(self) -> TopicNow | None:
-        """Return what the topic is like; say so and return None if no broker answers, or it is not there."""
+        """Return the state of the topic; report the problem and return None if no broker answers, or it does
+        not exist."""
         servers, name = self._settings.source.bootstrap_servers, self._settings.source.topic
         try:
             topic = self._watch.now()
