@@ -1,5 +1,6 @@
 """Keeps the newest assessment, while somebody asks: on a thread of its own, for a small part of a core."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
@@ -17,6 +18,8 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.settings.model import ExpirySettings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 EVERY_S: Final = 15.0
 """How old an assessment may be while somebody asks for it, but for what `_SHARE` says."""
@@ -39,13 +42,12 @@ _OLD_MS: Final = 5 * MINUTE_MS
 
 
 class Refresher(OnDemand):
-    """Makes assessments within a `with` block, of what `snapshot` gives; `say` gets what goes wrong."""
+    """Makes assessments within a `with` block, of what `snapshot` gives."""
 
     def __init__(
         self,
         tables: Tables,
         snapshot: Callable[[], MemorySnapshot],
-        say: Callable[[str], None],
         *,
         health: HealthRules,
         expiry: ExpirySettings,
@@ -57,7 +59,7 @@ class Refresher(OnDemand):
         self._health, self._expiry = health, expiry
         self._habits = habits_by(health)
         self._every_s, self._clock = every_s, clock
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._assessment = Assessment.none()
         self._asked_at = -IDLE_S
         self._made_at = -IDLE_S
