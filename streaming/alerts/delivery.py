@@ -5,6 +5,7 @@ Deliveries are recorded in the table of alerts after they succeed. A crash in be
 the same id and revision, so no alert is lost; without a crash none is delivered twice.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
+
+_log = logging.getLogger(__name__)
 
 _RECORD_EVERY: Final = 50
 """Number of deliveries recorded in one commit; a crash may repeat as many."""
@@ -40,7 +43,6 @@ class Notifier:
         self,
         alerts: AlertTable,
         receiver: Receiver,
-        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -49,8 +51,7 @@ class Notifier:
         longest_s = LONGEST_PAUSE_S if self._every_s is None else min(LONGEST_PAUSE_S, self._every_s)
         self._alerts = alerts
         self._receiver = receiver
-        self._say = say
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._clock = clock
         self._steady = steady
         self._unrecorded: dict[str, Delivery] = {}  # outcomes by episode id
@@ -209,7 +210,7 @@ class Notifier:
         failed = replace(before, failing_since=since, error=str(error))
         if not error.is_answer or not self._refusals.refuse(told, self._steady()):
             return failed
-        self._say(
+        _log.warning(
             f"{self._receiver.name} has refused the alert {episode.rule} of {episode.finding.subject} "
             f"{MOST_REFUSALS} times while it took others, so it is not sent again before it changes: {error}"
         )

@@ -42,7 +42,6 @@ class Evaluator:
         *,
         receivers: Sequence[str],
         ask_log_ranges: AskLogRanges | None,
-        say: Callable[[str], None],
         health: HealthSettings | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
@@ -51,7 +50,7 @@ class Evaluator:
         self._alerts = alerts
         self._settings = settings
         self._receivers = receivers
-        self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
+        self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms)
         self._clock = clock
         self._seen_up_to = 0  # sequence up to which changes were read
         self._positions = Positions(settings, rules)

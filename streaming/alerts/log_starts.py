@@ -1,5 +1,6 @@
 """The log start offsets of committed topic partitions, requested from the brokers every few minutes."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -9,6 +10,8 @@ from streaming.alerts.rules import OFFSET_BELOW_LOG_START
 from streaming.common.rate_limits import OngoingProblems
 from streaming.lag.log_ranges import Partition, partitions_in
 from streaming.model.errors import OffsetlakeError
+
+_log = logging.getLogger(__name__)
 
 
 class LogRange(Protocol):
@@ -24,10 +27,10 @@ AskLogRanges = Callable[[Iterable[Partition]], Mapping[Partition, LogRange]]
 class LogStarts:
     """Caches the answer of the brokers for `every_ms`."""
 
-    def __init__(self, ask: AskLogRanges | None, every_ms: int, say: Callable[[str], None]) -> None:
+    def __init__(self, ask: AskLogRanges | None, every_ms: int) -> None:
         self._ask = ask
         self._every_ms = every_ms
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._asked_at: int | None = None
         self._starts: Mapping[Partition, int | None] | None = None
 

@@ -3,8 +3,9 @@
 This runs on threads of its own, takes no lock of the writer, and its failures never end the job.
 """
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Self
 
 from streaming.alerts.delivery import Notifier, NotifierThread
@@ -17,6 +18,8 @@ from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 _END_LIMIT_S: Final = 15.0
 """Time limit for each thread at the end. What is not delivered by then is delivered after the next start."""
@@ -36,7 +39,6 @@ class AlertWatch(threading.Thread):
         receivers: Sequence[Receiver],
         *,
         ask_log_ranges: AskLogRanges | None,
-        say: Callable[[str], None],
         health: HealthSettings | None = None,
     ) -> None:
         super().__init__(name="offsetlake-alerts", daemon=True)
@@ -47,13 +49,12 @@ class AlertWatch(threading.Thread):
             settings,
             receivers=[receiver.name for receiver in receivers],
             ask_log_ranges=ask_log_ranges,
-            say=say,
             health=health,
         )
-        self._notifiers = {receiver.name: Notifier(alerts, receiver, say) for receiver in receivers}
+        self._notifiers = {receiver.name: Notifier(alerts, receiver) for receiver in receivers}
         self._threads = [NotifierThread(notifier, name) for name, notifier in self._notifiers.items()]
         self._every_s = settings.evaluate_every_ms / 1_000
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._done = threading.Event()
         self._evaluated_at: int | None = None
 

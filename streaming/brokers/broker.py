@@ -3,6 +3,7 @@
 All are read-only and return within a timeout.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +53,8 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds
 from streaming.settings.model import SourceSettings
 
+_log = logging.getLogger(__name__)
+
 REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
 """For requests that batches and heartbeats wait for: a silent broker must be reported within 15 seconds."""
@@ -89,7 +92,6 @@ class Broker:
 
     def wait_for_topic(
         self,
-        say: Callable[[str], None],
         give_up: Callable[[], bool],
         *,
         waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
@@ -98,8 +100,8 @@ class Broker:
         """Wait until the topic exists and return its facts; None when `give_up` says so before.
 
         The brokers must answer within `connect_timeout`, else `BrokerError`. The topic may take `limit_ms`,
-        else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. `say`
-        is called once to report that, `waiting` says what is waited for.
+        else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. That
+        is logged once, and `waiting` says what is waited for.
         """
         source = self._source
         servers, pause_ms = source.bootstrap_servers, source.topic_poll_every_ms
@@ -108,7 +110,7 @@ class Broker:
             facts = self.topic_facts(source.connect_timeout_ms / 1_000)
         if facts is not None:
             return facts
-        say(
+        _log.warning(
             f"topic {source.topic} does not exist yet on {servers}, or this user may not see it (Describe "
             "permission): waiting for it (Kafka creates it when the first group commits)"
         )

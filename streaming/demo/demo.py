@@ -157,7 +157,7 @@ class _Job(threading.Thread):
     def run(self) -> None:
         """Run until stopped; `check` raises a failure."""
         try:
-            silent = Reporter(lambda _: None, lambda _: None, lambda _: None, lambda _: None)
+            silent = Reporter(lambda _: None, lambda _: None)
             run_job(self._settings, silent, self.stop, once=False)
         except BaseException as error:
             self.failure = error

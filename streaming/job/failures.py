@@ -3,9 +3,10 @@
 Refusals end it; it waits for silent brokers (docs/decisions/0015).
 """
 
+import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from streaming.brokers.broker import Broker
@@ -15,6 +16,8 @@ from streaming.job.topic.watch import TopicWatch
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.spark.java_errors import told
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 _STATE_SCHEMA_GONE: Final = re.compile(
     r"(?:FileNotFound|NoSuchFile)Exception: .*?(?P<file>\S+/_stateSchema/\S*\w)"
@@ -117,13 +120,11 @@ class Interruptions:
         watch: TopicWatch,
         partition_count: int,
         *,
-        say: Callable[[str], None],
         stop: threading.Event,
     ) -> None:
         self._broker = broker
         self._watch = watch
         self._partition_count = partition_count
-        self._say = say
         self._stop = stop
         self._positions: dict[int, int] = {}
         self._late_starts = 0
@@ -135,10 +136,10 @@ class Interruptions:
         if isinstance(failure, WorkerTooLateError):
             self._late_starts = 1 if self._has_moved(tables) else self._late_starts + 1
             if self._late_starts <= _MOST_LATE_STARTS:
-                self._say(f"{failure} Starting the query again.")
+                _log.warning("%s Starting the query again.", failure)
                 return
         if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
-            self._say(f"{failure} Reading continues as soon as they answer.")  # they may be back by now
+            _log.warning("%s Reading continues as soon as they answer.", failure)  # they may be back by now
             return
         if isinstance(failure, RecordTimestampError):
             places = self._broker.first_since(LATEST_TIMESTAMP_MS + 1, self._partition_count)

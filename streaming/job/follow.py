@@ -50,7 +50,7 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
     check_checkpoint(progress, reader.checkpoint(progress.generation), reader.settings)
     watch = reader.alert_watch(tables)
     samplers = reader.log_end_samplers(tables)
-    beside: Beside = [Maintainer(tables, reader.settings, reader.listener.warn), watch, *samplers]
+    beside: Beside = [Maintainer(tables, reader.settings), watch, *samplers]
     housekeeping = reader.read(
         tables,
         progress,

@@ -1,6 +1,7 @@
 """Periodic work beside reading, also without batches: heartbeats, folds, checks of the topic, and rolling of
 Spark's log."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 
+_log = logging.getLogger(__name__)
+
 _POLL_S: Final = 0.2
 _ROLL_EVERY_MS: Final = 60_000
 
@@ -33,9 +36,8 @@ storage library itself already retries transient errors of object stores for min
 class Retrying:
     """Lets work fail for a while: storage that refuses once is no reason to end a job of months."""
 
-    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
+    def __init__(self, doing: str) -> None:
         self._doing = doing
-        self._say = say
         self._failures = 0
 
     def succeeds(self, work: Callable[[], object]) -> bool:
@@ -54,10 +56,10 @@ class Retrying:
             if self._failures == ATTEMPTS:
                 raise
             if self._failures == 1:
-                self._say(f"{self._doing} failed, retrying: {in_one_line(error)}")
+                _log.warning("%s failed, retrying: %s", self._doing, in_one_line(error))
             return False
         if self._failures:
-            self._say(f"{self._doing} works again")
+            _log.warning("%s works again", self._doing)
         self._failures = 0
         return True
 
@@ -99,7 +101,6 @@ class Housekeeping(threading.Thread):
         watch: TopicWatch,
         retention: RetentionReader,
         settings: Settings,
-        say: Callable[[str], None],
         *,
         frozen: BatchWriter | None = None,
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
@@ -112,9 +113,8 @@ class Housekeeping(threading.Thread):
         self._watch = watch
         self._retention = retention
         self._settings = settings
-        self._say = say
         self._done = threading.Event()
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._is_answered = False
         self._pace = ClockPace()
         self._reading = Interval(settings.expiry.read_every_ms, at_once=False)
@@ -132,7 +132,7 @@ class Housekeeping(threading.Thread):
         heartbeat = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
         fold = Interval(self._settings.tables.fold_every_ms, at_once=True)
         roll = Interval(_ROLL_EVERY_MS, at_once=False)
-        beating, folding = Retrying("a heartbeat", self._say), Retrying("folding the tables", self._say)
+        beating, folding = Retrying("a heartbeat"), Retrying("folding the tables")
         try:
             while not self._done.wait(_POLL_S):
                 if roll.is_due():

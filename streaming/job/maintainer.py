@@ -1,5 +1,6 @@
 """Runs maintenance on a schedule inside the job, in a thread that delays neither batches nor heartbeats."""
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final, Self
@@ -13,6 +14,8 @@ from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 _FIRST_ROUND_AFTER: Final = 0.1  # of the interval: for jobs that are restarted often
 _STOP_LIMIT_S: Final = 30.0  # for the current step; an interrupted step leaves files for the next vacuum
 
@@ -24,14 +27,13 @@ class Maintainer(threading.Thread):
         self,
         tables: Tables,
         settings: Settings,
-        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         super().__init__(name="offsetlake-maintenance", daemon=True)
         self._tables = tables
         self._keep = KeepTimes.of(settings)
         self._every_s = settings.tables.maintain_every_ms / 1_000
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._clock = clock
         self._done = threading.Event()
 

@@ -6,6 +6,7 @@ Every reading first requests the current state of the topic (`TopicNow`): the to
 process started, or since a rebuild was interrupted.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -44,6 +45,8 @@ from streaming.spark.query import start_query
 from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 Beside = Sequence[AbstractContextManager[object]]
 """Context managers that run beside a query: entered after its start, exited after its end."""
 
@@ -77,9 +80,7 @@ class TopicReader:
 
     @cached_property
     def interruptions(self) -> Interruptions:
-        return Interruptions(
-            self.broker, self.watch, self.facts.partition_count, say=self.listener.warn, stop=self.stop
-        )
+        return Interruptions(self.broker, self.watch, self.facts.partition_count, stop=self.stop)
 
     @property
     def topic_ids(self) -> TopicIds:
@@ -108,7 +109,6 @@ class TopicReader:
         question = TopicQuestion(
             self.watch,
             self.settings,
-            self.listener.warn,
             waiting=self.listener.waiting,
             beside=lambda: self.alert_watch(tables) if is_filled else nullcontext(),
             heartbeat=heartbeat,
@@ -138,7 +138,7 @@ class TopicReader:
             bound(progress, self.settings, topic).with_ends(topic.ends, topic.now),
             tombstones_kept_ms=topic.delete_retention_ms,
         )
-        retention = RetentionReader(self.broker, self.settings, self.listener.warn)
+        retention = RetentionReader(self.broker, self.settings)
         progress = progress.with_retention(retention.read(now_ms()))
         tables.create()
         evaluation = Evaluation()
@@ -150,7 +150,6 @@ class TopicReader:
             self.watch,
             retention,
             self.settings,
-            self.listener.warn,
             frozen=frozen,
             alerts_evaluated_at=alerts_evaluated_at,
         )
@@ -193,7 +192,7 @@ class TopicReader:
             with self.listener.waiting(f"reading the first batch of topic {topic}"):
                 is_anything_new = wait_for_first_batch(query, gate, is_stopping)
             if not is_anything_new:
-                self.listener.say(f"topic {topic} has nothing new; waiting for commits")
+                _log.info("topic %s has nothing new; waiting for commits", topic)
             wait_for_stop(query, gate, is_stopping, ends_soon=once)
             with self.listener.waiting("finishing the current batch"):
                 wait_for_end(query, gate, is_stopping)
@@ -203,7 +202,7 @@ class TopicReader:
         wanted = state_partitions(self.spark)
         held = checkpoint.state_partitions() or wanted
         if held != wanted:
-            self.listener.warn(
+            _log.warning(
                 f"checkpoint {checkpoint.path}: expected {wanted} state partitions ([job] state_partitions), "
                 f"found {held}. The job goes on with {held}; `offsetlake rebuild` makes them {wanted}."
             )
@@ -237,7 +236,7 @@ class TopicReader:
         cluster."""
         if self.settings.source.topic != OFFSETS_TOPIC:
             return []
-        return [LogEndSampler(tables, self.broker, self.settings.log_ends, self.listener.warn)]
+        return [LogEndSampler(tables, self.broker, self.settings.log_ends)]
 
     def alert_watch(self, tables: Tables) -> AlertWatch:
         """Return the evaluation and delivery of alerts on tables."""
@@ -248,6 +247,5 @@ class TopicReader:
             alerts,
             receivers(alerts, write=self.listener.write, source=source),
             ask_log_ranges=self.broker.log_ranges,
-            say=self.listener.warn,
             health=self.settings.health,
         )

@@ -6,6 +6,7 @@ them, which also switches to the checkpoint of the next generation. A rebuild in
 is resumed; after it, only leftovers remain to be deleted.
 """
 
+import logging
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +22,8 @@ from streaming.model.progress import Progress, Rebuild
 from streaming.model.schemas import CHANGES
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 ASKED_FOR: Final = "it was requested"
 """The reason of a rebuild requested by a user."""
@@ -44,7 +47,7 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
     live = reader.tables
     live.create()
     progress = _announced(reader, live.progress(), reason)
-    reader.listener.say(
+    _log.info(
         f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "
         f"{reader.settings.source.topic} from the beginning. Until that is done, queries answer from the "
         "tables as they were before"
@@ -56,9 +59,9 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
             return False
         if again is None:
             delete_leftovers(reader, change_over(live, live.aside(), reader.topic_ids))
-            reader.listener.say("the rebuild is complete")
+            _log.info("the rebuild is complete")
             return True
-        reader.listener.say(f"{again}. The rebuild starts over.")
+        _log.info("%s. The rebuild starts over.", again)
     raise JobFailedError(
         f"rebuilding: expected to read all of topic {reader.settings.source.topic} in one of "
         f"{_REBUILD_ATTEMPTS} attempts, found at the end of the last one that {again}. The tables are "
@@ -149,7 +152,7 @@ def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicN
         reason = reason_to_rebuild(found, topic)
         if reason is None:
             return found
-        reader.listener.say(f"{reason}. The interrupted rebuild starts over.")
+        _log.info("%s. The interrupted rebuild starts over.", reason)
     aside.delete()
     checkpoint.delete()
     return Progress(generation=generation)

@@ -35,14 +35,11 @@ Waiting = Callable[[str], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Reporter:
-    """Where the job reports to: sentences for people, what each batch did, and alerts as lines of JSON.
+    """Where the job reports to, beside its log: what each batch did, and alerts as lines of JSON.
 
-    `warn` gets sentences about what goes wrong, and about its end; `say` gets the others. `write` raises what
-    writing raises, so that an alert that could not be written is written later.
+    `write` raises what writing raises, so that an alert that could not be written is written later.
     """
 
-    say: Callable[[str], None]
     batch: Callable[[BatchReport], None]
     write: Callable[[str], None]
-    warn: Callable[[str], None]
     waiting: Waiting = nullcontext

@@ -74,10 +74,7 @@ def archive_classes(settings: Settings, archive: Path) -> None:
         if next(seen) >= _BATCHES_OF_ARCHIVE:
             stop.set()
 
-    def ignore(_: str) -> None:
-        pass
-
-    run_job(settings, Reporter(ignore, count, ignore, ignore), stop, once=False)
+    run_job(settings, Reporter(count, lambda _: None), stop, once=False)
     limit.cancel()
     with _explained(settings), suppress(subprocess.TimeoutExpired):
         end_jvm(_ARCHIVE_LIMIT_S)
@@ -98,10 +95,10 @@ def _with_reader(
     find_java()  # the jars may exist without it
     Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before any waiting
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
-        jars = ensure_jars("connector", warn=listener.warn)
+        jars = ensure_jars("connector")
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
-    facts = broker.wait_for_topic(listener.warn, stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
+    facts = broker.wait_for_topic(stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
     if facts is None or stop.is_set():
         return
     with (

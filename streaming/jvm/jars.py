@@ -13,13 +13,14 @@ downloads, from which the next attempt continues. A complete set needs neither n
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -31,6 +32,8 @@ from streaming.common.http_values import AN_ADDRESS, is_address, refused_text, w
 from streaming.jvm.java import find_java
 from streaming.jvm.ownership import refuse_foreign, refuse_replaceable
 from streaming.model.errors import MisuseError, OffsetlakeError
+
+_log = logging.getLogger(__name__)
 
 JarSet = Literal["connector", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"]
 
@@ -83,13 +86,11 @@ class JarError(OffsetlakeError):
         )
 
 
-def ensure_jars(
-    conf: JarSet, *, cache: Path | None = None, warn: Callable[[str], object] = lambda _: None
-) -> Path:
+def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
     """Return the directory that holds exactly the jars of this configuration, retrieved if need be.
 
-    `warn` is told of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where
-    others may write the cache.
+    Warns of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where others may
+    write the cache.
     """
     cache = default_cache() if cache is None else cache.resolve()
     directory = jar_directory(conf, cache)
@@ -98,7 +99,7 @@ def ensure_jars(
         difference = difference_to_list(conf, directory)
         if difference is not None:
             if directory.exists():
-                warn(f"jars {directory}: {difference}; retrieved again")
+                _log.warning("jars %s: %s; retrieved again", directory, difference)
             _retrieve(conf, directory)
     except OSError as error:
         raise JarError.unusable(cache, error) from error
@@ -300,7 +301,7 @@ def main() -> int:
         started = time.monotonic()
         before = _identity(jar_directory(conf, default_cache()))
         try:
-            directory = ensure_jars(conf, warn=print)
+            directory = ensure_jars(conf)
         except OffsetlakeError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code

@@ -3,8 +3,8 @@
 Everything in an offsets partition is known up to a moment: the time when the job last read it to its end.
 While that is no longer ago than a setting allows (`[tables] complete_within`), the partition is `current`.
 Otherwise its state names the reason. The limit is the same for every reason, so that a batch, a short
-transaction or a restart of the job changes no answer. Tables that are loading or rebuilding are known to lack
-something, so they are not current from the start.
+transaction or a restart of the job changes no answer. Tables that are loading or rebuilding certainly lack
+something: they are not current, without any time limit.
 """
 
 from collections.abc import Collection
@@ -75,9 +75,7 @@ class Completeness:
 
     def _is_old(self, partition: PartitionProgress) -> bool:
         is_now = self.was_observed is None and not self.is_silent
-        at = (
-            self.moment if is_now else self.progress.heartbeat
-        )  # (also the last heartbeat before a past moment)
+        at = self.moment if is_now else self.progress.heartbeat  # for a past moment, the last one before it
         return at - read_until(partition, self.progress) > self.within_ms
 
     @cached_property

@@ -34,7 +34,7 @@ class PartitionEnds:
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """The moment (`as_of`, ms) up to which everything in a partition has been read.
+    """The moment (`as_of`, ms) up to which everything before one of a partition's ends has been read.
 
     A partition that is written to all the time is never read to its newest end. So one of the ends seen is
     the target. Once the position reaches it, everything up to the time when it was the end is read.
@@ -82,9 +82,7 @@ class PartitionProgress:
     high_watermark: int | None = None
     load_target: int | None = None
     loaded: bool = False
-    held_back_since: int | None = (
-        None  # ms; since when the ends differ and the last stable offset is the same
-    )
+    held_back_since: int | None = None  # ms; since then the ends differ and the lower one has not moved
     unanswered_since: int | None = None
     stable: Reached = Reached()
     whole: Reached = Reached()

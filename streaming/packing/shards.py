@@ -19,9 +19,7 @@ _BITS: Final = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class Shards:
-    """`state_partitions` shards (at most one per offsets partition) of `partition_count` offsets
-    partitions.
-    """
+    """`state_partitions` shards, at most one per offsets partition, of a topic with `partition_count`."""
 
     partition_count: int
     state_partitions: int

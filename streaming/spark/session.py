@@ -62,7 +62,7 @@ _CONF: Final[Mapping[str, str]] = {
     MIN_DELTAS: "10",
     "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
     # Batches that Spark can go back to: the job never goes back further than to the newest. The others allow
-    # a start without a damaged snapshot.
+    # a start in spite of a damaged snapshot.
     "spark.sql.streaming.minBatchesToRetain": "30",
     # A packed block has the records of one Arrow batch: in larger ones more superseded commits are dropped
     # early, but all rows wait for Python's answer in the JVM. The limit in bytes bounds the memory of large

@@ -23,7 +23,8 @@ HIDDEN: Final = "hidden"
 
 `tombstoned`: by a tombstone of its own, which removed the value `before` while the group was as before the
 batch. `tombstoned after change`: the same, but the batch has a later commit of the offset or a record of its
-group, so the tombstone need not have removed `before`. `hidden`: only its group has a tombstone. """
+group, so the tombstone need not have removed `before`. `hidden`: only its group has a tombstone.
+"""
 
 _IS_ABSENT: Final = "is_absent"
 _NONE: Final = CHANGES_IN_BATCH.empty_table()

@@ -114,9 +114,7 @@ class MergedEntries:
         return list(zip(offsets, timestamps, strict=True))
 
     def changed_by(self, slots: Index) -> tuple[Index, Index]:
-        """Return source offset and timestamp of the record that changed each slot: its own, else its
-        group's.
-        """
+        """Return source offset and timestamp of each slot's changing record: its own, else its group's."""
         touched, of_group, groups = self.touched_row[slots], self.slot_groups[slots], self.groups
         is_own, is_end = touched != ABSENT, groups.ends[of_group]
 

@@ -54,8 +54,8 @@ class Layers:
         return len(self.base) - len(self.replaced) + len(self.recent)
 
     def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:
-        """Return the current rows with one of the values in a column, and their numbers in `table`, not built
-        here.
+        """Return the current rows with one of the values in a column, and their numbers in `table` (not
+        built).
         """
         is_one = [pc.is_in(rows[name], value_set=values).to_numpy() for rows in (self.base, self.recent)]
         of_base, of_recent = np.flatnonzero(is_one[0] & self._is_kept), np.flatnonzero(is_one[1])

@@ -10,7 +10,8 @@ reaches for everything below the last stable offset (Kafka: `OffsetMetadataManag
 - a commit whose value is unreadable keeps the last readable value and marks it with
   `unreadable_source_offset`.
 - a group's tombstone does not remove offsets but hides them: they are visible again once a commit or a record
-  of the group creates the group again."""
+  of the group creates the group again.
+"""
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass, replace

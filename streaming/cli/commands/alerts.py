@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from streaming.cli.layout import forms
+from streaming.cli.logs import Warnings, logs_to
 from streaming.cli.options import (
     answer_options,
     broker_of,
@@ -101,10 +102,11 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
             source=source_labels(progress.cluster_id, progress.topic),
         ),
         ask_log_ranges=broker_of(settings).log_ranges if asks_brokers else None,
-        say=lambda sentence: warn([sentence]),
         health=settings.health,
     )
-    if not watch.evaluate_and_deliver():
+    with logs_to(Warnings()):
+        is_done = watch.evaluate_and_deliver()
+    if not is_done:
         sys.exit(1)
 
 

@@ -3,6 +3,7 @@
 Runs in a thread of its own, takes no lock of the writer, and its failures never end the job.
 """
 
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -20,6 +21,8 @@ from streaming.model.schemas import TOPIC_DENIED, TOPIC_GONE
 from streaming.settings.model import LogEndSettings
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 _FORGET_MS: Final = HOUR_MS  # after this, partitions without commits are dropped
 _FIRST_PAUSE_S: Final = 5.0  # while there are no commits
@@ -97,7 +100,6 @@ class LogEndSampler(threading.Thread):
         tables: Tables,
         broker: Broker,
         log_ends: LogEndSettings,
-        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         super().__init__(name="offsetlake-log-ends", daemon=True)
@@ -106,7 +108,7 @@ class LogEndSampler(threading.Thread):
         self._reader = LogEndReader(broker, clock)
         self._row_maker = RowMaker()
         self._every_s = log_ends.every_ms / 1_000
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._seen: Mapping[str, TopicState] = {}
         self._gone: set[str] = set()
         self._slow_rounds = 0

@@ -1,6 +1,7 @@
 """Requests the state of the topic until all brokers answer; meanwhile reports problems and sends
 heartbeats."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.settings.model import Settings
 
+_log = logging.getLogger(__name__)
+
 
 class TopicQuestion:
     """One request, repeated every `topic_poll_every` until it is answered.
@@ -25,7 +28,6 @@ class TopicQuestion:
         self,
         watch: TopicWatch,
         settings: Settings,
-        warn: Callable[[str], None],
         *,
         waiting: Waiting,
         beside: Callable[[], AbstractContextManager[object]],
@@ -33,8 +35,7 @@ class TopicQuestion:
     ) -> None:
         self._watch = watch
         self._settings = settings
-        self._warn = warn
-        self._problems = OngoingProblems(warn)
+        self._problems = OngoingProblems(_log)
         self._waiting = waiting
         self._beside = beside
         self._heartbeat = heartbeat
@@ -53,7 +54,7 @@ class TopicQuestion:
         if topic is not None:
             return topic
         beating = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
-        patience = Retrying("a heartbeat", self._warn)
+        patience = Retrying("a heartbeat")
         what = f"waiting for topic {self._settings.source.topic} on {self._settings.source.bootstrap_servers}"
         with self._beside(), self._waiting(what):
             while not stop.wait(self._settings.source.topic_poll_every_ms / 1_000):
