@@ -103,8 +103,7 @@ ASSIGNED_PARTITIONS: Final = pa.schema(
 
 EVENTS: Final = ("first", "commit", "rewind", "removed")
 """Kinds of steps: the first commit of a key, a commit forward or in place, a commit backwards, a removal. As
-read, a commit to a recreated topic may be a `rewind`; `list_history` calls it `commit`.
-"""
+read, a commit to a recreated topic may be a `rewind`; `list_history` calls it `commit`."""
 
 _STEPS_READ: Final = pa.schema(
     [*[field for field in HISTORY if field.name != "step"], ("earlier", pa.int64())]
@@ -192,8 +191,7 @@ def pauses_since(
     changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, longer_than_ms: int
 ) -> pa.Table:
     """Read the commits since a moment (ms) that followed a pause longer than `longer_than_ms`, and the first
-    commits of keys (schema `PAUSES`), in no order.
-    """
+    commits of keys (schema `PAUSES`), in no order."""
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)}, "after"['commit_timestamp'] AS "committed_at",
@@ -248,8 +246,7 @@ def rewinds_between(
 
 def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read the states and members of groups over the kept history (schema `GROUP_STEPS`), in no order; also
-    those before the first change.
-    """
+    those before the first change."""
     of_groups = "true" if groups is None else is_one_of("group", groups)
 
     def value(side: str) -> str:
@@ -276,8 +273,7 @@ def groups_between(
     changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int
 ) -> pa.Table:
     """Read the groups after each change written between two moments (ms, inclusive), up to a sequence: rows
-    of schema `GROUPS_OVER_TIME`, in the order of the log.
-    """
+    of schema `GROUPS_OVER_TIME`, in the order of the log."""
     rows = select(
         f"""
         SELECT {value_columns("groups", "after")}, "batch_time" AS "written_at" FROM changes
@@ -332,8 +328,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
 
 def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read the distinct keys of groups (None: all) that changed up to a sequence (columns `KEY_NAMES`; for
-    groups the last two are null).
-    """
+    groups the last two are null)."""
     of_groups = "true" if groups is None else is_one_of("group", groups)
     rows = select(
         f"""
@@ -386,8 +381,7 @@ def topics_subscribed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Tabl
 
 def partitions_of_members(groups: DeltaTable) -> pa.Table:
     """Read the distinct topic partitions (schema `ASSIGNED_PARTITIONS`) assigned to members of groups of the
-    folded table `groups`. Share groups are left out: they commit elsewhere.
-    """
+    folded table `groups`. Share groups are left out: they commit elsewhere."""
     return _assigned(""""members" FROM groups WHERE "type" <> 'share'""", groups=groups)
 
 
@@ -427,8 +421,7 @@ def _topics(lists: str, **tables: DeltaTable) -> pa.Table:
 
 def rows_in_order(table: DeltaTable, schema: pa.Schema, condition: str = "true") -> pa.Table:
     """Read the rows of `changes` or `quarantine` that match a condition, ordered by batch and source
-    position.
-    """
+    position."""
     rows = select(
         f"""
         SELECT {names(schema.names)} FROM log WHERE {condition}

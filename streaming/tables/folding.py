@@ -155,8 +155,7 @@ def _live(
 
 def value_columns(name: str, value: Value, columns: Sequence[str] | None = None) -> str:
     """Return the SQL for the columns `ROWS` of a folded table, or some of them, from `changes`, as they were
-    before or after a change.
-    """
+    before or after a change."""
     own = {*KEYS[name], "source_partition"}
     return ", ".join(
         f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
@@ -266,8 +265,7 @@ class _Fold:
 
     def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
         """Yield the live rows of these buckets after their newest changes (the columns `ROWS`, and `bucket`),
-        in one table or in several of at most `_FILE_BYTES`.
-        """
+        in one table or in several of at most `_FILE_BYTES`."""
         schema = ROWS[self.name].append(BUCKET)
         held = joined(self._base(schema, buckets), _FILE_BYTES)
         left = (_without(rows, newest, KEYS[self.name]) for rows in held)

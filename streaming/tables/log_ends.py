@@ -45,8 +45,7 @@ TOPICS_OVER_TIME: Final = pa.schema(
 
 NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
 """A partition has no newest end when its newest sample is older than the newest of all samples by more than
-this, unless the caller asks for older ones.
-"""
+this, unless the caller asks for older ones."""
 
 Topics = Sequence[str] | None  # sorted; None: all
 Batches = list[pa.RecordBatch]
@@ -97,8 +96,7 @@ class SampleFiles:
 
     def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
         """Return the files that may have rows sampled between two moments (ms, inclusive), of topics (sorted;
-        None: all).
-        """
+        None: all)."""
         own = [file for file in self.files if topics is None or file.may_be_of(topics)]
         return [file for file in own if (since is None or file.last_at >= since) and file.first_at <= until]
 
@@ -193,8 +191,7 @@ def ends_between(
 
 def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
     """Return the ids of topics (None: all) over time (schema `TOPICS_OVER_TIME`), as seen up to `as_of` (ms),
-    ordered by first_at.
-    """
+    ordered by first_at."""
     wanted = None if topics is None else sorted(set(topics))
     seen = as_table(_where(samples, wanted, None, as_of, _has_id), _COLUMNS)
     seen = take(seen, np.argsort(milliseconds(seen["sampled_at"]), kind="stable"))
@@ -207,8 +204,7 @@ def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as
 
 def gone_at(samples: SampleFiles, topics: Sequence[str], as_of: int) -> dict[str, int]:
     """Return when (ms) topics (sorted) were last seen gone, up to a moment (ms); without topics that never
-    were.
-    """
+    were."""
     last = _last_of_each(as_table(_where(samples, topics, None, as_of, _is_gone), _COLUMNS), ["topic"])
     return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
 
@@ -235,8 +231,7 @@ def _latest_in(samples: SampleFiles, file: SampleFile, as_of: int) -> int:
 
 def _rows_between(samples: SampleFiles, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
     """Read the samples with a log end between two moments (ms), and the rows about whole topics with an id or
-    gone. Names are dictionaries.
-    """
+    gone. Names are dictionaries."""
     rows = _where(samples, topics, since, until, _is_relevant)
     return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
 
@@ -245,8 +240,7 @@ def _where(
     samples: SampleFiles, topics: Topics, since: int | None, until: int, matches: Condition
 ) -> Batches:
     """Read the rows between two moments (ms) that match `matches`; since None: only rows about whole topics,
-    from the beginning.
-    """
+    from the beginning."""
     files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
     last, first = timestamp(until), None if since is None else timestamp(since)
     return [
@@ -397,8 +391,7 @@ def _file(row: Mapping[str, Any]) -> SampleFile:
 
 def _may_have(part: Any, places: Sequence[int], topics: Sequence[str] | None, *, of_topics: bool) -> bool:
     """Whether a row group may have rows of any of the topics (sorted); with `of_topics`, rows about whole
-    topics. `places` are the positions of the columns topic and partition.
-    """
+    topics. `places` are the positions of the columns topic and partition."""
     topic, partition = (part.column(place).statistics for place in places)
     if of_topics and partition is not None and partition.has_null_count and partition.null_count == 0:
         return False

@@ -180,8 +180,7 @@ class _Search:
     def _may_be_stale(self, rows: _Rows, starts: Index) -> Mask:
         """Return which samples without a topic id may be of an earlier log: the topic was gone after them, or
         the next log end is lower. (An unclean leader election may also lower it a little; samples do not show
-        the difference.)
-        """
+        the difference.)"""
         if self._gone_at is None:
             return np.zeros(len(rows.code), np.bool_)
         lasts = np.append(starts[1:], len(rows.code)) - 1
@@ -241,8 +240,7 @@ class _Found:
 
 def _comparable(ends: Index, offsets: Index, segments: int) -> tuple[Index, Index, int]:
     """Return log ends and offsets as numbers below a bound (the third value) with the same order, small
-    enough to be combined with the number of a segment. An offset below all ends is 0; no end is 0.
-    """
+    enough to be combined with the number of a segment. An offset below all ends is 0; no end is 0."""
     least, most = int(ends.min()), int(ends.max())
     if (most - least + 2) * segments < _MOST:
         within = np.clip(offsets, least, most) - least + 1
@@ -285,8 +283,7 @@ def _indices(column: pa.DictionaryArray) -> Index:
 
 def _growing(portions: Iterable[list[SampleFile]]) -> Iterator[list[SampleFile]]:
     """Join portions: the first stays alone, since most positions are near the end; then each read takes twice
-    as many files as the one before, as long as their rows fit.
-    """
+    as many files as the one before, as long as their rows fit."""
     held, rows, most = list[SampleFile](), 0, 1
     for files in portions:
         held += files

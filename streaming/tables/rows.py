@@ -18,8 +18,7 @@ _WITHOUT_MEMBERS: Final = pa.struct(
     ]
 )
 """A value before or after a change in the form of earlier releases, which stored only the identity of
-members.
-"""
+members."""
 
 SMALL_TABLE_ROWS: Final = 50_000
 """Tables of up to this many rows are combined into one chunk before the conversion."""
@@ -64,8 +63,7 @@ def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tupl
 
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
     """Convert large tables chunk by chunk: unchanged columns are not copied, and only one chunk is in memory
-    twice. The chunks of a small table are combined first, since each costs time.
-    """
+    twice. The chunks of a small table are combined first, since each costs time."""
     is_small = len(table) <= SMALL_TABLE_ROWS and table.nbytes <= PIECE_BYTES
     table = table.combine_chunks() if is_small else table
     constants = {

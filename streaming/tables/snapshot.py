@@ -57,8 +57,7 @@ Among = Literal["groups", "live", "history"]
 
 _MOST_NAMED: Final = 500
 """Most groups or topics named in a query; beyond that, all rows are read and filtered: the SQL text would
-take megabytes.
-"""
+take megabytes."""
 
 
 @dataclass(frozen=True)
@@ -206,16 +205,14 @@ class Snapshot:
 
     def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
         """Read when log ends passed n positions (n rows, schema `CROSSINGS`); see
-        `offset_times.offset_times`.
-        """
+        `offset_times.offset_times`."""
         if self.samples is None:
             return nothing_crossed(len(positions))
         return offset_times(self.samples, positions, as_of=as_of)
 
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
         """Read the topics and their ids over time (schema `TOPICS_OVER_TIME`), as seen up to a moment (ms);
-        see `log_ends.topics_over_time`.
-        """
+        see `log_ends.topics_over_time`."""
         if self.samples is None:
             return no_rows(TOPICS_OVER_TIME)
         return topics_over_time(self.samples, topics, as_of=as_of)
@@ -236,8 +233,7 @@ class Snapshot:
 
     def assigned_partitions(self, *, after: int | None = None) -> pa.Table:
         """Read the topic partitions assigned to members (schema `ASSIGNED_PARTITIONS`), limited as in
-        `committed_partitions`; some may come twice.
-        """
+        `committed_partitions`; some may come twice."""
         up_to = self.progress.sequence
         if after is not None:
             return partitions_assigned(self._changes, after=after, up_to=up_to)
@@ -247,8 +243,7 @@ class Snapshot:
 
     def subscribed_topics(self, *, after: int | None = None) -> pa.Table:
         """Read the distinct topics to which groups subscribe (column topic), limited as in
-        `committed_partitions`.
-        """
+        `committed_partitions`."""
         up_to = self.progress.sequence
         if after is not None:
             return topics_subscribed(self._changes, after=after, up_to=up_to)
@@ -259,8 +254,7 @@ class Snapshot:
 
     def offsets(self, groups: Sequence[str] | None = None, *, columns: pa.Schema | None = None) -> pa.Table:
         """Read the live offsets of groups (None: all; schema `OFFSETS`, or some of its columns with at least
-        `KEY` and source_partition), in no order.
-        """
+        `KEY` and source_partition), in no order."""
         return self._rows("offsets", groups, columns)
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
@@ -269,8 +263,7 @@ class Snapshot:
 
     def groups_before(self, groups: Sequence[str], *, until: int) -> pa.Table:
         """Read the named groups (schema `GROUPS`) as of the last batch at a past moment (ms); no rows if that
-        is before the kept history.
-        """
+        is before the kept history."""
         try:
             return self.as_of(until).groups(groups)
         except HistoryGoneError:
@@ -278,8 +271,7 @@ class Snapshot:
 
     def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:
         """Read groups (None: all) between two moments (ms; schema `GROUPS_OVER_TIME`), the rows of a group in
-        order; nothing from before the kept history.
-        """
+        order; nothing from before the kept history."""
         try:
             before = self.as_of(since).groups(groups)
         except HistoryGoneError:
@@ -294,8 +286,7 @@ class Snapshot:
 
     def keys(self, groups: Sequence[str] | None = None, *, among: Among) -> pa.Table:
         """Read the keys (columns `KEY_NAMES`; for groups the last two are null) of groups (None: all) that
-        are `among` these. In no order; a key may come twice.
-        """
+        are `among` these. In no order; a key may come twice."""
         reads = [self._keys_of("groups")]
         reads += [] if among == "groups" else [self._keys_of("offsets")]
         reads += [self._keys_in_changes] if among == "history" else []
@@ -333,8 +324,7 @@ class Snapshot:
         in_order: bool = True,
     ) -> pa.Table:
         """Read the commits of groups (None: all) up to this batch (schema `COMMITTED`) between two moments
-        (ms, inclusive); the commits of a key are in the order of the log, unless `in_order` is false.
-        """
+        (ms, inclusive); the commits of a key are in the order of the log, unless `in_order` is false."""
 
         def commits(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
@@ -346,8 +336,7 @@ class Snapshot:
 
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
         """Read the commits of groups (None: all) since a moment (ms) that followed a pause longer than
-        `longer_than_ms`, and the first commits of keys (schema `PAUSES`), in no order.
-        """
+        `longer_than_ms`, and the first commits of keys (schema `PAUSES`), in no order."""
 
         def pauses(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
@@ -364,8 +353,7 @@ class Snapshot:
         until: int | None = None,
     ) -> pa.Table:
         """Read the commits of lower offsets (schema `REWINDS`) of groups (None: all) in changes after a
-        sequence, written between two moments (ms), in the order of the log.
-        """
+        sequence, written between two moments (ms), in the order of the log."""
         up_to = self.progress.sequence
         return _of(
             groups,
@@ -374,16 +362,14 @@ class Snapshot:
 
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the states and members of groups (None: all) over the kept history (schema `GROUP_STEPS`), in
-        no order.
-        """
+        no order."""
         return _of(groups, lambda of: group_steps(self._changes, of, up_to=self.progress.sequence))
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
     ) -> pa.Table:
         """Read the samples (schema `NEWEST_ENDS`) of topics (None: all) between two moments (ms), and the
-        newest ones before; see `log_ends.ends_between`.
-        """
+        newest ones before; see `log_ends.ends_between`."""
         if self.samples is None or (topics is not None and not topics):
             return no_rows(NEWEST_ENDS)
         return ends_between(self.samples, topics, since=since, until=until, within_ms=within_ms)
@@ -430,8 +416,7 @@ class Snapshot:
 
 class PresentSnapshot(Snapshot):
     """The tables as of their last batch, which exposes the open tables themselves. A past snapshot never
-    does, so their present content cannot become an answer about the past.
-    """
+    does, so their present content cannot become an answer about the past."""
 
     def __init__(self, tables: OpenTables) -> None:
         super().__init__(tables)

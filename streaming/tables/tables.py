@@ -100,8 +100,7 @@ class OtherWriterError(MisuseError):
 @dataclass(frozen=True)
 class Tables:
     """The tables under one root: a folder or a URL. A moment counts as complete up to `complete_within_ms`
-    ago (`streaming.model.completeness`).
-    """
+    ago (`streaming.model.completeness`)."""
 
     root: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
@@ -227,8 +226,7 @@ class Tables:
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
         """Append undecoded records (schema `QUARANTINE`), unless the batch of the progress has already done
-        so.
-        """
+        so."""
         query_id, batch_id = str(progress.query_id), progress.batch_id
         if len(rows) and not has_transaction(self.delta("quarantine"), query_id, batch_id):
             done = Transaction(query_id, batch_id)
@@ -382,8 +380,7 @@ class Tables:
 
     def _says(self, progress: Progress, after: Collection[Progress], changes: DeltaTable) -> bool:
         """Whether the progress in `changes` is this one; raises `OtherWriterError` if it is none of `after`
-        either.
-        """
+        either."""
         found = progress_of(changes, self.storage(changes))
         if found != progress and found not in after:
             raise OtherWriterError(self.root)
