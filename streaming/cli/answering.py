@@ -52,7 +52,6 @@ class Question:
         *,
         among: "Among | Literal['assigned']" = "live",
     ) -> Self:
-        """Create a question from the options of a command."""
         wanted = tuple(topics_of(topics))
         return cls(settings=settings, asking=asking, groups=groups, topics=wanted, among=among)
 

@@ -170,7 +170,6 @@ def refuse_both(groups: Sequence[str], *, all_groups: bool) -> None:
 
 
 def topics_of(texts: Iterable[str]) -> list["TopicPartitions"]:
-    """Parse the values of `--topic`."""
     from streaming.queries.names import TopicPartitions
 
     return [TopicPartitions.parse(text, name="--topic") for text in texts]
@@ -211,7 +210,6 @@ class Asking:
     max_age_ms: int | None
 
     def moment(self, name: str, text: str | None) -> datetime | None:
-        """Parse the time in another option."""
         return moment_of(text, self.now, name=name)
 
     def since(self, text: str | None) -> datetime | None:

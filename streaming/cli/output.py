@@ -122,7 +122,6 @@ def finish(code: int) -> int:
 
 
 def complain(error: OffsetlakeError) -> None:
-    """Print an error on standard error."""
     if isinstance(error, OutputError):
         let_go(sys.stdout)  # buffered output would fail again
     with telling():

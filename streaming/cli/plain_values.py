@@ -187,7 +187,6 @@ def _rule(of: pa.DataType) -> Callable[[pa.Array], list[Any]] | None:
 
 
 def _parts(of: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield a type and all types nested in it."""
     yield of
     if t.is_dictionary(of) or t.is_run_end_encoded(of):
         yield from _parts(of.value_type)

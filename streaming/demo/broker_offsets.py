@@ -107,7 +107,6 @@ def is_transient(error: KafkaException) -> bool:
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """Return the settings of every client of the demo."""
     # librdkafka logs to standard error, into the live table: only emergencies.
     return {"bootstrap.servers": bootstrap_servers, "log_level": 0}
 

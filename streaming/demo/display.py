@@ -74,7 +74,6 @@ class Display:
             self.close_screen()
 
     def begin(self, sentence: str) -> None:
-        """Display the step that begins now."""
         self.check()
         with self._lock:
             self._begun.append((sentence, time.monotonic()))
@@ -85,7 +84,6 @@ class Display:
                 self._draw(self._screen)
 
     def show(self, scene: Scene) -> None:
-        """Display a scene."""
         self.check()
         with self._lock:
             is_first, self._scene = self._scene is None, scene

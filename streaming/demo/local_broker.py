@@ -81,7 +81,6 @@ class LocalBroker:
         return self.bootstrap_servers_of("PLAINTEXT")
 
     def bootstrap_servers_of(self, protocol: str) -> str:
-        """Return the address for clients of a security protocol."""
         return f"127.0.0.1:{self._ports[protocol]}"
 
     @property
@@ -115,7 +114,6 @@ class LocalBroker:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the broker with SIGKILL, as in a crash."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:

@@ -60,7 +60,6 @@ class Stage:
         return not self.stop.is_set()
 
     def rest(self, seconds: float) -> None:
-        """Wait this long, or until stopped."""
         self.stop.wait(seconds)
 
 
@@ -79,7 +78,6 @@ class DemoTraffic:
         ]
 
     def start(self) -> None:
-        """Create the topics and start all actors."""
         create_demo_topics(self._stage.bootstrap_servers)
         for thread in self._threads:
             thread.start()
@@ -229,7 +227,6 @@ def create_demo_topics(bootstrap_servers: str) -> None:
 
 
 def delete_group(bootstrap_servers: str, group: str) -> None:
-    """Delete a group without members, and its committed offsets."""
     admin = AdminClient(client_settings(bootstrap_servers))
     admin.delete_consumer_groups([group])[group].result(_REQUEST_S)
 

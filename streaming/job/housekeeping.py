@@ -171,7 +171,6 @@ class Housekeeping(threading.Thread):
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """End after the current task."""
         self._done.set()
         self.join()
 

@@ -239,7 +239,6 @@ class TopicReader:
         return [LogEndSampler(tables, self.broker, self.settings.log_ends)]
 
     def alert_watch(self, tables: Tables) -> AlertWatch:
-        """Return the evaluation and delivery of alerts on tables."""
         alerts = self.settings.alerts
         source = source_labels(self.facts.cluster_id, self.settings.source.topic)
         return AlertWatch(

@@ -34,7 +34,6 @@ read completely."""
 
 
 def rebuild_as_asked(reader: TopicReader) -> None:
-    """Rebuild on request of a user."""
     progress = reader.tables.progress_if_any()
     check_source(progress, reader.settings, reader.facts)
     if progress.rebuild is None:

@@ -58,7 +58,6 @@ class Gate:
 
     @property
     def has_written(self) -> bool:
-        """Whether a batch is in the tables."""
         return self._newest >= 0
 
     def write(self, batch: DataFrame, batch_id: int) -> None:

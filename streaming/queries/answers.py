@@ -82,7 +82,6 @@ class Member:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Member":
-        """Return the member in a row of schema `MEMBER`."""
         topics = row["subscribed_topics"]
         lists = {name: _assigned(row[name]) for name in ("assignment", "target_assignment")}
         return cls(**{**row, **lists, "subscribed_topics": None if topics is None else tuple(topics)})

@@ -40,7 +40,6 @@ class Scanned:
         )
 
     def reads(self, *columns: str) -> bool:
-        """Whether any of the columns is read."""
         return self.columns is None or not self.columns.isdisjoint(columns)
 
 

@@ -276,7 +276,6 @@ class _ComputedViews:
 
 
 def _columns(views: _ComputedViews, name: str, known: list[str]) -> pa.Table:
-    """Return the columns of a table or view."""
     if name not in known:
         raise MisuseError(f"sql: {_unknown_table(name, known)}")
     views.add(name)
@@ -325,7 +324,6 @@ def _refusal(text: str, error: str, known: list[str]) -> str:
 
 
 def _without_nested(code: str) -> str:
-    """Replace the content of parentheses."""
     while code != (outer := _NESTED.sub(" ) ", code)):
         code = outer
     return code

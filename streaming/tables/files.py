@@ -107,7 +107,6 @@ class NewFiles:
             yield file
 
     def add(self, file: AddAction) -> None:
-        """Add a written file to the next commit."""
         self._added.append(file)
 
     def commit(self, table: DeltaTable, removed: Sequence[RemoveAction], commit: CommitProperties) -> None:

@@ -246,7 +246,6 @@ class _Fold:
     files: Mapping[int, Files]
 
     def folded_portions(self, held: _Held) -> list[_Folded]:
-        """Write the buckets that have changes, portions in parallel."""
         row_bytes = sum(held.sizes.values()) // max(1, held.row_count)
         portions = _portions({b: own + self._rows_of(b) * row_bytes for b, own in held.sizes.items()})
         if len(portions) < 2:

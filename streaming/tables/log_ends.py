@@ -74,7 +74,6 @@ class SampleFile:
 
     @property
     def has_samples(self) -> bool:
-        """Whether it has rows about partitions."""
         return self.rows > self.topic_rows
 
     def may_be_of(self, topics: Sequence[str]) -> bool:

@@ -263,7 +263,6 @@ def _sorted_codes(keys: Index) -> tuple[Index, Index]:
 
 
 def _starts(codes: Index) -> Index:
-    """Return where each run of equal codes begins."""
     return np.append(0, np.flatnonzero(np.diff(codes)) + 1)
 
 

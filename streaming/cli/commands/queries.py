@@ -319,6 +319,5 @@ def _member_messages(described: "DescribedGroups") -> list[str]:
 
 
 def _print_messages(sentences: list[str]) -> None:
-    """Print messages of Kafka's tools on standard error."""
     for sentence in sentences:
         print(shown(sentence), file=sys.stderr)

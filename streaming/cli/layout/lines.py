@@ -38,12 +38,10 @@ class Column:
 
     @property
     def full(self) -> int:
-        """The width that fits all cells and the head."""
         return max([size_of(self.head), *self.sizes])
 
     @property
     def least(self) -> int:
-        """The minimum width."""
         return self.full if self.is_rigid else size_of(self.head)
 
     def spilled(self, width: int, *, up_to: float = inf) -> int:

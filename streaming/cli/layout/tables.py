@@ -90,7 +90,6 @@ def _texts(texts: list[str | None]) -> pa.Array:
 
 
 def _counted(rows: pa.Table, form: Form) -> pa.Table:
-    """Replace lists that are only counted by their lengths."""
     for name in form.counted:
         lengths = pc.list_value_length(rows[name])
         rows = rows.set_column(rows.column_names.index(name), name, lengths)

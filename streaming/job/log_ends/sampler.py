@@ -63,7 +63,6 @@ class SampledPartitions:
         self._read_at = None
 
     def update(self) -> None:
-        """Update to the last batch."""
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= _FORGET_MS / 1_000:
             self.partitions, self.by_id, self.names = {}, {}, set()
@@ -217,7 +216,6 @@ class LogEndSampler(threading.Thread):
 
 
 def _named(topics: Iterable[str]) -> str:
-    """Return a list of topics for a message, shortened."""
     names = sorted(topics)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{'topic' if len(names) == 1 else 'topics'} {', '.join(names[:_NAMED])}{more}"
