@@ -128,7 +128,7 @@ class _Search:
             self.open = self.open[~self._is_whole[self._code[self.open]]]
 
     def result(self) -> pa.Table:
-        """Return the results (m rows, schema `CROSSINGS`); open positions are below the first sample."""
+        """Return m rows (schema `CROSSINGS`); positions still open are below the first sample."""
         never = np.flatnonzero(~self._below.is_found & self._oldest.is_found[self._code])
         first = self._code[never]
         self._above.note(never, self._oldest.at[first], self._oldest.end[first])
