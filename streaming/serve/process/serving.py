@@ -1,5 +1,5 @@
-"""Serves until told to stop: one thread keeps the snapshot, others build metrics and respond over HTTP, and
-one event loop responds to Kafka's clients."""
+"""Serves until SIGTERM or SIGINT: one thread keeps the snapshot, others build metrics and respond over HTTP,
+and one event loop responds to Kafka's clients."""
 
 import asyncio
 import gc
@@ -103,7 +103,7 @@ async def _serve(
     stack: ExitStack,
     say: Say,
 ) -> None:
-    """Open the Kafka listeners, read the tables, and respond until told to stop.
+    """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
     Until everything was read once, clients get the error that groups are loading. Contexts that must outlive
     the Kafka listeners are left on `stack`.
